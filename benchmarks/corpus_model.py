@@ -1,0 +1,106 @@
+"""Optimize one model in the given modes and compare what it computes; one JSON line per mode on standard output.
+
+Run by `benchmarks.corpus` in a process of its own, so that a crash takes nothing else along.
+
+    python -m benchmarks.corpus_model MODEL.onnx TOLERANCE MODE [MODE ...]
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime as ort
+
+import fusion_cli
+from fusion_cli.errors import FusionError
+from fusion_cli.report import Report
+from fusion_cli.verify import largest_error
+
+Array = npt.NDArray[np.generic]
+MODES: dict[str, dict[str, Any]] = {
+    "portable": {"targets": ["portable"]},
+    "cpu": {"targets": ["cpu"]},
+    "cpu --force": {"targets": ["cpu"], "force": True},
+}
+_CPU = ["CPUExecutionProvider"]
+
+
+def main(model: Path, tolerance: float, modes: list[str]) -> None:
+    arrays = dict(np.load(model.with_suffix(".npz")))
+    inputs = {k.removeprefix("in__"): v for k, v in arrays.items() if k.startswith("in__")}
+    reference = {k.removeprefix("out__"): v for k, v in arrays.items() if k.startswith("out__")}
+    for mode in modes:
+        start = time.perf_counter()
+        with tempfile.TemporaryDirectory() as folder:
+            result = run_mode(model, mode, Path(folder) / "fused.onnx", inputs, reference, tolerance)
+        result |= {"mode": mode, "seconds": round(time.perf_counter() - start, 2)}
+        print(json.dumps(result), flush=True)
+
+
+def run_mode(
+    model: Path, mode: str, fused: Path, inputs: dict[str, Array], reference: dict[str, Array], tolerance: float
+) -> dict[str, Any]:
+    """One mode's outcome: `status` ok, wrong, error or skipped, why, and what the report said."""
+    try:
+        report = fusion_cli.optimize(model, fused, inputs=model.with_suffix(".npz"), **MODES[mode])
+        session = fusion_cli.session(fused, providers=_CPU)
+    except FusionError as error:
+        return {"status": "error", "detail": str(error)}
+    except Exception as error:  # a defect: told apart from what a user can mend, and the tally goes on
+        return {"status": "error", "detail": f"{type(error).__name__}: {error}"}
+    errors = {"library": compare(session, inputs, reference)}
+    stock = runnable(fused)
+    if isinstance(stock, str):
+        # Only a limit of ONNX Runtime itself excuses the fused file: the original must fail in the same way.
+        if not isinstance(runnable(model), str):
+            return {"status": "error", "detail": f"loads only with the library: {stock}"} | facts(report)
+    else:
+        errors["no library"] = compare(stock, inputs, reference)
+    worst = max(max(e.values()) for e in errors.values())
+    # Inverted, so that a NaN error counts as wrong.
+    status = "ok" if worst <= tolerance else "wrong"
+    detail = f"stock ONNX Runtime cannot run it on CPU: {stock}" if isinstance(stock, str) else ""
+    return {"status": status, "detail": detail, "errors": errors, "worst": worst} | facts(report)
+
+
+def runnable(path: Path) -> ort.InferenceSession | str:
+    """A stock session of the model, or why there is none."""
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    try:
+        return ort.InferenceSession(path, options, providers=_CPU)
+    except Exception as error:
+        return str(error).splitlines()[0]
+
+
+def compare(session: ort.InferenceSession, inputs: dict[str, Array], reference: dict[str, Array]) -> dict[str, float]:
+    """Relative error of every output."""
+    outputs = session.run(list(reference), inputs)
+    return {
+        name: largest_error(expected, np.asarray(found))
+        for (name, expected), found in zip(reference.items(), outputs, strict=True)
+    }
+
+
+def facts(report: Report) -> dict[str, Any]:
+    """What the tally needs of a report."""
+    return {
+        "nodes_before": report.summary.nodes_before,
+        "nodes_after": report.summary.nodes_after,
+        "fusions": dict(Counter(f.rule for f in report.fusions)),
+        "idioms": dict(report.idioms),
+        "rolled_back": sorted({r.rule for r in report.rejected if r.stage == "verify"}),
+        "build_failures": sorted({r.rule for r in report.rejected if r.stage in ("emit", "build")}),
+    }
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3:])

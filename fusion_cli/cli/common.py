@@ -1,0 +1,154 @@
+"""What the commands share: errors as one line, option values, and where text goes."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from rich.console import Console
+
+from fusion_cli.errors import FusionError
+
+INTERNAL_ERROR = 70
+"""Exit code of a fault of the program itself (EX_SOFTWARE of sysexits.h)."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Commands(click.Group):
+    """A group that ends every failure with one line on stderr and the exit code of its kind."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; FusionError and OSError become a message, anything else says it is a fault of ours."""
+        try:
+            return super().invoke(ctx)
+        except FusionError as error:
+            fail(ctx, str(error), error.exit_code)
+        except BrokenPipeError:
+            raise  # click's own business: the reader of our output has gone
+        except OSError as error:
+            where = f"{error.filename}: " if error.filename else ""
+            fail(ctx, f"{where}{error.strerror or error}", FusionError.exit_code)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:
+            text = " ".join(f"{type(error).__name__}: {error}".split())
+            hint = "" if wants_traceback(ctx) else " (a fault of fusion-cli; --debug shows where)"
+            fail(ctx, f"internal: {text}{hint}", INTERNAL_ERROR)
+
+
+def fail(ctx: click.Context, message: str, code: int) -> None:
+    """Print "error: MESSAGE" (after the traceback, where --debug was given) and exit."""
+    if wants_traceback(ctx):
+        traceback.print_exc()
+    click.echo(f"error: {message}", err=True)
+    ctx.exit(code)
+
+
+def wants_traceback(ctx: click.Context) -> bool:
+    """Whether --debug was given to the command."""
+    return bool(ctx.meta.get("fusion_cli.debug"))
+
+
+def debug_option(command: F) -> F:
+    """--debug, which also shows tracebacks."""
+
+    def remember(ctx: click.Context, _: click.Parameter, value: bool) -> bool:
+        ctx.meta["fusion_cli.debug"] = value
+        return value
+
+    option = click.option("--debug", is_flag=True, callback=remember, help="Show tracebacks; debug info in kernels.")
+    return option(command)
+
+
+def json_option(command: F) -> F:
+    """--json: machine-readable output and nothing else on stdout."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON to stdout.")(command)
+
+
+def model_options(command: F) -> F:
+    """The options that say what a model's inputs are: --shape, --dim, --inputs."""
+    for option in (
+        click.option("--inputs", type=click.Path(path_type=Path), metavar="FILE.npz", help="Arrays to run with."),
+        click.option(
+            "--dim",
+            "dims",
+            multiple=True,
+            callback=_parse_dims,
+            metavar="NAME=N or NAME=LOW:HIGH",
+            help="Size of a symbolic dimension, or its range.",
+        ),
+        click.option(
+            "--shape", "shapes", multiple=True, callback=_parse_shapes, metavar="INPUT=1,2,3", help="Shape of an input."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def stdout() -> Console:
+    """The console of results. Not a terminal: as wide as the text needs, up to 160 columns."""
+    return Console(soft_wrap=False) if sys.stdout.isatty() else Console(width=160)
+
+
+def echo_json(value: object) -> None:
+    """Print a value made of plain JSON types."""
+    click.echo(json.dumps(value, indent=2, allow_nan=False))
+
+
+@contextmanager
+def progress(text: str) -> Iterator[Callable[[str], None]]:
+    """A spinner on stderr, on a terminal only; yields a function that says what is being done."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _: None
+        return
+    with console.status(text) as status:
+        yield lambda stage: status.update(f"{text}: {stage}")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint naming the most similar of the known names."""
+    close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.4)
+    return f"did you mean '{close[0]}'?" if close else ""
+
+
+def _parse_shapes(_: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
+    shapes = {}
+    for value in values:
+        name, sep, dims = value.rpartition("=")
+        try:
+            shapes[name] = tuple(_size(d, least=0) for d in dims.split(",")) if dims else ()
+        except ValueError:
+            sep = ""
+        if not sep or not name:
+            raise click.BadParameter(f"'{value}' is not of the form INPUT=1,2,3", param=option)
+    return shapes
+
+
+def _parse_dims(_: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, tuple[int, int]]:
+    ranges = {}
+    for value in values:
+        name, sep, sizes = value.rpartition("=")
+        low, _colon, high = sizes.partition(":")
+        try:
+            ranges[name] = (_size(low, least=1), _size(high or low, least=1))
+        except ValueError:
+            sep = ""
+        if not sep or not name or ranges[name][0] > ranges[name][1]:
+            raise click.BadParameter(f"'{value}' is not of the form NAME=8 or NAME=1:4096", param=option)
+    return ranges
+
+
+def _size(text: str, least: int) -> int:
+    size = int(text)
+    if size < least:
+        raise ValueError(text)
+    return size

@@ -1,0 +1,131 @@
+"""`fusion-cli verify` and `fusion-cli bench`: two models side by side in ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fusion_cli import runtime
+from fusion_cli.cli.common import debug_option, echo_json, json_option, model_options, progress, stdout
+from fusion_cli.errors import FusionError, ModelError, NumbersDiffer
+from fusion_cli.load import load_model
+from fusion_cli.report.units import show_us
+from fusion_cli.types import Options
+from fusion_cli.verify import CPU, CUDA, CannotRun, Feeds, Runner, alternate, feeds_for, open_model, verify_model
+
+_PROVIDERS = {"cpu": CPU, "cuda": CUDA}
+_provider = click.option(
+    "--provider", type=click.Choice(list(_PROVIDERS)), default="cpu", show_default=True, help="Where to run."
+)
+
+
+@click.command()
+@click.argument("original", metavar="A", type=click.Path(path_type=Path))
+@click.argument("fused", metavar="B", type=click.Path(path_type=Path))
+@model_options
+@_provider
+@json_option
+@debug_option
+def verify(original: Path, fused: Path, provider: str, as_json: bool, debug: bool, **asked: Any) -> None:
+    """Run A and B on the same inputs and compare every output; exit code 3 if they differ.
+
+    B runs both in stock ONNX Runtime and with the libraries of its bundle that fit the machine.
+    """
+    providers = _PROVIDERS[provider]
+    with progress("verifying"):
+        feeds = _feeds(original, fused, Options(debug=debug, **asked), providers)
+        libraries = runtime.libraries(fused, providers)
+        result = verify_model(original, fused, feeds, libraries=libraries, providers=providers)
+    if result.skipped:
+        raise NumbersDiffer(result.skipped, where=str(fused))
+    if as_json:
+        outputs = [
+            {
+                "output": o.output,
+                "error": o.error if o.error < float("inf") else None,
+                "tolerance": o.tolerance,
+                "ok": o.ok,
+            }
+            for o in result.outputs
+        ]
+        echo_json({"ok": result.ok, "libraries": [lib.name for lib in libraries], "outputs": outputs})
+    else:
+        for o in result.outputs:
+            verdict = "ok" if o.ok else "DIFFERS"
+            click.echo(f"{verdict:<8} {o.output}: largest error {o.error:.1e} (tolerance {o.tolerance:g})")
+        click.echo(f"with the libraries {', '.join(lib.name for lib in libraries) or '(none)'}")
+    if not result.ok:
+        worst = max(result.outputs, key=lambda o: o.error)
+        raise NumbersDiffer(f"output '{worst.output}' differs by {worst.error:.1e}", where=str(fused))
+
+
+@click.command()
+@click.argument("first", metavar="A", type=click.Path(path_type=Path))
+@click.argument("second", metavar="[B]", required=False, type=click.Path(path_type=Path))
+@model_options
+@_provider
+@click.option("--seconds", type=click.FloatRange(min=0), default=5.0, show_default=True, help="How long to measure.")
+@json_option
+@debug_option
+def bench(
+    first: Path, second: Path | None, provider: str, seconds: float, as_json: bool, debug: bool, **asked: Any
+) -> None:
+    """Time A and B in one process, alternating; medians and their ratio.
+
+    Each runs with the libraries of its bundle. With A alone, a fused model is timed without its libraries and with
+    them; any other model against itself, which shows how much the machine's times can be trusted.
+    """
+    providers = _PROVIDERS[provider]
+    with progress("timing"):
+        feeds = _feeds(first, second or first, Options(debug=debug, **asked), providers)
+        try:
+            a = open_model(first, providers=providers) if second is None else _with_kernels(first, providers)
+            b = _with_kernels(second or first, providers)
+            bound_a, bound_b = a.bind(feeds), b.bind(feeds)
+            timing = alternate(lambda: a.run_bound(bound_a), lambda: b.run_bound(bound_b), seconds=seconds, most=10**6)
+        except CannotRun as error:
+            raise ModelError(f"ONNX Runtime cannot run it: {error}", where=f"{first}, {second or first}") from error
+    if as_json:
+        echo_json(
+            {
+                "a": str(first),
+                "b": str(second or first),
+                "provider": provider,
+                "a_us": timing.a_us,
+                "b_us": timing.b_us,
+                "ratio": timing.ratio,
+                "rounds": timing.rounds,
+                "shapes": {name: list(array.shape) for name, array in feeds.items()},
+            }
+        )
+        return
+    shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in feeds.items())
+    console = stdout()
+    console.print(f"inputs: {shapes}", markup=False, highlight=False)
+    names = (f"{first} (stock)", f"{first} (its libraries)") if second is None else (str(first), str(second))
+    width = max(map(len, names))
+    for name, us in zip(names, (timing.a_us, timing.b_us), strict=True):
+        console.print(f"{name:<{width}}  {show_us(us)}", markup=False, highlight=False)
+    console.print(f"ratio {timing.ratio:.3f} (medians of {timing.rounds} alternating runs)", highlight=False)
+
+
+def _feeds(first: Path, second: Path, options: Options, providers: Sequence[str]) -> Feeds:
+    """Inputs for both; a user's mistake in either file is told as such before ONNX Runtime sees it."""
+    for path in (first, second):
+        load_model(path)
+    try:
+        return feeds_for(first, options, providers)
+    except CannotRun as error:
+        raise ModelError(f"ONNX Runtime cannot run it: {error}", where=str(first)) from error
+
+
+def _with_kernels(path: Path, providers: Sequence[str]) -> Runner:
+    try:
+        return Runner(runtime.session(path, providers=list(providers)))
+    except FusionError:
+        raise
+    except Exception as error:  # ONNX Runtime raises a class of its own per status code, all without a base
+        raise ModelError(f"ONNX Runtime cannot load it: {error}", where=str(path)) from error

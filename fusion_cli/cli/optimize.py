@@ -1,0 +1,96 @@
+"""`fusion-cli optimize`: the pipeline from an ONNX file to a fused ONNX file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fusion_cli import pipeline
+from fusion_cli.cli.common import debug_option, echo_json, json_option, model_options, progress, stdout
+from fusion_cli.report import render_summary
+from fusion_cli.types import Options
+
+
+def rule_options(command: Any) -> Any:
+    """The options that say which rules are used: --rules, --rule-path, --opt-level."""
+    for option in (
+        click.option(
+            "--opt-level",
+            type=click.IntRange(0, 3),
+            default=2,
+            show_default=True,
+            help="Rules up to this level; 0 none, 3 those that seldom pay too.",
+        ),
+        click.option(
+            "--rule-path",
+            "rule_paths",
+            multiple=True,
+            type=click.Path(path_type=Path),
+            metavar="DIR",
+            help="Another folder of rules (repeatable).",
+        ),
+        click.option(
+            "--rules",
+            "--fusion-rules",
+            "rules",
+            default="all",
+            show_default=True,
+            metavar="all|NAMES",
+            callback=_parse_names,
+            help="Fusion rules to use, separated by commas.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def target_option(command: Any) -> Any:
+    """--target, repeatable."""
+    return click.option(
+        "--target",
+        "targets",
+        multiple=True,
+        default=("auto",),
+        show_default=True,
+        metavar="auto|portable|cpu|sm_80|sm_90a",
+        help="What to build kernels for (repeatable).",
+    )(command)
+
+
+def _parse_names(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ...]:
+    names = tuple(n.strip() for n in value.split(",") if n.strip())
+    return () if names == ("all",) else names
+
+
+@click.command()
+@click.argument("model", required=False, type=click.Path(path_type=Path))
+@click.option("--input", "model_option", type=click.Path(path_type=Path), metavar="MODEL", help="The same as MODEL.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="OUT", help="Where to write the fused model.")
+@target_option
+@rule_options
+@model_options
+@click.option("--force", is_flag=True, help="Take candidates whatever their score and measured time.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done; write nothing.")
+@click.option("--jobs", type=click.IntRange(min=0), default=0, help="Compilers at once (0: one per core).")
+@click.option("--no-verify", is_flag=True, help="Do not run the fused model against the original.")
+@json_option
+@debug_option
+def optimize(
+    model: Path | None, model_option: Path | None, output: Path | None, no_verify: bool, as_json: bool, **asked: Any
+) -> None:
+    """Fuse MODEL and write the result to OUT, with its kernels in a folder beside it."""
+    if (model is None) == (model_option is None):
+        raise click.UsageError("give one model: MODEL or --input MODEL")
+    path = model or model_option
+    assert path is not None
+    if output is None and not asked["dry_run"]:
+        raise click.UsageError("give the output with -o OUT (or --dry-run)")
+    options = Options(verify=not no_verify, **asked)
+    with progress(f"optimizing {path.name}") as say:
+        report = pipeline.optimize(path, None if options.dry_run else output, options, progress=say)
+    if as_json:
+        echo_json(report.to_dict())
+    else:
+        render_summary(report, stdout())

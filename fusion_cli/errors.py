@@ -1,0 +1,67 @@
+"""Errors a user can act on, and the exit code each one ends the command with."""
+
+from __future__ import annotations
+
+
+class FusionError(Exception):
+    """A failure to be shown as one line: what went wrong, where, and how to mend it.
+
+    `exit_code` is what the command line exits with: 1 the input is at fault, 3 numbers differ,
+    4 a gate failed, 5 the kernel build failed (2, wrong usage, is click's own).
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, where: str = "", hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.where = where
+        self.hint = hint
+
+    def __str__(self) -> str:
+        where = f"{self.where}: " if self.where else ""
+        hint = f" ({self.hint})" if self.hint else ""
+        return f"{where}{self.message}{hint}"
+
+
+class ModelError(FusionError):
+    """The model file is missing, damaged, unsupported, or unsafe to read."""
+
+
+class RuleError(FusionError):
+    """A rule file does not parse, or names something that does not exist."""
+
+
+class TemplateError(FusionError):
+    """A kernel template does not render."""
+
+
+class NumbersDiffer(FusionError):
+    """The fused model's outputs differ from the original's beyond tolerance."""
+
+    exit_code = 3
+
+
+class GateError(FusionError):
+    """A condition the user asked to hold does not."""
+
+    exit_code = 4
+
+
+class BuildError(FusionError):
+    """A compiler failed on generated source."""
+
+    exit_code = 5
+
+
+class Unsupported(Exception):
+    """A region cannot be turned into a kernel; a reason to turn the candidate down, never a crash.
+
+    `code` is a stable reason code (see docs/codes.md), `expected`/`found` say what was missing.
+    """
+
+    def __init__(self, code: str, expected: str, found: str) -> None:
+        super().__init__(f"{code}: expected {expected}, found {found}")
+        self.code = code
+        self.expected = expected
+        self.found = found

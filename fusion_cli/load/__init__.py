@@ -1,0 +1,84 @@
+"""Read an ONNX file into `onnx_ir`, refusing what cannot or must not be read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+from google.protobuf.message import DecodeError
+
+from fusion_cli.errors import ModelError
+from fusion_cli.load.external import check_external_data
+
+OLDEST_OPSET = 7
+NEWEST_OPSET = onnx.defs.onnx_opset_version()
+FUSED_KEY = "fusion.version"
+"""Metadata key of models this tool has written."""
+
+
+def load_model(path: Path) -> ir.Model:
+    """The model at `path`, weights left on disk where they are external.
+
+    Raises ModelError when the file is missing, is no ONNX model, is cut short, refers to data that is missing or
+    outside its folder, or uses an opset outside OLDEST_OPSET..NEWEST_OPSET.
+    """
+    proto = _parse(path)
+    _check_opset(proto, path)
+    check_external_data(proto, path)
+    try:
+        model = ir.from_proto(proto)
+    except (ValueError, TypeError, KeyError) as e:
+        raise ModelError(f"the model is malformed: {_first_line(e)}", where=str(path)) from e
+    _attach_base_dir(model, path.parent)
+    return model
+
+
+def is_fused(model: ir.Model) -> bool:
+    """Whether this tool wrote the model."""
+    return FUSED_KEY in model.metadata_props
+
+
+def _parse(path: Path) -> onnx.ModelProto:
+    if not path.exists():
+        raise ModelError("no such file", where=str(path), hint="give the path of an .onnx file")
+    if path.is_dir():
+        raise ModelError("is a folder, not a model", where=str(path), hint="give the path of an .onnx file")
+    data = path.read_bytes()
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(data)
+    except DecodeError as e:
+        # Every ONNX file in the wild starts with field 1 (ir_version), a varint: the byte 0x08.
+        if data[:1] == b"\x08":
+            raise ModelError("the file is cut short or damaged", where=str(path), hint="export or copy it again") from e
+        raise ModelError("not an ONNX model", where=str(path), hint="export the model to ONNX first") from e
+    if not proto.HasField("graph") or not proto.ir_version:
+        raise ModelError("not an ONNX model", where=str(path), hint="export the model to ONNX first")
+    return proto
+
+
+def _check_opset(proto: onnx.ModelProto, path: Path) -> None:
+    versions = {o.domain or "": o.version for o in proto.opset_import}
+    version = versions.get("", versions.get("ai.onnx"))
+    uses_default_domain = any(n.domain in ("", "ai.onnx") for n in proto.graph.node)
+    if version is None:
+        if uses_default_domain:
+            raise ModelError("the model imports no version of the ONNX operators", where=str(path),
+                             hint="export it again; opset_import is missing")
+        return
+    if not OLDEST_OPSET <= version <= NEWEST_OPSET:
+        raise ModelError(f"opset {version} is not supported", where=str(path),
+                         hint=f"convert the model to an opset from {OLDEST_OPSET} to {NEWEST_OPSET}")
+
+
+def _attach_base_dir(model: ir.Model, folder: Path) -> None:
+    """Tell external tensors where their files lie."""
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            if isinstance(value.const_value, ir.ExternalTensor):
+                value.const_value.base_dir = str(folder)
+
+
+def _first_line(e: Exception) -> str:
+    return (str(e).splitlines() or [type(e).__name__])[0]

@@ -1,0 +1,84 @@
+"""A rule's text as data: patterns are small graphs of operator calls over named values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+PATTERN_DOMAIN = "pattern"
+GROWING = frozenset({"Pointwise", "Rowwise", "Move"})
+"""Built-in patterns that match a connected set of nodes rather than one (see match/grow.py)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One line of a rule: `outputs = domain.op <attributes> (inputs)`. `inputs` may hold "" for an omitted one."""
+
+    index: int
+    domain: str
+    op: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_pattern(self) -> bool:
+        return self.domain == PATTERN_DOMAIN
+
+    @property
+    def is_growing(self) -> bool:
+        return self.is_pattern and self.op in GROWING
+
+    def __str__(self) -> str:
+        prefix = f"{self.domain}." if self.domain else ""
+        return f"{', '.join(self.outputs)} = {prefix}{self.op}({', '.join(self.inputs)})"
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """One function of a rule file. `constants` are the names bound to literal scalars (Constant calls)."""
+
+    rule: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    calls: tuple[Call, ...]
+    constants: Mapping[str, float]
+    where: tuple[str, ...]
+
+    def references(self) -> frozenset[str]:
+        """The idioms this pattern is written in terms of."""
+        return frozenset(c.op for c in self.calls if c.is_pattern and not c.is_growing)
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """All overloads of one name: an idiom (a meaning to recognise) or a fusion (a region worth one kernel)."""
+
+    name: str
+    kind: str
+    summary: str
+    path: Path
+    text: str
+    opt_level: int
+    kernel: str
+    unless: tuple[str, ...]
+    """Idioms: a match that lies within one of these is not this. (A LayerNorm holds what looks like an RMSNorm.)"""
+    counted: bool
+    """Whether the idiom is a meaning to report, or only a piece of others."""
+    patterns: tuple[Pattern, ...]
+
+    def references(self) -> frozenset[str]:
+        return frozenset(self.unless).union(*(p.references() for p in self.patterns))
+
+
+@dataclass(frozen=True, eq=False)
+class RuleSet:
+    """Idioms in an order in which each comes after those it refers to, and the fusions to look for."""
+
+    idioms: tuple[Rule, ...]
+    fusions: tuple[Rule, ...]
+
+    def find(self, name: str) -> Rule | None:
+        return next((r for r in (*self.fusions, *self.idioms) if r.name == name), None)

@@ -1,0 +1,275 @@
+"""Finding softmax(Q K^T) V in the tensor program, however its scale, mask, guards and transposes are written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from fusion_cli.plan.graph import LEAVES, Val
+from fusion_cli.plan.lowering import Builder
+from fusion_cli.plan.sizes import Sizes
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """What an "attention" value is made of; its args are q, k, v and then `leaves`, as stored.
+
+    `score` and `prob` are the roots of two expressions over `leaves` and over `score_acc` and `prob_acc`.
+    """
+
+    scale: float
+    perms: tuple[tuple[int, ...] | None, tuple[int, ...] | None, tuple[int, ...] | None]
+    score: Val
+    score_acc: Val
+    prob: Val
+    prob_acc: Val
+    leaves: tuple[Val, ...]
+    product: Val
+    """The value P @ V, before `out_perm`."""
+    out_perm: tuple[int, ...] | None
+    nodes: tuple[str, ...]
+
+
+class Uses:
+    """Who reads what in a tensor program, in topological order."""
+
+    def __init__(self, outputs: Iterable[Val]) -> None:
+        self.outputs = set(outputs)
+        self.order = topological(self.outputs if isinstance(outputs, set) else outputs)
+        self._readers: dict[Val, list[Val]] = {v: [] for v in self.order}
+        for val in self.order:
+            for arg in dict.fromkeys(val.args):
+                self._readers[arg].append(val)
+
+    def readers(self, val: Val) -> list[Val]:
+        return self._readers[val]
+
+    def only_inside(self, val: Val, inside: set[Val]) -> bool:
+        return val not in self.outputs and all(r in inside for r in self._readers[val])
+
+
+def topological(roots: Iterable[Val]) -> list[Val]:
+    """All values the roots depend on, arguments first."""
+    order: dict[Val, None] = {}
+    stack = [(root, False) for root in reversed(list(roots))]
+    while stack:
+        val, expanded = stack.pop()
+        if val in order:
+            continue
+        if expanded:
+            order[val] = None
+        else:
+            stack.append((val, True))
+            stack.extend((arg, False) for arg in reversed(val.args) if arg not in order)
+    return list(order)
+
+
+def fuse_attention(builder: Builder, outputs: Sequence[Val]) -> list[Val]:
+    """The program with every attention as one value, and every other softmax as arithmetic."""
+    uses = Uses(list(outputs))
+    found: dict[Val, tuple[Val, tuple[Val, ...], Parts]] = {}
+    for val in uses.order:
+        if val.op == "softmax":
+            match = _match(builder.sizes, uses, val)
+            if match is not None:
+                found[match[0]] = match
+    return _rebuild(builder, uses.order, found, outputs)
+
+
+def _match(sizes: Sizes, uses: Uses, softmax: Val) -> tuple[Val, tuple[Val, ...], Parts] | None:
+    guarded = _probabilities(uses, softmax)
+    if guarded is None:
+        return None
+    prob, product, prob_inside = guarded
+    scored = _scores(softmax.args[0])
+    if scored is None:
+        return None
+    matmul, score_inside = scored
+    inside = {softmax, *score_inside}
+    if not all(uses.only_inside(v, inside) for v in score_inside):
+        return None
+    acc, scale = _scaled_acc(uses, matmul, score_inside)
+    q, q_perm, q_scale = _peel(matmul.args[0], _swap_if(matmul, "trans_a", 0))
+    k, k_perm, k_scale = _peel(matmul.args[1], _swap_if(matmul, "trans_b", 1, flip=True))
+    v, v_perm, _ = _peel(product.args[1], None, scales=False)
+    if product.attr("trans_a") or product.attr("trans_b") or product.attr("alpha") != 1.0:
+        return None
+    if not sizes.equal(matmul.shape[-1], product.args[1].shape[-2]):
+        return None
+    scale *= q_scale * k_scale * float(str(matmul.attr("alpha")))
+    out, out_perm = _output(uses, product)
+    leaves = _leaves((softmax.args[0], acc), (prob, softmax))
+    nodes = tuple(dict.fromkeys(x.node for x in (*score_inside, softmax, *prob_inside, product, out) if x.node))
+    parts = Parts(
+        scale, (q_perm, k_perm, v_perm), softmax.args[0], acc, prob, softmax, leaves, product, out_perm, nodes
+    )
+    return out, (q, k, v), parts
+
+
+def _probabilities(uses: Uses, softmax: Val) -> tuple[Val, Val, list[Val]] | None:
+    """From the softmax through elementwise guards to the product with V: (probability, product, guards)."""
+    inside = [softmax]
+    while True:
+        readers = {r for v in inside for r in uses.readers(v)} - set(inside)
+        products = [r for r in readers if r.op == "matmul"]
+        pending = [r for r in readers if r.is_elementwise]
+        if len(products) + len(pending) != len(readers) or any(v in uses.outputs for v in inside):
+            return None
+        if not pending:
+            break
+        inside.extend(sorted(pending, key=uses.order.index))
+    if len(products) != 1 or products[0].args[0] not in inside or products[0].args[1] in inside:
+        return None
+    return products[0].args[0], products[0], inside[1:]
+
+
+def _scores(root: Val) -> tuple[Val, list[Val]] | None:
+    """From the softmax's operand back through elementwise operations to the one product that makes the scores."""
+    depends: dict[Val, bool] = {}
+    products: set[Val] = set()
+    for val in topological([root]):
+        if val.op == "matmul":
+            depends[val] = True
+        elif val.is_elementwise:
+            depends[val] = any(depends[a] for a in val.args)
+        else:
+            depends[val] = False
+    reached = {root}
+    stack = [root]
+    while stack:
+        val = stack.pop()
+        if val.op == "matmul":
+            products.add(val)
+            continue
+        fresh = [a for a in val.args if depends[a] and a not in reached]
+        reached.update(fresh)
+        stack.extend(fresh)
+    if len(products) != 1 or not depends[root]:
+        return None
+    return products.pop(), [v for v in depends if v in reached]
+
+
+def _scaled_acc(uses: Uses, matmul: Val, inside: Sequence[Val]) -> tuple[Val, float]:
+    """Follow constant factors applied to the bare scores: the value they end in, and their product."""
+    acc, scale = matmul, 1.0
+    while True:
+        readers = uses.readers(acc)
+        factor = _factor(readers[0], acc) if len(readers) == 1 and readers[0] in inside else None
+        if factor is None:
+            return acc, scale
+        acc, scale = readers[0], scale * factor
+
+
+def _factor(val: Val, of: Val) -> float | None:
+    """c where `val` is `of` * c or `of` / c for a literal scalar c that keeps the shape."""
+    if val.op not in ("Mul", "Div") or val.shape != of.shape or (val.op == "Div" and val.args[0] is not of):
+        return None
+    other = next((a for a in val.args if a is not of), of)
+    if other.op != "const" or other.value is None or isinstance(other.value, bool):
+        return None
+    number = float(other.value)
+    if not math.isfinite(number) or number == 0:
+        return None
+    return number if val.op == "Mul" else 1 / number
+
+
+def _swap_if(matmul: Val, flag: str, operand: int, flip: bool = False) -> tuple[int, ...] | None:
+    """The permutation that swaps the last two axes of an operand, where it is stored the other way."""
+    if bool(matmul.attr(flag)) == flip:
+        return None
+    rank = len(matmul.args[operand].shape)
+    return (*range(rank - 2), rank - 1, rank - 2)
+
+
+def _peel(val: Val, perm: tuple[int, ...] | None, scales: bool = True) -> tuple[Val, tuple[int, ...] | None, float]:
+    """The stored tensor behind transposes and constant factors: (tensor, permutation, factor)."""
+    scale = 1.0
+    while True:
+        if val.op == "transpose":
+            perm = val.perm if perm is None else tuple(val.perm[p] for p in perm)
+            val = val.args[0]
+            continue
+        factor = next((f for a in val.args if (f := _factor(val, a)) is not None), None) if scales else None
+        if factor is None:
+            break
+        scale *= factor
+        val = next(a for a in val.args if _factor(val, a) is not None)
+    return val, None if perm == tuple(range(len(val.shape))) else perm, scale
+
+
+def _output(uses: Uses, product: Val) -> tuple[Val, tuple[int, ...] | None]:
+    readers = uses.readers(product)
+    if len(readers) == 1 and readers[0].op == "transpose" and product not in uses.outputs:
+        return readers[0], readers[0].perm
+    return product, None
+
+
+def _leaves(*expressions: tuple[Val, Val]) -> tuple[Val, ...]:
+    """Operands of the expressions (root, acc): the values that do not depend on acc and are not literals."""
+    leaves: dict[Val, None] = {}
+    for root, acc in expressions:
+        depends = {acc}
+        order = topological([root])
+        for val in order:
+            if any(a in depends for a in val.args):
+                depends.add(val)
+        inner = (a for val in order if val in depends and val is not acc and _needed(root, acc, val) for a in val.args)
+        leaves.update(dict.fromkeys(a for a in inner if a not in depends and a.op not in ("const", "index")))
+    return tuple(leaves)
+
+
+def _needed(root: Val, acc: Val, val: Val) -> bool:
+    """Whether `val` lies on a path from acc (excluded) to root."""
+    return val in _path(root, acc)
+
+
+def _path(root: Val, acc: Val) -> set[Val]:
+    reached, stack = {root}, [root]
+    while stack:
+        current = stack.pop()
+        if current is acc:
+            continue
+        fresh = [a for a in current.args if a not in reached]
+        reached.update(fresh)
+        stack.extend(fresh)
+    return reached
+
+
+def _rebuild(
+    builder: Builder,
+    order: Sequence[Val],
+    found: Mapping[Val, tuple[Val, tuple[Val, ...], Parts]],
+    outputs: Sequence[Val],
+) -> list[Val]:
+    new: dict[Val, Val] = {}
+
+    def rebuilt(val: Val) -> Val:
+        return new[val]
+
+    pending = topological_with(order, found)
+    for val in pending:
+        if val in found:
+            out, qkv, parts = found[val]
+            args = tuple(map(rebuilt, (*qkv, *parts.leaves)))
+            new[val] = replace(out, op="attention", args=args, attrs=(("parts", parts),))
+        elif val.op == "softmax":
+            builder.node = val.node
+            new[val] = _plain_softmax(builder, rebuilt(val.args[0]))
+        elif val.op in LEAVES or all(rebuilt(a) is a for a in val.args):
+            new[val] = val
+        else:
+            new[val] = replace(val, args=tuple(map(rebuilt, val.args)))
+    return [new[o] for o in outputs]
+
+
+def topological_with(
+    order: Sequence[Val], found: Mapping[Val, tuple[Val, tuple[Val, ...], Parts]]
+) -> list[Val]:
+    """The order with the values inside attentions left in place; they are dropped when nothing reads them."""
+    return list(order)
+
+
+def _plain_softmax(b: Builder, x: Val) -> Val:
+    exponential = b.apply("Exp", b.apply("Sub", x, b.reduce("reduce_max", x)))
+    return b.apply("Div", exponential, b.reduce("reduce_sum", exponential))

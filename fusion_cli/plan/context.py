@@ -1,0 +1,180 @@
+"""A region while it is lowered: what each ONNX value became, as a tensor and as a host value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from graphlib import TopologicalSorter
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_ir as ir
+
+from fusion_cli.errors import Unsupported
+from fusion_cli.plan import codes
+from fusion_cli.plan.graph import Val
+from fusion_cli.plan.lowering import Builder, dtype_name
+from fusion_cli.plan.sizes import Shape, Size
+
+if TYPE_CHECKING:
+    from fusion_cli.types import Region
+
+HostRule = Callable[["Context", ir.Node], int]
+
+
+class Context:
+    """Access to the region's values for lowering rules; `b` builds the tensor program."""
+
+    def __init__(self, region: Region, host_rules: dict[str, HostRule]) -> None:
+        self.b = Builder()
+        self.region = region
+        self.nodes = _sorted(region.nodes)
+        self.tensors: dict[ir.Value, Val] = {}
+        self._hosts: dict[ir.Value, int] = {}
+        self._host_rules = host_rules
+        self._constants = set(region.constants)
+        self._slots = {v: i for i, v in enumerate(region.inputs)}
+        self._producers = {v: n for n in (*region.nodes, *region.shape_nodes) for v in n.outputs}
+
+    # Operands of a node
+
+    def optional(self, node: ir.Node, index: int) -> Val | None:
+        """Input `index` as a tensor, if it is there."""
+        value = node.inputs[index] if index < len(node.inputs) else None
+        return None if value is None else self.tensor(value)
+
+    def operand(self, node: ir.Node, index: int) -> Val:
+        found = self.optional(node, index)
+        if found is None:
+            raise Unsupported(codes.ATTRIBUTE, f"input {index} of {node.op_type}", "none")
+        return found
+
+    def operands(self, node: ir.Node) -> list[Val]:
+        return [self.tensor(v) for v in node.inputs if v is not None]
+
+    def literal(self, value: ir.Value | None) -> np.ndarray | None:
+        """The elements of a constant of the region."""
+        if value is None:
+            return None
+        producer = value.producer()
+        if producer is not None and producer.op_type == "Constant" and value.const_value is None:
+            tensor = producer.attributes.get_tensor("value")
+            return None if tensor is None else np.asarray(tensor.numpy())
+        if value in self._constants and value.const_value is not None:
+            return np.asarray(value.const_value.numpy())
+        return None
+
+    def ints(self, node: ir.Node, index: int, attribute: str) -> tuple[int, ...] | None:
+        """Integers that are an attribute in old operator sets and a constant input in new ones."""
+        if attribute in node.attributes:
+            ints = node.attributes.get_ints(attribute)
+            return None if ints is None else tuple(ints)
+        value = node.inputs[index] if index < len(node.inputs) else None
+        if value is None:
+            return None
+        elements = self.b.host.values[self.host(value)]
+        known = [self.b.sizes.norm(e).known for e in elements]
+        if None in known:
+            raise Unsupported(codes.CONSTANT, f"constant {attribute}", f"a computed input of {node.op_type}")
+        return tuple(k for k in known if k is not None)
+
+    # Values
+
+    def tensor(self, value: ir.Value) -> Val:
+        """The value as a tensor."""
+        if value not in self.tensors:
+            self.tensors[value] = self._leaf(value)
+        return self.tensors[value]
+
+    def _leaf(self, value: ir.Value) -> Val:
+        array = self.literal(value)
+        if array is not None:
+            return self.b.array(array, dtype_name(value.dtype), str(value.name))
+        if value in self._slots:
+            return self.b.input(self._slots[value], dtype_name(value.dtype), self.annotation(value), str(value.name))
+        if value in self._producers:
+            return self._host_tensor(value)
+        raise Unsupported(codes.DANGLING, "a value of the region", f"{value.name}")
+
+    def _host_tensor(self, value: ir.Value) -> Val:
+        """Shape arithmetic read as data: possible where its outcome is one known number."""
+        elements = [self.b.sizes.norm(e).known for e in self.b.host.values[self.host(value)]]
+        if len(elements) != 1 or elements[0] is None:
+            raise Unsupported(codes.SHAPE_PROGRAM, "shape arithmetic used for shapes only", f"{value.name} used as data")
+        rank = 0 if value.shape is None else len(value.shape)
+        return self.b.const(elements[0], dtype_name(value.dtype), (1,) * rank)
+
+    def host(self, value: ir.Value) -> int:
+        """The value as an integer vector of the shape program (a scalar is a vector of one)."""
+        if value not in self._hosts:
+            self._hosts[value] = self._host(value)
+        return self._hosts[value]
+
+    def _host(self, value: ir.Value) -> int:
+        array = self.literal(value)
+        if array is not None:
+            if array.dtype.kind not in "ibu":
+                raise Unsupported(codes.SHAPE_PROGRAM, "integers", f"{value.name} of type {array.dtype}")
+            return self.b.host.const([int(i) for i in array.reshape(-1)])
+        if value in self._slots:
+            return self._read(value)
+        node = self._producers.get(value)
+        if node is None:
+            raise Unsupported(codes.DANGLING, "a value of the region", f"{value.name}")
+        rule = self._host_rules.get(node.op_type)
+        if rule is None or node.domain not in ("", "ai.onnx"):
+            raise Unsupported(codes.SHAPE_PROGRAM, "shape arithmetic", f"{node.op_type} computing {value.name}")
+        return rule(self, node)
+
+    def _read(self, value: ir.Value) -> int:
+        shape = self.annotation(value)
+        if len(shape) > 1 or dtype_name(value.dtype) not in ("int64", "int32"):
+            raise Unsupported(codes.SHAPE_PROGRAM, "an integer vector", f"{value.name} of type {value.dtype}")
+        count = self.b.fixed(shape[0], f"{value.name}, a shape") if shape else 1
+        elements = tuple(self.b.sizes.fresh(signed=True) for _ in range(count))
+        return self.b.host.source("read", self._slots[value], elements)
+
+    def annotation(self, value: ir.Value) -> Shape:
+        """What shape inference said of the value; unknown sizes are new symbols."""
+        if value.shape is None:
+            raise Unsupported(codes.UNKNOWN_RANK, "a tensor of known rank", f"{value.name} of unknown rank")
+        return tuple(self._size(d) for d in value.shape)
+
+    def _size(self, dim: int | ir.SymbolicDim) -> Size:
+        if isinstance(dim, int):
+            return Size(dim)
+        return self.b.sizes.fresh() if dim.value is None else self.b.sizes.parse(dim.value)
+
+    def bind(self, value: ir.Value, val: Val) -> None:
+        """Record what an output of a node became, and learn from what shape inference knew of it."""
+        self.tensors[value] = val
+        if value.shape is not None and len(value.shape) == len(val.shape):
+            self.b.merge_shape(val, self.annotation(value))
+
+
+def opset_version(node: ir.Node) -> int:
+    """The version of the ONNX operator set that the node is written in."""
+    if node.version is not None:
+        return node.version
+    imports = {} if node.graph is None else node.graph.opset_imports
+    return imports.get("", imports.get("ai.onnx", 1))
+
+
+def normalized_axis(axis: int, rank: int) -> int:
+    return axis + rank if axis < 0 else axis
+
+
+def trailing(axes: Sequence[int], rank: int) -> int:
+    """The first of `axes` if they are the last axes of a tensor of this rank, in any order; else Unsupported."""
+    chosen = sorted({normalized_axis(a, rank) for a in axes})
+    if not chosen or chosen != list(range(chosen[0], rank)):
+        raise Unsupported(codes.REDUCED_AXES, "the last axes", f"axes {list(axes)} of rank {rank}")
+    return chosen[0]
+
+
+def _sorted(nodes: Sequence[ir.Node]) -> list[ir.Node]:
+    inside = set(nodes)
+    sorter: TopologicalSorter[ir.Node] = TopologicalSorter()
+    for node in nodes:
+        producers = (v.producer() for v in node.inputs if v is not None)
+        sorter.add(node, *(p for p in producers if p is not None and p in inside))
+    return list(sorter.static_order())

@@ -1,0 +1,192 @@
+"""The stage list a region is compiled to: tensors, host-side shape arithmetic, and kernels to run in order.
+
+Everything here is plain frozen data, free of `onnx_ir` objects, so that two equal regions give equal plans and the
+code generators need know nothing of graphs.
+
+Shapes are known only at run time. The generated operator first runs the plan's `host` program, a straight line of
+operations on short integer vectors; each tensor names the host value that holds its dimensions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Const = int | float | bool
+
+
+@dataclass(frozen=True)
+class HostOp:
+    """One integer-vector operation of the shape program; its result has the index of its position.
+
+    kind, args (host values), ints (literal), and the meaning:
+      "dims"      ints=(input slot,)         dimensions of that operator input
+      "read"      ints=(input slot,)         the int64/int32 elements of that operator input (kept in host memory)
+      "const"     ints                       literal vector (a scalar is a vector of one)
+      "broadcast" args=(a, b, ...)           numpy broadcast of shapes
+      "matmul"    args=(a, b)                shape of numpy matmul
+      "gemm"      args=(a, b) ints=(tA, tB)  shape of a 2-D product with transposes
+      "permute"   args=(a,) ints=perm
+      "reshape"   args=(shape, target) ints=(allowzero,)   resolves 0 and -1
+      "reduce"    args=(a,) ints=(keepdims, axis, ...)
+      "concat"    args=(a, b, ...)
+      "slice"     args=(a,) ints=(start, end, step)        of the vector itself
+      "take"      args=(a,) ints=indices                   of the vector itself
+      "unsqueeze" / "squeeze"  args=(a,) ints=axes         of the shape (squeeze without axes: every 1)
+      "flatten"   args=(a,) ints=(axis,)
+      "conv"      args=(x, w) ints=(n, strides*n, pads*2n, dilations*n, auto_pad) with auto_pad 0 NOTSET 1 VALID
+                  2 SAME_UPPER 3 SAME_LOWER
+      "add" "sub" "mul" "div" "mod" "min" "max" "equal"    args=(a, b), elementwise, size-1 vectors broadcast
+      "where"     args=(cond, a, b)
+      "prod"      args=(a,)                                product of the elements
+      "fill"      args=(count,) ints=(value,)              vector of `count` (a one-element vector) equal elements
+    """
+
+    kind: str
+    args: tuple[int, ...] = ()
+    ints: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A device-memory array of the operator. `role` input/output with `slot`, or temp (slot = workspace buffer).
+
+    `shape` is what is known at compile time, one entry per dimension: a number, or a symbol (equal symbols are equal
+    sizes). The rank is always known. `dims` is the host value with the run-time dimensions.
+    An "alias" tensor is another name (and shape) for the memory of tensor `slot`, from Reshape and its like.
+    """
+
+    role: Literal["input", "output", "temp", "alias"]
+    slot: int
+    dtype: str
+    shape: tuple[int | str, ...]
+    dims: int
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor as a kernel reads it: transposed by `perm` if given, then numpy-broadcast to the iteration space."""
+
+    tensor: int
+    perm: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Instr:
+    """One scalar operation, in SSA form: `args` are indices of earlier instructions of the same program.
+
+    op "load": element of operand `value` of the stage at this point of the iteration space.
+    op "acc": the stage's own result at this point (product of a linear stage, score or probability of attention,
+    convolution output).
+    op "const": the literal `value`.
+    op "reduce_sum" | "reduce_mean" | "reduce_max" | "reduce_min" | "reduce_prod": of args[0] over the last axis
+    (rowwise stages only); the result is one number per row, usable by later instructions as if broadcast.
+    op "index": the position along axis `value` (negative, from the end) of the iteration space, as int64.
+    Every other op is an ONNX elementwise operator by its name ("Add", "Erf", "Where", "Cast", ...).
+    `dtype` is the ONNX element type of the result in the model. float16/bfloat16/float32 are computed in fp32; only an
+    explicit "Cast" to a narrower float rounds.
+    """
+
+    op: str
+    args: tuple[int, ...]
+    dtype: str
+    value: Const | None = None
+
+
+@dataclass(frozen=True)
+class Store:
+    """Write instruction `instr`'s value to tensor `tensor` (whose shape is the iteration space's, up to 1-sized
+    leading dimensions; for a per-row number of a rowwise stage, the last dimension is 1 or absent)."""
+
+    tensor: int
+    instr: int
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    operands: tuple[Operand, ...]
+    program: tuple[Instr, ...]
+    stores: tuple[Store, ...]
+    dims: int
+    """Host value: the iteration space."""
+    nodes: tuple[str, ...] = ()
+    """Original node names, for comments in generated source."""
+
+
+@dataclass(frozen=True)
+class Pointwise(_Kernel):
+    """Every element of the iteration space on its own. Also copies: a transpose is a load through a permuted view."""
+
+
+@dataclass(frozen=True)
+class Rowwise(_Kernel):
+    """Elementwise operations and reductions over the last axis of the iteration space."""
+
+
+@dataclass(frozen=True)
+class Linear(_Kernel):
+    """acc = alpha * A @ B over the last two axes, leading axes broadcast as numpy matmul does; the program is the
+    epilogue. `trans_a`/`trans_b` (Gemm): the operand is stored transposed in its last two axes. A and B are operands
+    `a` and `b`; the iteration space is the product's shape. A vector A or B (rank 1) does not occur."""
+
+    a: int = 0
+    b: int = 1
+    trans_a: bool = False
+    trans_b: bool = False
+    alpha: float = 1.0
+
+
+@dataclass(frozen=True)
+class Attention(_Kernel):
+    """out = P @ V, P = prob(softmax(score(Q @ K^T))) over the last axis of the scores, never stored.
+
+    Operands `q` [..., Sq, D], `k` [..., Sk, D] (k_transposed: [..., D, Sk]), `v` [..., Sk, Dv], leading axes broadcast.
+    `program` is the score program: "acc" is scale * (q . k) and loads broadcast to [..., Sq, Sk]; its value is
+    instruction `score`. `prob_program` maps a probability ("acc") likewise; its value is `prob`; empty means identity.
+    The iteration space `dims` is the output's [..., Sq, Dv]; `stores` has one entry whose `instr` is ignored.
+    `out_perm`: the stored tensor is the output transposed by this permutation (heads merged back without a copy).
+    """
+
+    q: int = 0
+    k: int = 1
+    v: int = 2
+    k_transposed: bool = False
+    scale: float = 1.0
+    score: int = 0
+    prob_program: tuple[Instr, ...] = ()
+    prob: int = 0
+    out_perm: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Conv(_Kernel):
+    """acc = convolution of operand `x` [N,C,...] with operand `w` [M,C/group,...] plus operand `bias` [M] if not -1."""
+
+    x: int = 0
+    w: int = 1
+    bias: int = -1
+    strides: tuple[int, ...] = ()
+    pads: tuple[int, ...] = ()
+    dilations: tuple[int, ...] = ()
+    group: int = 1
+    auto_pad: str = "NOTSET"
+
+
+Stage = Pointwise | Rowwise | Linear | Attention | Conv
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A region as kernels. `buffers` counts workspace buffers; a temp tensor's slot says which one it lives in (a
+    buffer is as large as the largest of its tensors). `host_inputs`: operator inputs read on the host (shape
+    tensors)."""
+
+    tensors: tuple[Tensor, ...]
+    host: tuple[HostOp, ...]
+    stages: tuple[Stage, ...]
+    inputs: tuple[int, ...]
+    """Tensor index per operator input (-1: only read on the host)."""
+    outputs: tuple[int, ...]
+    buffers: int
+    host_inputs: tuple[int, ...] = ()

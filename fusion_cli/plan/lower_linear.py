@@ -1,0 +1,152 @@
+"""Matrix products, convolution and the Attention operator as primitives."""
+
+from __future__ import annotations
+
+import math
+
+import onnx_ir as ir
+
+from fusion_cli.errors import Unsupported
+from fusion_cli.plan import codes
+from fusion_cli.plan.context import Context
+from fusion_cli.plan.graph import FLOATS, Val
+from fusion_cli.plan.lower_elementwise import Rule
+from fusion_cli.plan.sizes import ONE
+
+_AUTO_PAD = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
+
+
+def _floats(*vals: Val) -> None:
+    for val in vals:
+        if val.dtype not in FLOATS:
+            raise Unsupported(codes.DTYPE, "floating-point operands", val.dtype)
+
+
+def _matmul(ctx: Context, node: ir.Node) -> Val:
+    b = ctx.b
+    a, w = ctx.operands(node)
+    _floats(a, w)
+    vector_a, vector_w = len(a.shape) == 1, len(w.shape) == 1
+    result = b.matmul(b.unsqueeze(a, (0,)) if vector_a else a, b.unsqueeze(w, (1,)) if vector_w else w)
+    return b.squeeze(result, [axis for axis, is_vector in ((-2, vector_a), (-1, vector_w)) if is_vector])
+
+
+def _gemm(ctx: Context, node: ir.Node) -> Val:
+    b, get = ctx.b, node.attributes
+    a, w, c = ctx.operand(node, 0), ctx.operand(node, 1), ctx.optional(node, 2)
+    _floats(a, w)
+    result = b.matmul(
+        a, w, bool(get.get_int("transA", 0)), bool(get.get_int("transB", 0)), get.get_float("alpha", 1.0)
+    )
+    beta = get.get_float("beta", 1.0)
+    if c is None or beta == 0:
+        return result
+    return b.apply("Add", result, c if beta == 1.0 else b.apply("Mul", c, beta))
+
+
+def _conv(ctx: Context, node: ir.Node) -> Val:
+    x, w, bias = ctx.operand(node, 0), ctx.operand(node, 1), ctx.optional(node, 2)
+    _floats(x, w)
+    n = len(x.shape) - 2
+    if n < 1:
+        raise Unsupported(codes.ATTRIBUTE, "a convolution over at least one axis", f"rank {len(x.shape)}")
+    get = node.attributes
+    strides, dilations = (tuple(get.get_ints(name) or (1,) * n) for name in ("strides", "dilations"))
+    pads = tuple(get.get_ints("pads") or (0,) * (2 * n))
+    auto_pad = get.get_string("auto_pad", "NOTSET")
+    dims = ctx.b.host.emit("conv", (x.dims, w.dims), (n, *strides, *pads, *dilations, _AUTO_PAD.index(auto_pad)))
+    attrs = (
+        ("strides", strides),
+        ("pads", pads),
+        ("dilations", dilations),
+        ("group", get.get_int("group", 1)),
+        ("auto_pad", auto_pad),
+    )
+    return ctx.b.conv([v for v in (x, w, bias) if v is not None], dims, attrs)
+
+
+def _split_heads(ctx: Context, x: Val, heads: int) -> Val:
+    """[B, S, heads * D] as [B, heads, S, D]."""
+    b = ctx.b
+    target = b.host.emit("concat", (b.host.emit("slice", (x.dims,), (0, 2, 1)), b.host.const((heads, -1))))
+    return b.transpose(b.reshape(x, b.host.emit("reshape", (x.dims, target), (0,))), (0, 2, 1, 3))
+
+
+def _merge_heads(ctx: Context, x: Val) -> Val:
+    """[B, heads, S, D] as [B, S, heads * D]."""
+    b = ctx.b
+    x = b.transpose(x, (0, 2, 1, 3))
+    target = b.host.emit("concat", (b.host.emit("slice", (x.dims,), (0, 2, 1)), b.host.const((-1,))))
+    return b.reshape(x, b.host.emit("reshape", (x.dims, target), (0,)))
+
+
+def _group_axis(ctx: Context, x: Val, heads: int) -> Val:
+    """[B, H, ...] as [B, heads, H / heads, ...]; an axis of 1 stays 1 twice."""
+    b = ctx.b
+    if b.sizes.norm(x.shape[1]) == ONE:
+        return b.unsqueeze(x, (1,))
+    head, tail = b.host.emit("slice", (x.dims,), (0, 1, 1)), b.host.emit("slice", (x.dims,), (2, 4, 1))
+    group = b.fixed(x.shape[1], "the heads") // heads
+    return b.reshape(x, b.host.emit("concat", (head, b.host.const((heads, group)), tail)))
+
+
+def _attention(ctx: Context, node: ir.Node) -> Val:
+    """softmax(scale * Q K^T + mask) V, with grouped query heads by an axis that K and V broadcast over."""
+    b, get = ctx.b, node.attributes
+    _check_attention(node)
+    q, k, v, mask = (ctx.optional(node, i) for i in range(4))
+    if q is None or k is None or v is None:
+        raise Unsupported(codes.ATTRIBUTE, "Q, K and V", "a missing one")
+    _floats(q, k, v)
+    packed = len(q.shape) == 3
+    if packed:
+        q = _split_heads(ctx, q, get.get_int("q_num_heads", 0))
+        k, v = (_split_heads(ctx, x, get.get_int("kv_num_heads", 0)) for x in (k, v))
+    whole = q.dims
+    scale = get.get_float("scale") or 1 / math.sqrt(b.fixed(q.shape[3], "the head"))
+    grouped = not b.sizes.equal(q.shape[1], k.shape[1])
+    if mask is not None:
+        mask = b.unsqueeze(mask, tuple(range(4 - len(mask.shape))))
+    if grouped:
+        heads = b.fixed(k.shape[1], "the key heads")
+        q = _group_axis(ctx, q, heads)
+        k, v = b.unsqueeze(k, (2,)), b.unsqueeze(v, (2,))
+        mask = None if mask is None else _group_axis(ctx, mask, heads)
+    swap = (*range(len(k.shape) - 2), len(k.shape) - 1, len(k.shape) - 2)
+    scores = b.apply("Mul", b.matmul(q, b.transpose(k, swap)), scale)
+    out = b.matmul(b.softmax(_masked(ctx, node, scores, mask)), v)
+    if grouped:
+        head, last = b.host.emit("slice", (whole,), (0, 3, 1)), b.host.emit("slice", (v.dims,), (-1, 5, 1))
+        out = b.reshape(out, b.host.emit("concat", (head, last)))
+    return _merge_heads(ctx, out) if packed else out
+
+
+def _masked(ctx: Context, node: ir.Node, scores: Val, mask: Val | None) -> Val:
+    b = ctx.b
+    lowest = b.const(-math.inf, scores.dtype)
+    softcap = node.attributes.get_float("softcap", 0.0)
+    before_mask = node.op_type == "Attention" and (node.version or 0) >= 24
+    if softcap and before_mask:
+        scores = _capped(ctx, scores, softcap)
+    if node.attributes.get_int("is_causal", 0):
+        later = b.compare("Greater", b.index(-1, scores), b.index(-2, scores))
+        scores = b.where(later, lowest, scores)
+    if mask is not None:
+        scores = b.where(mask, scores, lowest) if mask.dtype == "bool" else b.apply("Add", scores, mask)
+    return _capped(ctx, scores, softcap) if softcap and not before_mask else scores
+
+
+def _capped(ctx: Context, scores: Val, softcap: float) -> Val:
+    return ctx.b.apply("Mul", ctx.b.apply("Tanh", ctx.b.apply("Div", scores, softcap)), softcap)
+
+
+def _check_attention(node: ir.Node) -> None:
+    if any(v is not None for v in node.inputs[4:]):
+        raise Unsupported(codes.ATTRIBUTE, "Attention without a cache", "past keys or key lengths")
+    if any(v.uses() or v.is_graph_output() for v in node.outputs[1:]):
+        raise Unsupported(codes.UNUSED_OUTPUT, "only the first output of Attention used", "a cache or the scores used")
+    if node.attributes.get_int("qk_matmul_output_mode", 0):
+        raise Unsupported(codes.ATTRIBUTE, "Attention without its scores", "qk_matmul_output_mode")
+
+
+RULES: dict[str, Rule] = {"MatMul": _matmul, "Gemm": _gemm, "Conv": _conv, "Attention": _attention}

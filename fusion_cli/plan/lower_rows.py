@@ -1,0 +1,184 @@
+"""Reductions, softmax and norms as primitives over the last axis."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from fusion_cli.errors import Unsupported
+from fusion_cli.plan import codes
+from fusion_cli.plan.context import Context, normalized_axis, opset_version, trailing
+from fusion_cli.plan.graph import FLOATS, Val
+from fusion_cli.plan.lower_elementwise import Rule
+from fusion_cli.plan.sizes import ONE
+
+_BEFORE = {"ReduceSumSquare": "square", "ReduceL2": "square", "ReduceL1": "Abs"}
+_REDUCE = {
+    "ReduceMean": "reduce_mean",
+    "ReduceMax": "reduce_max",
+    "ReduceMin": "reduce_min",
+    "ReduceProd": "reduce_prod",
+}
+
+
+def _reduce(ctx: Context, node: ir.Node) -> Val:
+    b, x = ctx.b, ctx.operand(node, 0)
+    rank = len(x.shape)
+    axes = ctx.ints(node, 1, "axes")
+    if not axes and node.attributes.get_int("noop_with_empty_axes", 0):
+        return x
+    axes = axes or tuple(range(rank))
+    # Axes of size 1 before the last ones change nothing.
+    real = [a for a in axes if b.sizes.norm(x.shape[a]) != ONE] or [axes[-1]]
+    first = trailing(real, rank) if real != [axes[-1]] or normalized_axis(real[0], rank) == rank - 1 else None
+    dims = b.host.emit("reduce", (x.dims,), (node.attributes.get_int("keepdims", 1), *axes))
+    if first is None:
+        return b.reshape(x, dims)
+    flat = b.flatten_from(x, first)
+    before = _BEFORE.get(node.op_type)
+    if before == "square":
+        flat = b.apply("Mul", flat, flat)
+    elif before:
+        flat = b.apply(before, flat)
+    if node.op_type == "ReduceLogSumExp":
+        result = _log_sum_exp(ctx, flat)
+    else:
+        result = b.reduce(_REDUCE.get(node.op_type, "reduce_sum"), flat)
+    if node.op_type in ("ReduceL2", "ReduceLogSum"):
+        result = b.apply("Sqrt" if node.op_type == "ReduceL2" else "Log", result)
+    return b.reshape(result, dims)
+
+
+def _log_sum_exp(ctx: Context, x: Val) -> Val:
+    highest = ctx.b.reduce("reduce_max", x)
+    total = ctx.b.reduce("reduce_sum", ctx.b.apply("Exp", ctx.b.apply("Sub", x, highest)))
+    return ctx.b.apply("Add", ctx.b.apply("Log", total), highest)
+
+
+def _softmax(ctx: Context, node: ir.Node) -> Val:
+    b, x = ctx.b, ctx.operand(node, 0)
+    rank, version = len(x.shape), opset_version(node)
+    axis = normalized_axis(node.attributes.get_int("axis", -1 if version >= 13 else 1), rank)
+    if version >= 13 and axis != rank - 1:
+        raise Unsupported(codes.REDUCED_AXES, "the last axis", f"axis {axis} of rank {rank}")
+    flat = b.flatten_from(x, axis) if axis < rank - 1 else x
+    if node.op_type == "LogSoftmax":
+        centred = b.apply("Sub", flat, b.reduce("reduce_max", flat))
+        result = b.apply("Sub", centred, b.apply("Log", b.reduce("reduce_sum", b.apply("Exp", centred))))
+    else:
+        result = b.softmax(flat)
+    return b.reshape(result, x.dims)
+
+
+def _normalize(ctx: Context, x: Val, epsilon: float) -> tuple[Val, Val, Val]:
+    """(x - mean) / sqrt(variance + epsilon) over the last axis; also the mean and the inverse deviation."""
+    b = ctx.b
+    mean = b.reduce("reduce_mean", x)
+    centred = b.apply("Sub", x, mean)
+    variance = b.reduce("reduce_mean", b.apply("Mul", centred, centred))
+    inverse = b.apply("Reciprocal", b.apply("Sqrt", b.apply("Add", variance, epsilon)))
+    return b.apply("Mul", centred, inverse), mean, inverse
+
+
+def _no_extra_outputs(node: ir.Node, region_outputs: tuple[ir.Value, ...]) -> None:
+    for value in node.outputs[1:]:
+        if value.uses() or value in region_outputs or value.is_graph_output():
+            raise Unsupported(codes.UNUSED_OUTPUT, f"only the first output of {node.op_type} used", f"{value.name} used")
+
+
+def _float32(ctx: Context, x: Val) -> Val:
+    if x.dtype not in FLOATS:
+        raise Unsupported(codes.DTYPE, "a floating-point tensor", x.dtype)
+    return x
+
+
+def _layer_norm(ctx: Context, node: ir.Node) -> Val:
+    """LayerNormalization and RMSNormalization over any trailing axes; scale and bias broadcast to those."""
+    _no_extra_outputs(node, ctx.region.outputs)
+    b, x = ctx.b, _float32(ctx, ctx.operand(node, 0))
+    axis = normalized_axis(node.attributes.get_int("axis", -1), len(x.shape))
+    epsilon = node.attributes.get_float("epsilon", 1e-5)
+    flat = b.flatten_from(x, axis) if axis < len(x.shape) - 1 else x
+    if node.op_type == "LayerNormalization":
+        result, *_ = _normalize(ctx, flat, epsilon)
+    else:
+        mean = b.reduce("reduce_mean", b.apply("Mul", flat, flat))
+        result = b.apply("Mul", flat, b.apply("Reciprocal", b.apply("Sqrt", b.apply("Add", mean, epsilon))))
+    for index, op in ((1, "Mul"), (2, "Add")):
+        weight = ctx.optional(node, index)
+        if weight is not None:
+            result = b.apply(op, result, _trailing_weight(ctx, weight, x, axis), dtype=x.dtype)
+    return b.reshape(result, x.dims)
+
+
+def _trailing_weight(ctx: Context, weight: Val, x: Val, axis: int) -> Val:
+    """A weight of the normalised axes, made to fit them flattened into one."""
+    if axis == len(x.shape) - 1:
+        return weight
+    if not ctx.b.sizes.same_shape(weight.shape, x.shape[axis:]):
+        raise Unsupported(codes.UNPROVEN_SHAPE, "a weight of the normalised axes", str(list(map(str, weight.shape))))
+    return ctx.b.flatten_from(weight, 0)
+
+
+def _channels(ctx: Context, weight: Val, x: Val) -> Val:
+    """A [C] vector so that it broadcasts over x [N, C, ...]."""
+    return ctx.b.unsqueeze(weight, tuple(range(1, len(x.shape) - 1)))
+
+
+def _batch_norm(ctx: Context, node: ir.Node) -> Val:
+    if node.attributes.get_int("training_mode", 0) or not node.attributes.get_int("spatial", 1):
+        raise Unsupported(codes.ATTRIBUTE, "BatchNormalization at inference", "training_mode or spatial=0")
+    _no_extra_outputs(node, ctx.region.outputs)
+    b, x = ctx.b, ctx.operand(node, 0)
+    scale, bias, mean, variance = (_channels(ctx, ctx.operand(node, i), x) for i in range(1, 5))
+    deviation = b.apply("Sqrt", b.apply("Add", variance, node.attributes.get_float("epsilon", 1e-5)))
+    centred = b.apply("Sub", x, mean)
+    return b.apply("Add", b.apply("Mul", centred, b.apply("Div", scale, deviation)), bias)
+
+
+def _group_norm(ctx: Context, node: ir.Node) -> Val:
+    """InstanceNormalization (a group per channel) and GroupNormalization, as a norm of rows [N, groups, rest]."""
+    b, x = ctx.b, _float32(ctx, ctx.operand(node, 0))
+    scale, bias = ctx.operand(node, 1), ctx.operand(node, 2)
+    instance = node.op_type == "InstanceNormalization"
+    head = b.host.emit("slice", (x.dims,), (0, 2 if instance else 1, 1))
+    groups = () if instance else (b.host.const((node.attributes.get_int("num_groups", 1),)),)
+    rows = b.host.emit("reshape", (x.dims, b.host.emit("concat", (head, *groups, b.host.const((-1,))))), (0,))
+    normal, *_ = _normalize(ctx, b.reshape(x, rows), node.attributes.get_float("epsilon", 1e-5))
+    if instance:
+        scaled = b.apply("Mul", normal, b.unsqueeze(scale, (1,)))
+        return b.reshape(b.apply("Add", scaled, b.unsqueeze(bias, (1,))), x.dims)
+    if opset_version(node) < 21:
+        raise Unsupported(codes.OPSET, "GroupNormalization of opset 21 (weights by channel)", "an earlier one")
+    scaled = b.apply("Mul", b.reshape(normal, x.dims), _channels(ctx, scale, x))
+    return b.apply("Add", scaled, _channels(ctx, bias, x))
+
+
+def _global_pool(ctx: Context, node: ir.Node) -> Val:
+    b, x = ctx.b, ctx.operand(node, 0)
+    op = "reduce_max" if node.op_type == "GlobalMaxPool" else "reduce_mean"
+    result = b.reduce(op, b.flatten_from(x, 2))
+    return b.reshape(result, b.host.emit("reduce", (x.dims,), (1, *range(2, len(x.shape)))))
+
+
+def _lp_norm(ctx: Context, node: ir.Node) -> Val:
+    b, x = ctx.b, ctx.operand(node, 0)
+    trailing((node.attributes.get_int("axis", -1),), len(x.shape))
+    if node.attributes.get_int("p", 2) == 1:
+        total = b.reduce("reduce_sum", b.apply("Abs", x))
+    else:
+        total = b.apply("Sqrt", b.reduce("reduce_sum", b.apply("Mul", x, x)))
+    return b.apply("Div", x, total)
+
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(
+        ("ReduceLogSum", "ReduceLogSumExp", "ReduceSum", *_BEFORE, *_REDUCE),
+        _reduce,
+    ),
+    **dict.fromkeys(("Softmax", "LogSoftmax"), _softmax),
+    **dict.fromkeys(("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization"), _layer_norm),
+    **dict.fromkeys(("InstanceNormalization", "GroupNormalization"), _group_norm),
+    **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool"), _global_pool),
+    "BatchNormalization": _batch_norm,
+    "LpNormalization": _lp_norm,
+}

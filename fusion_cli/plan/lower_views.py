@@ -1,0 +1,67 @@
+"""Operators that only rename, reorder or repeat elements."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from fusion_cli.errors import Unsupported
+from fusion_cli.plan import codes
+from fusion_cli.plan.context import Context
+from fusion_cli.plan.graph import Val
+from fusion_cli.plan.lower_elementwise import Rule
+
+
+def _shape_operand(ctx: Context, node: ir.Node) -> int:
+    value = node.inputs[1] if len(node.inputs) > 1 else None
+    if value is None:
+        shape = node.attributes.get_ints("shape")
+        if shape is None:
+            raise Unsupported(codes.OPSET, f"the shape of {node.op_type}", "none")
+        return ctx.b.host.const(shape)
+    return ctx.host(value)
+
+
+def _reshape(ctx: Context, node: ir.Node) -> Val:
+    b, x = ctx.b, ctx.operand(node, 0)
+    target = _shape_operand(ctx, node)
+    dims = b.host.emit("reshape", (x.dims, target), (node.attributes.get_int("allowzero", 0),))
+    return b.reshape(x, dims)
+
+
+def _transpose(ctx: Context, node: ir.Node) -> Val:
+    x = ctx.operand(node, 0)
+    perm = node.attributes.get_ints("perm") or tuple(reversed(range(len(x.shape))))
+    return ctx.b.transpose(x, perm)
+
+
+def _unsqueeze(ctx: Context, node: ir.Node) -> Val:
+    axes = ctx.ints(node, 1, "axes")
+    if axes is None:
+        raise Unsupported(codes.ATTRIBUTE, "the axes of Unsqueeze", "none")
+    return ctx.b.unsqueeze(ctx.operand(node, 0), axes)
+
+
+def _squeeze(ctx: Context, node: ir.Node) -> Val:
+    axes = ctx.ints(node, 1, "axes")
+    if axes is None:
+        raise Unsupported(codes.ATTRIBUTE, "the axes of Squeeze", "none")
+    return ctx.b.squeeze(ctx.operand(node, 0), axes)
+
+
+def _flatten(ctx: Context, node: ir.Node) -> Val:
+    x = ctx.operand(node, 0)
+    return ctx.b.reshape(x, ctx.b.host.emit("flatten", (x.dims,), (node.attributes.get_int("axis", 1),)))
+
+
+def _expand(ctx: Context, node: ir.Node) -> Val:
+    return ctx.b.expand(ctx.operand(node, 0), _shape_operand(ctx, node))
+
+
+RULES: dict[str, Rule] = {
+    "Reshape": _reshape,
+    "Transpose": _transpose,
+    "Unsqueeze": _unsqueeze,
+    "Squeeze": _squeeze,
+    "Flatten": _flatten,
+    "Expand": _expand,
+}

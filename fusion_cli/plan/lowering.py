@@ -1,0 +1,183 @@
+"""Building the tensor program: the primitives that lowering rules are written with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from fusion_cli.errors import Unsupported
+from fusion_cli.plan import codes
+from fusion_cli.plan.graph import DTYPES, Val
+from fusion_cli.plan.host import HostProgram
+from fusion_cli.plan.ir import Const
+from fusion_cli.plan.sizes import ONE, Shape, Size, Sizes
+
+_DTYPES = {
+    ir.DataType.FLOAT: "float32",
+    ir.DataType.DOUBLE: "float64",
+    ir.DataType.INT32: "int32",
+    ir.DataType.INT64: "int64",
+    ir.DataType.BOOL: "bool",
+}
+
+
+def dtype_name(dtype: ir.DataType | None) -> str:
+    """An element type as plans name it; raises Unsupported where kernels have none."""
+    name = "unknown" if dtype is None else _DTYPES.get(dtype, dtype.name.lower())
+    if name not in DTYPES:
+        raise Unsupported(codes.DTYPE, "one of " + ", ".join(sorted(DTYPES)), name)
+    return name
+
+
+class Builder:
+    """The tensor program under construction. Equal operations on equal values are shared."""
+
+    def __init__(self) -> None:
+        self.sizes = Sizes()
+        self.host = HostProgram(self.sizes)
+        self.node = ""
+        self._shared: dict[tuple[object, ...], Val] = {}
+
+    # Leaves
+
+    def input(self, slot: int, dtype: str, shape: Shape, name: str) -> Val:
+        dims = self.host.source("dims", slot, shape)
+        return self._make("input", (), dtype, dims, attrs=(("slot", slot),), name=name)
+
+    def const(self, value: Const, dtype: str, shape: Sequence[int] = ()) -> Val:
+        return self._make("const", (), dtype, self.host.const(shape), value=value)
+
+    def array(self, array: np.ndarray, dtype: str, name: str) -> Val:
+        """A constant whose elements are all equal."""
+        flat = array.reshape(-1)
+        if not flat.size or not (flat[0] == flat).all():
+            raise Unsupported(codes.CONSTANT, "a scalar, or equal elements", f"{name} of shape {array.shape}")
+        element: Const = flat[0].item() if dtype != "bfloat16" else float(flat[0])
+        return self.const(element, dtype, array.shape)
+
+    def index(self, axis: int, like: Val) -> Val:
+        """int64 positions along `axis` (negative, from the end), of the shape of `like`."""
+        return self._make("index", (), "int64", like.dims, value=axis)
+
+    # Elementwise
+
+    def apply(self, op: str, *args: Val | float, dtype: str = "") -> Val:
+        """An elementwise operator on values and literals; the result has the first value's type, or `dtype`."""
+        kind = next(a.dtype for a in args if isinstance(a, Val))
+        vals = tuple(a if isinstance(a, Val) else self.const(a, kind) for a in args)
+        return self._make(op, vals, dtype or kind, self._broadcast([v.dims for v in vals]))
+
+    def compare(self, op: str, *args: Val | float) -> Val:
+        return self.apply(op, *args, dtype="bool")
+
+    def where(self, cond: Val, a: Val, b: Val) -> Val:
+        return self.apply("Where", cond, a, b, dtype=a.dtype)
+
+    def cast(self, x: Val, dtype: str) -> Val:
+        return x if x.dtype == dtype else self._make("Cast", (x,), dtype, x.dims)
+
+    def expand(self, x: Val, dims: int) -> Val:
+        """Broadcast to the (two-way) broadcast with host value `dims`."""
+        result = self._broadcast([x.dims, dims])
+        return x if result == x.dims else self._make("Expand", (x,), x.dtype, result)
+
+    # Over the last axis
+
+    def reduce(self, op: str, x: Val) -> Val:
+        """`op` ("reduce_sum", ...) over the last axis, which stays as 1."""
+        return self._make(op, (x,), x.dtype, self.host.emit("reduce", (x.dims,), (1, len(x.shape) - 1)))
+
+    def softmax(self, x: Val) -> Val:
+        return self._make("softmax", (x,), x.dtype, x.dims)
+
+    # Views
+
+    def reshape(self, x: Val, dims: int) -> Val:
+        """The same elements in the same order with dimensions `dims` (resolved: no 0 for "copy", no -1)."""
+        if x.op == "reshape":
+            x = x.args[0]
+        if dims == x.dims or self._shape(dims) == self._shape(x.dims):
+            return x
+        if x.op == "const":
+            return self._make("const", (), x.dtype, dims, value=x.value)
+        return self._make("reshape", (x,), x.dtype, dims)
+
+    def transpose(self, x: Val, perm: Sequence[int]) -> Val:
+        if x.op == "transpose":
+            x, perm = x.args[0], [x.perm[p] for p in perm]
+        moved = [p for p in perm if self.sizes.norm(x.shape[p]) != ONE]
+        dims = self.host.emit("permute", (x.dims,), perm)
+        if moved == sorted(moved):
+            return self.reshape(x, dims)
+        return self._make("transpose", (x,), x.dtype, dims, attrs=(("perm", tuple(perm)),))
+
+    def unsqueeze(self, x: Val, axes: Sequence[int]) -> Val:
+        return self.reshape(x, self.host.emit("unsqueeze", (x.dims,), axes)) if axes else x
+
+    def squeeze(self, x: Val, axes: Sequence[int]) -> Val:
+        return self.reshape(x, self.host.emit("squeeze", (x.dims,), axes)) if axes else x
+
+    def flatten_from(self, x: Val, axis: int) -> Val:
+        """Axes `axis` and after as one (axis >= 0)."""
+        head = self.host.emit("slice", (x.dims,), (0, axis, 1))
+        tail = self.host.emit("prod", (self.host.emit("slice", (x.dims,), (axis, len(x.shape), 1)),))
+        return self.reshape(x, self.host.emit("concat", (head, tail)))
+
+    # Anchors
+
+    def matmul(self, a: Val, b: Val, trans_a: bool = False, trans_b: bool = False, alpha: float = 1.0) -> Val:
+        """alpha * A @ B over the last two axes of values of rank 2 or more."""
+        dims_a, dims_b = (
+            self.host.emit("permute", (x.dims,), (*range(len(x.shape) - 2), len(x.shape) - 1, len(x.shape) - 2))
+            if trans
+            else x.dims
+            for x, trans in ((a, trans_a), (b, trans_b))
+        )
+        attrs = (("trans_a", trans_a), ("trans_b", trans_b), ("alpha", alpha))
+        return self._make("matmul", (a, b), a.dtype, self.host.emit("matmul", (dims_a, dims_b)), attrs=attrs)
+
+    def conv(self, args: Sequence[Val], dims: int, attrs: tuple[tuple[str, object], ...]) -> Val:
+        return self._make("conv", tuple(args), args[0].dtype, dims, attrs=attrs)
+
+    # Shared
+
+    def merge_shape(self, x: Val, shape: Shape) -> None:
+        """Learn that x has this shape too."""
+        for mine, given in zip(x.shape, shape, strict=True):
+            self.sizes.unify(mine, given)
+
+    def fixed(self, size: Size, what: str) -> int:
+        """A dimension that must be known at compile time."""
+        known = self.sizes.norm(size).known
+        if known is None:
+            raise Unsupported(codes.UNPROVEN_SHAPE, f"a fixed size of {what}", str(size))
+        return known
+
+    def _shape(self, dims: int) -> Shape:
+        return tuple(self.sizes.norm(s) for s in self.host.values[dims])
+
+    def _broadcast(self, dims: Sequence[int]) -> int:
+        """The broadcast, as one of `dims` itself where that is provably the result."""
+        shape = self.sizes.broadcast_shapes([self._shape(d) for d in dims])
+        for candidate in dims:
+            if self._shape(candidate) == shape:
+                return candidate
+        return self.host.emit("broadcast", list(dict.fromkeys(dims)))
+
+    def _make(
+        self,
+        op: str,
+        args: tuple[Val, ...],
+        dtype: str,
+        dims: int,
+        value: Const | None = None,
+        attrs: tuple[tuple[str, object], ...] = (),
+        name: str = "",
+    ) -> Val:
+        key = (op, tuple(map(id, args)), dtype, dims, type(value), repr(value), attrs)
+        if key not in self._shared:
+            shape = self.host.values[dims]
+            self._shared[key] = Val(op, args, dtype, dims, shape, value, attrs, self.node, name)
+        return self._shared[key]

@@ -1,0 +1,34 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+_UNITS = ((1e3, "kB"), (1e6, "MB"), (1e9, "GB"), (1e12, "TB"))
+
+
+def show_bytes(count: float) -> str:
+    """A byte count with a decimal unit: 1500 -> "1.5 kB"."""
+    if abs(count) < 1000:
+        return f"{count:.0f} B"
+    scale, unit = next((s for s in _UNITS if abs(count) < 1000 * s[0]), _UNITS[-1])
+    return f"{count / scale:.1f} {unit}"
+
+
+def show_us(us: float | None) -> str:
+    """A duration given in microseconds."""
+    if us is None:
+        return "-"
+    if abs(us) < 1000:
+        return f"{us:.1f} us"
+    return f"{us / 1000:.2f} ms" if abs(us) < 1e6 else f"{us / 1e6:.2f} s"
+
+
+def show_speed(before_us: float | None, after_us: float | None) -> str:
+    """ "1.42 ms -> 1.10 ms (1.29x)", or "-" where it was not measured."""
+    if before_us is None or after_us is None or after_us <= 0:
+        return "-"
+    return f"{show_us(before_us)} -> {show_us(after_us)} ({before_us / after_us:.2f}x)"
+
+
+def counted(count: int, noun: str) -> str:
+    """ "1 kernel", "2 kernels"."""
+    return f"{count} {noun}" + ("" if count == 1 else "s")

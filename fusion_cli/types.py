@@ -1,0 +1,209 @@
+"""The frozen values that pass between stages.
+
+    load -> simplify -> match -> plan -> score -> select -> outline -> emit -> build -> save -> verify -> report
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import onnx_ir as ir
+
+from fusion_cli.plan.ir import Plan
+
+Dim = int | str | None
+"""One dimension: a number, a symbol (two equal symbols are equal sizes), or unknown."""
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """Name, element type ("float32", "float16", "bfloat16", "int64", "bool", ...) and shape of a value."""
+
+    name: str
+    dtype: str
+    shape: tuple[Dim, ...]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What kernels are built for: `kind` "portable" (none), "cpu" or "cuda"; `arch` such as "sm_90a"."""
+
+    name: str
+    kind: Literal["portable", "cpu", "cuda"]
+    arch: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """A convex set of nodes that a rule proposes to run as one operator.
+
+    `shape_nodes` compute shapes; they are copied into the operator, never moved, so others may go on using them.
+    `inputs` and `outputs` are the operator's, in order; constants small enough to specialise on are not inputs.
+    """
+
+    rule: str
+    nodes: tuple[ir.Node, ...]
+    shape_nodes: tuple[ir.Node, ...]
+    inputs: tuple[ir.Value, ...]
+    outputs: tuple[ir.Value, ...]
+    constants: tuple[ir.Value, ...] = ()
+    kernel: str = "auto"
+    opt_level: int = 1
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        return tuple(n.name or f"{n.op_type}->{n.outputs[0].name}" for n in self.nodes)
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """Why a rule did not apply at a place, or a candidate was not taken."""
+
+    rule: str
+    node: str
+    stage: Literal["match", "plan", "score", "select", "emit", "build", "verify"]
+    code: str
+    expected: str
+    found: str
+    hint: str = ""
+    progress: float = 0.0
+    """How far the rule got: the fraction of its nodes that had matched."""
+    saving_us: float = 0.0
+    """What it would have saved, where that can be said."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """Predicted cost of a region on one target: microseconds, bytes through memory, kernel launches."""
+
+    target: str
+    before_us: float
+    after_us: float
+    bytes_before: int
+    bytes_after: int
+    launches_before: int
+    launches_after: int
+
+    @property
+    def gain_us(self) -> float:
+        return self.before_us - self.after_us
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A region with its stages and its scores by target name; `targets` are those it pays on."""
+
+    region: Region
+    plan: Plan | None
+    scores: Mapping[str, Score]
+    targets: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class FusedOp:
+    """One distinct operator of the output model: a model-local function, and the regions that call it."""
+
+    name: str
+    rule: str
+    kernel: str
+    function: ir.Function
+    plan: Plan | None
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    calls: tuple[Candidate, ...]
+    call_names: tuple[str, ...]
+    """Names of the call nodes in the output model, in the order of `calls`."""
+    targets: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Source:
+    """One generated file; `op` is the operator it implements, "" for a library's registration file."""
+
+    target: str
+    op: str
+    filename: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Library:
+    """A custom-op library on disk and the operators it implements."""
+
+    target: str
+    path: Path
+    ops: tuple[str, ...]
+    compiled: int = 0
+    """How many sources had to be compiled (the rest came from the cache)."""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class OpCheck:
+    """One fused operator's own test: its kernel against its nodes run by ONNX Runtime, on the same inputs."""
+
+    op: str
+    target: str
+    error: float
+    """Largest absolute difference over the largest magnitude of the reference."""
+    tolerance: float
+    before_us: float | None = None
+    after_us: float | None = None
+    note: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.error <= self.tolerance
+
+
+@dataclass(frozen=True)
+class OutputCheck:
+    """One graph output, fused against original."""
+
+    output: str
+    error: float
+    tolerance: float
+
+    @property
+    def ok(self) -> bool:
+        return self.error <= self.tolerance
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What running original and fused model side by side showed; `skipped` says why it could not be run."""
+
+    outputs: tuple[OutputCheck, ...] = ()
+    ops: tuple[OpCheck, ...] = ()
+    before_us: float | None = None
+    after_us: float | None = None
+    skipped: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return all(o.ok for o in self.outputs)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked of `optimize`; the command line's options under the same names."""
+
+    targets: tuple[str, ...] = ("auto",)
+    rules: tuple[str, ...] = ()
+    """Names of the fusion rules to use; empty means all."""
+    rule_paths: tuple[Path, ...] = ()
+    opt_level: int = 2
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    dims: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Symbolic dimension -> (least, largest) value."""
+    inputs: Path | None = None
+    """An .npz with an array per graph input (`NAME` or `in__NAME`), used to verify and to time."""
+    force: bool = False
+    dry_run: bool = False
+    debug: bool = False
+    verify: bool = True
+    jobs: int = 0
+    """Compilers to run at once; 0 means one per core."""

@@ -1,0 +1,163 @@
+"""Inputs for any model: sizes for its symbolic dimensions and values its operators accept."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from fusion_cli.errors import ModelError
+from fusion_cli.types import Options
+from fusion_cli.verify.integers import index_bound
+from fusion_cli.verify.sessions import CannotRun
+
+Array = npt.NDArray[np.generic]
+Feeds = dict[str, Array]
+
+_SIZES = ((2, 16), (1, 16), (2, 64), (1, 64), (1, 224), (1, 1024), (1, 8192), (1, 1))
+"""Sizes to try: of dimensions that only ever come first (batch), and of all others."""
+_MAX_BYTES = 4 << 30
+
+
+def load_feeds(path: Path, model: ir.Model) -> Feeds:
+    """The arrays of an .npz for the graph inputs of `model`, stored under their names or under `in__NAME`.
+
+    Raises ModelError for a file that cannot be read, a missing input, or one of another type or rank.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as data:
+            arrays = {name.removeprefix("in__"): data[name] for name in data.files if not name.startswith("out__")}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise ModelError(f"cannot be read as .npz: {error}", where=str(path)) from error
+    feeds = {}
+    for value in graph_inputs(model):
+        name = value.name or ""
+        if name not in arrays:
+            hint = f"it has: {', '.join(sorted(arrays)) or 'nothing'}"
+            raise ModelError(f"no array for the model's input '{name}'", where=str(path), hint=hint)
+        array, dtype = arrays[name], _numpy_dtype(value)
+        if value.shape is not None and array.ndim != len(value.shape):
+            expected = f"shape {value.shape}, found {list(array.shape)}"
+            raise ModelError(f"input '{name}' must have {expected}", where=str(path))
+        if array.dtype != dtype:
+            raise ModelError(f"input '{name}' must be {dtype}, found {array.dtype}", where=str(path))
+        feeds[name] = array
+    return feeds
+
+
+def make_feeds(model: ir.Model, options: Options, runs: Callable[[Feeds], str]) -> Feeds:
+    """Random inputs (the same in every run) of the first sizes with which the model runs.
+
+    `runs` says what is wrong with some inputs, "" for nothing. `options.shapes` and `options.dims` are kept to; of a
+    range of sizes the one in its (geometric) middle is taken. Raises CannotRun where no sizes do.
+    """
+    inputs = graph_inputs(model)
+    problem = ""
+    seen: set[tuple[tuple[int, ...], ...]] = set()
+    for sizes in _assignments(inputs, options):
+        shapes = tuple(_concrete(v, sizes, options) for v in inputs)
+        if shapes in seen:
+            continue
+        seen.add(shapes)
+        feeds = {
+            v.name or "": _fill(v, shape, seed) for seed, (v, shape) in enumerate(zip(inputs, shapes, strict=True))
+        }
+        complaint = runs(feeds)
+        if not complaint:
+            return feeds
+        problem = problem or complaint
+    hint = "give sizes with --dim or --shape, or arrays with --inputs"
+    raise CannotRun(f"no inputs were found that the model runs with: {problem} ({hint})")
+
+
+def graph_inputs(model: ir.Model) -> list[ir.Value]:
+    """The inputs a caller must give: those without an initializer."""
+    return [v for v in model.graph.inputs if v.name not in model.graph.initializers]
+
+
+def _assignments(inputs: Sequence[ir.Value], options: Options) -> Iterator[Mapping[str, int]]:
+    """Sizes by symbol, the likeliest first; then the same with one symbol larger by one (a total that includes a
+    cache's length and the new token)."""
+    symbols = _symbols(inputs)
+    leading = {s for s, axes in symbols.items() if axes == {0}}
+
+    def sizes(batch: int, other: int) -> dict[str, int]:
+        return {s: _within(options.dims.get(s), batch if s in leading else other) for s in symbols}
+
+    for batch, other in _SIZES:
+        yield sizes(batch, other)
+    for longer in symbols:
+        base = sizes(2, 16)
+        yield {**base, longer: base[longer] + 1} if longer not in options.dims else base
+
+
+def _within(bounds: tuple[int, int] | None, size: int) -> int:
+    if bounds is None:
+        return size
+    low, high = bounds
+    return low if low == high else round((max(low, 1) * high) ** 0.5)
+
+
+def _symbols(inputs: Sequence[ir.Value]) -> dict[str, set[int]]:
+    """The axes at which each symbol occurs (axis 0 of a vector says nothing: it counts only if nothing else does)."""
+    axes: dict[str, set[int]] = {}
+    for value in inputs:
+        for axis, dim in enumerate(value.shape or ()):
+            if not isinstance(dim, int):
+                axes.setdefault(_symbol(value, axis), set()).add(axis)
+    return axes
+
+
+def _symbol(value: ir.Value, axis: int) -> str:
+    assert value.shape is not None
+    dim = value.shape[axis]
+    name = None if isinstance(dim, int) else dim.value
+    return name or f"{value.name}[{axis}]"
+
+
+def _concrete(value: ir.Value, sizes: Mapping[str, int], options: Options) -> tuple[int, ...]:
+    name = value.name or ""
+    if name in options.shapes:
+        return options.shapes[name]
+    if value.shape is None:
+        raise CannotRun(f"input '{name}' has no shape (give one with --shape {name}=1,2,3)")
+    dims = enumerate(value.shape)
+    return tuple(dim if isinstance(dim, int) else sizes[_symbol(value, axis)] for axis, dim in dims)
+
+
+def _numpy_dtype(value: ir.Value) -> np.dtype[np.generic]:
+    if value.dtype is None:
+        raise CannotRun(f"input '{value.name}' has no element type")
+    return value.dtype.numpy()
+
+
+def _fill(value: ir.Value, shape: tuple[int, ...], seed: int) -> Array:
+    """Values for one input: floats normal, integers by what the model uses them for, truth values as a mask."""
+    dtype = _numpy_dtype(value)
+    if int(np.prod(shape, dtype=object)) * dtype.itemsize > _MAX_BYTES:
+        size = "x".join(map(str, shape))
+        raise CannotRun(f"input '{value.name}' of {size} elements is too large to test with (use --dim)")
+    rng = np.random.default_rng(seed)
+    if value.dtype is not None and value.dtype.is_floating_point():
+        return rng.standard_normal(shape, dtype=np.float32).astype(dtype)
+    if dtype.kind == "c":
+        return (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(dtype)
+    if dtype.kind not in "iub":
+        raise CannotRun(f"inputs of type {dtype} cannot be made up (give arrays with --inputs)")
+    below = None if dtype.kind == "b" else index_bound(value)
+    if below is None:
+        return _mask(shape).astype(dtype)
+    return rng.integers(0, max(1, below), size=shape).astype(dtype)
+
+
+def _mask(shape: tuple[int, ...]) -> Array:
+    """Ones, then in every second row some zeros: padding on the right, so that no row is without a one."""
+    mask = np.ones(shape, dtype=np.int64)
+    if len(shape) >= 2 and shape[-1] >= 2:
+        rows = mask.reshape(-1, shape[-1])
+        rows[1::2, -(-shape[-1] * 3 // 4) :] = 0
+    return mask

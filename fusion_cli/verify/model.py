@@ -1,0 +1,92 @@
+"""The fused model against the original, in ONNX Runtime on the same inputs, output by output."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import onnx_ir as ir
+
+from fusion_cli.types import OpCheck, Options, OutputCheck, Verification
+from fusion_cli.verify.feeds import Feeds, load_feeds, make_feeds
+from fusion_cli.verify.numbers import largest_error, tolerance
+from fusion_cli.verify.sessions import CPU, Array, CannotRun, Runner, open_model
+from fusion_cli.verify.timing import Timing, alternate
+
+
+def feeds_for(original: Path, options: Options, providers: Sequence[str] = CPU) -> Feeds:
+    """Inputs for a model: those of `options.inputs`, or random ones of sizes with which ONNX Runtime runs it.
+
+    Raises ModelError if the arrays given do not fit the model, and CannotRun if ONNX Runtime cannot run it at all.
+    """
+    model = ir.load(original)
+    if options.inputs is not None:
+        return load_feeds(options.inputs, model)
+    runner = open_model(original, providers=providers)
+
+    def complaint(feeds: Feeds) -> str:
+        try:
+            runner.run(feeds)
+        except CannotRun as error:
+            return str(error)
+        return ""
+
+    return make_feeds(model, options, complaint)
+
+
+def verify_model(
+    original: Path,
+    fused: Path,
+    feeds: Feeds,
+    *,
+    libraries: Sequence[Path] = (),
+    providers: Sequence[str] = CPU,
+    ops: Sequence[OpCheck] = (),
+    seconds: float = 0.0,
+) -> Verification:
+    """Compare all outputs, with stock ONNX Runtime and, if there are `libraries`, with them too; the larger
+    error counts.
+
+    With `seconds` the two models are also timed, alternating, for about that long. `ops` are kept with the result.
+    A model that ONNX Runtime cannot run is skipped, with its reason; a fused model that fails where the original ran
+    has an infinite error.
+    """
+    try:
+        before = open_model(original, providers=providers)
+        reference = before.run(feeds)
+    except CannotRun as error:
+        return Verification(ops=tuple(ops), skipped=f"ONNX Runtime cannot run the original: {error}")
+    allowed = tolerance(float_types(ir.load(original)))
+    errors = dict.fromkeys(reference, 0.0)
+    after = before
+    for registered in [(), libraries] if libraries else [()]:
+        try:
+            after = open_model(fused, libraries=registered, providers=providers)
+            found = after.run(feeds)
+        except CannotRun as error:
+            failed = tuple(OutputCheck(name, float("inf"), allowed) for name in reference)
+            return Verification(failed, tuple(ops), skipped=f"the fused model does not run: {error}")
+        errors = {name: max(errors[name], compare_output(reference, found, name)) for name in reference}
+    outputs = tuple(OutputCheck(name, error, allowed) for name, error in errors.items())
+    timing = _time(before, after, feeds, seconds) if seconds > 0 else None
+    return Verification(outputs, tuple(ops), timing.a_us if timing else None, timing.b_us if timing else None)
+
+
+def compare_output(reference: Mapping[str, Array], found: Mapping[str, Array], name: str) -> float:
+    """The error of one output; infinite if `found` lacks it."""
+    return largest_error(reference[name], found[name]) if name in found else float("inf")
+
+
+def float_types(model: ir.Model) -> set[str]:
+    """The element types of a model's floating-point values, as numpy names them."""
+    types = {v.dtype for v in (*model.graph.inputs, *model.graph.outputs)}
+    for node in model.graph.all_nodes():
+        types.update(v.dtype for v in (*node.inputs, *node.outputs) if v is not None)
+        if node.op_type == "Cast":
+            types.add(ir.DataType(node.attributes.get_int("to", ir.DataType.FLOAT)))
+    return {t.numpy().name for t in types if t is not None and t.is_floating_point()}
+
+
+def _time(before: Runner, after: Runner, feeds: Feeds, seconds: float) -> Timing:
+    a, b = before.bind(feeds), after.bind(feeds)
+    return alternate(lambda: before.run_bound(a), lambda: after.run_bound(b), seconds=seconds)

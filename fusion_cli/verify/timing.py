@@ -1,0 +1,44 @@
+"""Timing two things against each other on a machine that also does something else."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Medians in microseconds of the same number of alternating runs of A and B."""
+
+    a_us: float
+    b_us: float
+    rounds: int
+
+    @property
+    def ratio(self) -> float:
+        """How many times faster B is than A."""
+        return self.a_us / self.b_us if self.b_us > 0 else float("inf")
+
+
+def alternate(
+    a: Callable[[], object], b: Callable[[], object], *, seconds: float = 1.0, least: int = 5, most: int = 1000
+) -> Timing:
+    """Run A and B in turn, after one warm-up each, until `seconds` have passed; medians of what each took.
+
+    At least `least` rounds are run, whatever they take, and `most` at the utmost. The one that goes first changes
+    with every round, so that neither profits from what the other leaves in the caches.
+    """
+    a()
+    b()
+    samples: tuple[list[float], list[float]] = ([], [])
+    order: Sequence[tuple[Callable[[], object], int]] = ((a, 0), (b, 1))
+    end = time.perf_counter() + seconds
+    while len(samples[0]) < least or (time.perf_counter() < end and len(samples[0]) < most):
+        for call, index in order:
+            start = time.perf_counter()
+            call()
+            samples[index].append((time.perf_counter() - start) * 1e6)
+        order = order[::-1]
+    return Timing(statistics.median(samples[0]), statistics.median(samples[1]), len(samples[0]))

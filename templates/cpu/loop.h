@@ -1,0 +1,272 @@
+// Iteration over strided, broadcast tensors on the CPU, and its division among ONNX Runtime's threads.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <memory>
+
+#include "include/dims.h"
+#include "include/half.h"
+#include "ort/op.h"
+
+namespace fusion {
+namespace cpu {
+
+// A tensor in memory: contiguous, row-major.
+template <class T>
+struct Array {
+  T* data;
+  Ints dims;
+};
+
+template <class T>
+Array<T> array(const void* data, const Ints& dims) {
+  return {static_cast<T*>(const_cast<void*>(data)), dims};
+}
+
+inline Ints contiguous(const Ints& dims) {
+  Ints strides = Ints::filled(dims.size(), 1);
+  for (int i = dims.size() - 2; i >= 0; --i) strides[i] = strides[i + 1] * dims[i + 1];
+  return strides;
+}
+
+// Strides over `space` of a contiguous tensor that is transposed by `perm` (if not empty), then broadcast.
+inline Ints strides_over(const Ints& space, const Ints& dims, const Ints& perm = {}) {
+  const Ints own = contiguous(dims);
+  Ints strides = Ints::filled(space.size(), 0);
+  const int lead = space.size() - dims.size();
+  for (int i = 0; i < dims.size(); ++i) {
+    const int source = perm.size() ? static_cast<int>(perm[i]) : i;
+    if (lead + i < 0) {
+      if (dims[source] != 1) throw Error("an operand has more dimensions than its kernel");
+      continue;
+    }
+    if (dims[source] == space[lead + i]) {
+      strides[lead + i] = own[source];
+    } else if (dims[source] != 1) {
+      throw Error("an operand's shape does not broadcast to its kernel's");
+    }
+  }
+  return strides;
+}
+
+// The position along an axis (counted from the end) as if it were an operand's offset.
+inline Ints strides_of_index(const Ints& space, int axis) {
+  Ints strides = Ints::filled(space.size(), 0);
+  strides[space.size() + axis] = 1;
+  return strides;
+}
+
+// One number per row: the last axis does not count.
+inline Ints strides_of_rows(const Ints& space) {
+  Ints outer = space;
+  outer[outer.size() - 1] = 1;
+  Ints strides = contiguous(outer);
+  strides[strides.size() - 1] = 0;
+  return strides;
+}
+
+// The iteration space with the strides of K accesses; axes that all of them can walk as one are merged.
+template <int K>
+class Loop {
+ public:
+  Loop(Ints space, std::array<Ints, K> strides, bool keep_rows) {
+    if (!space.size()) {
+      space = Ints{1};
+      for (Ints& s : strides) s = Ints{0};
+    }
+    length_ = space.back();
+    rows_ = 1;
+    for (int i = 0; i + 1 < space.size(); ++i) rows_ *= space[i];
+    for (int i = 0; i < space.size(); ++i) push(space[i], strides, i, keep_rows && i + 1 == space.size());
+    length_ = dims_[rank_ - 1];
+    rows_ = 1;
+    for (int i = 0; i + 1 < rank_; ++i) rows_ *= dims_[i];
+  }
+
+  int64_t length() const { return length_; }  // of the innermost axis
+  int64_t rows() const { return rows_; }      // elements of the axes around it
+  int64_t total() const { return rows_ * length_; }
+  const int64_t* inner() const { return strides_[rank_ - 1]; }
+
+  // Whether the innermost strides are as the source was specialised for (-1: any).
+  bool fits(const std::array<int64_t, K>& expected) const {
+    for (int k = 0; k < K; ++k)
+      if (expected[k] >= 0 && expected[k] != inner()[k] && length_ > 1) return false;
+    return true;
+  }
+
+  // body(offsets, n) for runs of at most `block` elements that cover the elements [begin, end) of the space.
+  template <class F>
+  void spans(int64_t begin, int64_t end, int64_t block, F body) const {
+    if (begin >= end) return;
+    Cursor cursor(*this, begin / length_);
+    int64_t column = begin % length_;
+    int64_t at[K];
+    while (begin < end) {
+      const int64_t n = std::min(std::min(block, length_ - column), end - begin);
+      for (int k = 0; k < K; ++k) at[k] = cursor.offset[k] + column * inner()[k];
+      body(static_cast<const int64_t*>(at), n);
+      begin += n;
+      column += n;
+      if (column == length_) {
+        column = 0;
+        cursor.next();
+      }
+    }
+  }
+
+  // body(offsets) for each of the rows [begin, end).
+  template <class F>
+  void each_row(int64_t begin, int64_t end, F body) const {
+    if (begin >= end) return;
+    Cursor cursor(*this, begin);
+    for (; begin < end; ++begin, cursor.next()) body(static_cast<const int64_t*>(cursor.offset));
+  }
+
+ private:
+  void push(int64_t size, const std::array<Ints, K>& strides, int axis, bool alone) {
+    if (rank_ && !alone) {
+      bool merge = true, previous_is_one = dims_[rank_ - 1] == 1;
+      for (int k = 0; k < K; ++k) merge = merge && strides_[rank_ - 1][k] == strides[k][axis] * size;
+      if (merge || previous_is_one) {
+        dims_[rank_ - 1] *= size;
+        for (int k = 0; k < K; ++k) strides_[rank_ - 1][k] = strides[k][axis];
+        return;
+      }
+      if (size == 1) return;
+    }
+    if (rank_ == kMaxRank) throw Error("a tensor has more than 16 dimensions");
+    dims_[rank_] = size;
+    for (int k = 0; k < K; ++k) strides_[rank_][k] = strides[k][axis];
+    ++rank_;
+  }
+
+  struct Cursor {
+    Cursor(const Loop& loop, int64_t row) : loop(loop) {
+      for (int k = 0; k < K; ++k) offset[k] = 0;
+      for (int d = loop.rank_ - 2; d >= 0; --d) {
+        index[d] = row % loop.dims_[d];
+        row /= loop.dims_[d];
+        for (int k = 0; k < K; ++k) offset[k] += index[d] * loop.strides_[d][k];
+      }
+    }
+    void next() {
+      for (int d = loop.rank_ - 2; d >= 0; --d) {
+        for (int k = 0; k < K; ++k) offset[k] += loop.strides_[d][k];
+        if (++index[d] < loop.dims_[d]) return;
+        for (int k = 0; k < K; ++k) offset[k] -= loop.strides_[d][k] * loop.dims_[d];
+        index[d] = 0;
+      }
+    }
+    const Loop& loop;
+    int64_t index[17], offset[K];
+  };
+
+  static constexpr int kMaxRank = 16;
+  int rank_ = 0;
+  int64_t dims_[kMaxRank], strides_[kMaxRank][K];
+  int64_t length_, rows_;
+};
+
+// body(begin, end) over [0, total) on ONNX Runtime's threads, in pieces of at least `grain`; what it throws arrives
+// here.
+template <class F>
+void parallel(const Run& run, int64_t total, int64_t grain, F body) {
+  constexpr int64_t kPieces = 64, kAlign = 16;
+  if (total <= 0) return;
+  int64_t piece = std::max(std::max(grain, int64_t(1)), (total + kPieces - 1) / kPieces);
+  if (piece > kAlign) piece = (piece + kAlign - 1) / kAlign * kAlign;
+  const int64_t pieces = (total + piece - 1) / piece;
+  if (pieces == 1) return body(int64_t(0), total);
+  struct Job {
+    F& body;
+    int64_t piece, total;
+    std::atomic<bool> failed;
+    std::string message;
+  } job{body, piece, total, {false}, {}};
+  const auto work = [](void* user, size_t i) {
+    Job& job = *static_cast<Job*>(user);
+    const int64_t begin = static_cast<int64_t>(i) * job.piece;
+    try {
+      job.body(begin, std::min(begin + job.piece, job.total));
+    } catch (const std::exception& e) {
+      if (!job.failed.exchange(true)) job.message = e.what();
+    }
+  };
+  check(run.api, run.api.KernelContext_ParallelFor(run.context, work, static_cast<size_t>(pieces), 0, &job));
+  if (job.failed) throw Error(job.message);
+}
+
+// Rows of working memory of the calling thread, kept between calls.
+template <class T>
+T* thread_row(int index, int64_t n) {
+  struct Row {
+    std::unique_ptr<char[]> data;
+    size_t bytes = 0;
+  };
+  static thread_local Row rows[64];
+  Row& row = rows[index];
+  const size_t bytes = (static_cast<size_t>(n) * sizeof(T) + 63) / 64 * 64;
+  if (row.bytes < bytes) {
+    row.data.reset(new char[bytes + 64]);
+    row.bytes = bytes;
+  }
+  return reinterpret_cast<T*>((reinterpret_cast<uintptr_t>(row.data.get()) + 63) / 64 * 64);
+}
+
+// 16-bit floats to float and back, a run at a time: loops that compute then see only float and vectorise.
+template <class T>
+const float* widen(const T* p, int64_t stride, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = to_float(p[i * stride]);
+  return out;
+}
+#if defined(__F16C__)
+inline const float* widen(const half* p, int64_t stride, int64_t n, float* out) {
+  int64_t i = 0;
+  if (stride == 1)
+    for (; i + 8 <= n; i += 8)
+      _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + i))));
+  for (; i < n; ++i) out[i] = to_float(p[i * stride]);
+  return out;
+}
+inline void narrow(const float* p, int64_t n, half* out) {
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8)
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), _mm256_cvtps_ph(_mm256_loadu_ps(p + i), 0));
+  for (; i < n; ++i) store(out + i, p[i]);
+}
+#endif
+template <class T>
+void narrow(const float* p, int64_t n, T* out) {
+  for (int64_t i = 0; i < n; ++i) store(out + i, p[i]);
+}
+
+// out (contiguous, of shape `space`) = the strided tensor, converted.
+template <class To, class From>
+void gather(const Run& run, const From* from, const Ints& strides, const Ints& space, To* out) {
+  const Loop<2> loop(space, {strides, contiguous(space)}, false);
+  const int64_t step = loop.inner()[0];
+  parallel(run, loop.total(), 1 << 14, [&](int64_t begin, int64_t end) {
+    loop.spans(begin, end, loop.length(), [&](const int64_t* at, int64_t n) {
+      for (int64_t i = 0; i < n; ++i) store(out + at[1] + i, load(from + at[0] + i * step));
+    });
+  });
+}
+
+// The strided tensor `to` = the contiguous one of shape `space`, converted.
+template <class To, class From>
+void scatter(const Run& run, const From* from, const Ints& strides, const Ints& space, To* to) {
+  const Loop<2> loop(space, {strides, contiguous(space)}, false);
+  const int64_t step = loop.inner()[0];
+  parallel(run, loop.total(), 1 << 14, [&](int64_t begin, int64_t end) {
+    loop.spans(begin, end, loop.length(), [&](const int64_t* at, int64_t n) {
+      for (int64_t i = 0; i < n; ++i) store(to + at[0] + i * step, load(from + at[1] + i));
+    });
+  });
+}
+
+}  // namespace cpu
+}  // namespace fusion

@@ -1,0 +1,113 @@
+// The session's own cuBLAS, without its headers: the handle from ONNX Runtime, the functions from the library that the
+// CUDA provider has loaded. Either may be missing, then `Blas::find` says so and the caller uses its own kernel.
+#pragma once
+
+#include <cuda_runtime.h>
+#include <dlfcn.h>
+
+#include <climits>
+#include <cstdint>
+
+#include "include/linear.cuh"
+#include "ort/abi.h"
+
+namespace fusion::gpu {
+
+enum class BlasType { kFloat = 0, kHalf = 2, kBfloat = 14 };  // cudaDataType_t
+
+template <class T> struct BlasTypeOf;
+template <> struct BlasTypeOf<float> { static constexpr BlasType value = BlasType::kFloat; };
+template <> struct BlasTypeOf<half> { static constexpr BlasType value = BlasType::kHalf; };
+template <> struct BlasTypeOf<bfloat> { static constexpr BlasType value = BlasType::kBfloat; };
+
+class Blas {
+ public:
+  // `resources` numbers are ONNX Runtime's: the provider's cuBLAS handle and whether it may use TF32.
+  static Blas find(const Api& api, const OrtKernelContext* context, cudaStream_t stream) {
+    constexpr int kVersion = 3, kHandle = 10002, kUseTf32 = 10011;
+    Blas blas;
+    if (functions().gemm == nullptr) return blas;
+    void* handle = nullptr;
+    if (!obtain(api, context, kVersion, kHandle, &handle) || handle == nullptr) return blas;
+    if (functions().set_stream(handle, stream) != 0) return blas;
+    void* tf32 = nullptr;
+    blas.tf32_ = obtain(api, context, kVersion, kUseTf32, &tf32) && tf32 != nullptr;
+    blas.handle_ = handle;
+    return blas;
+  }
+
+  explicit operator bool() const { return handle_ != nullptr; }
+
+  // c[batch, m, n] = alpha * a @ b, c contiguous. False if the product has a form that cuBLAS does not take.
+  template <class T, int N>
+  bool multiply(const T* a, const T* b, T* c, const Product& p, const Space<N>& batches) const {
+    const bool trans_a = p.a_k != 1 && p.k != 1, trans_b = p.b_column != 1 && p.n != 1;
+    if ((trans_a && p.a_row != 1 && p.m != 1) || (trans_b && p.b_k != 1 && p.k != 1)) return false;
+    const int64_t lda = leading(trans_a ? p.a_k : p.a_row, trans_a ? p.m : p.k);
+    const int64_t ldb = leading(trans_b ? p.b_column : p.b_k, trans_b ? p.k : p.n);
+    if (batches.rank > 1 || p.k == 0) return false;
+    for (int64_t extent : {p.m, p.n, p.k, lda, ldb, batches.count}) {
+      if (extent > INT_MAX) return false;
+    }
+    // cuBLAS thinks in columns: a row-major C is the column-major C^T = B^T A^T.
+    const float alpha = p.alpha, beta = 0.0f;
+    const int type = static_cast<int>(BlasTypeOf<T>::value);
+    const int compute = type == 0 && tf32_ ? 77 : 68;  // CUBLAS_COMPUTE_32F_FAST_TF32, CUBLAS_COMPUTE_32F
+    const int m = static_cast<int>(p.m), n = static_cast<int>(p.n), k = static_cast<int>(p.k);
+    const int count = static_cast<int>(batches.count);
+    const int status =
+        count == 1 ? functions().gemm(handle_, trans_b, trans_a, n, m, k, &alpha, b, type, static_cast<int>(ldb), a,
+                                      type, static_cast<int>(lda), &beta, c, type, n, compute, kDefaultAlgorithm)
+                   : functions().gemm_batched(handle_, trans_b, trans_a, n, m, k, &alpha, b, type,
+                                              static_cast<int>(ldb), batches.stride[1][0], a, type,
+                                              static_cast<int>(lda), batches.stride[0][0], &beta, c, type, n,
+                                              p.m * p.n, count, compute, kDefaultAlgorithm);
+    if (status != 0) throw Error("cuBLAS failed with status " + std::to_string(status));
+    return true;
+  }
+
+ private:
+  using SetStream = int (*)(void*, cudaStream_t);
+  using Gemm = int (*)(void*, int, int, int, int, int, const void*, const void*, int, int, const void*, int, int,
+                       const void*, void*, int, int, int, int);
+  using GemmBatched = int (*)(void*, int, int, int, int, int, const void*, const void*, int, int, long long,
+                              const void*, int, int, long long, const void*, void*, int, int, long long, int, int,
+                              int);
+  static constexpr int kDefaultAlgorithm = -1;  // CUBLAS_GEMM_DEFAULT
+
+  struct Functions {
+    SetStream set_stream = nullptr;
+    Gemm gemm = nullptr;
+    GemmBatched gemm_batched = nullptr;
+
+    Functions() {
+      void* library = nullptr;
+      // Only a copy that is loaded already: the handle belongs to it.
+      for (const char* name : {"libcublas.so.13", "libcublas.so.12", "libcublas.so.11"}) {
+        if (library == nullptr) library = dlopen(name, RTLD_NOW | RTLD_NOLOAD);
+      }
+      if (library == nullptr) return;
+      set_stream = reinterpret_cast<SetStream>(dlsym(library, "cublasSetStream_v2"));
+      gemm_batched = reinterpret_cast<GemmBatched>(dlsym(library, "cublasGemmStridedBatchedEx"));
+      if (set_stream && gemm_batched) gemm = reinterpret_cast<Gemm>(dlsym(library, "cublasGemmEx"));
+    }
+  };
+
+  static const Functions& functions() {
+    static const Functions loaded;
+    return loaded;
+  }
+
+  static bool obtain(const Api& api, const OrtKernelContext* context, int version, int id, void** out) {
+    OrtStatus* status = api.KernelContext_GetResource(context, version, id, out);
+    if (status != nullptr) api.ReleaseStatus(status);
+    return status == nullptr;
+  }
+
+  static int64_t leading(int64_t stride, int64_t least) { return stride < least ? least : stride; }
+
+  void* handle_ = nullptr;
+  bool tf32_ = false;
+};
+
+}  // namespace fusion::gpu

@@ -1,0 +1,157 @@
+// Host side of every CUDA stage: tensors, strided views, iteration spaces, launches and their errors.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+
+#include "include/dims.h"
+#include "include/scalar.h"
+
+namespace fusion::gpu {
+
+constexpr int kMaxRank = 8;  // the emitter turns regions of a higher rank down
+
+struct Tensor {
+  void* data;
+  const Ints* dims;
+};
+
+inline void check(cudaError_t status, const char* what) {
+  if (status != cudaSuccess) throw Error(std::string(what) + ": " + cudaGetErrorString(status));
+}
+
+// A tensor as a kernel reads it: sizes and element strides after an optional permutation, outermost axis first.
+struct View {
+  int rank = 0;
+  int64_t size[kMaxRank] = {};
+  int64_t stride[kMaxRank] = {};
+
+  // Stride of the axis `back` places from the end, 0 where the operand is broadcast.
+  int64_t step(int back) const { return back <= rank && size[rank - back] != 1 ? stride[rank - back] : 0; }
+};
+
+inline View view(const Tensor& tensor, std::initializer_list<int> perm = {}) {
+  const Ints& dims = *tensor.dims;
+  View contiguous, out;
+  contiguous.rank = out.rank = static_cast<int>(dims.size());
+  int64_t stride = 1;
+  for (int d = contiguous.rank - 1; d >= 0; --d) {
+    contiguous.size[d] = dims[d];
+    contiguous.stride[d] = stride;
+    stride *= dims[d];
+  }
+  if (perm.size() == 0) return contiguous;
+  int d = 0;
+  for (int p : perm) {
+    out.size[d] = contiguous.size[p];
+    out.stride[d++] = contiguous.stride[p];
+  }
+  return out;
+}
+
+// The view with its last two axes swapped.
+inline View transposed(View v) {
+  std::swap(v.size[v.rank - 1], v.size[v.rank - 2]);
+  std::swap(v.stride[v.rank - 1], v.stride[v.rank - 2]);
+  return v;
+}
+
+// An iteration space and where each of N broadcast operands lies in it. Axes are kept innermost first, those of size
+// one dropped, neighbours that every operand walks as one merged: most spaces end with one or two axes.
+template <int N>
+struct Space {
+  int rank;
+  int64_t count;
+  int64_t size[kMaxRank];
+  int64_t stride[N > 0 ? N : 1][kMaxRank];
+
+  // Element offset of every operand at linear index `e`.
+  __device__ __forceinline__ void locate(int64_t e, int64_t (&at)[N > 0 ? N : 1]) const {
+#pragma unroll
+    for (int k = 0; k < N; ++k) at[k] = 0;
+    if (count <= INT32_MAX) {
+      walk(static_cast<uint32_t>(e), at);
+    } else {
+      walk(static_cast<uint64_t>(e), at);
+    }
+  }
+
+ private:
+  template <class Index>
+  __device__ __forceinline__ void walk(Index e, int64_t (&at)[N > 0 ? N : 1]) const {
+    for (int d = 0; d < rank; ++d) {
+      Index position = e;
+      if (d + 1 < rank) {
+        const Index next = e / static_cast<Index>(size[d]);
+        position = e - next * static_cast<Index>(size[d]);
+        e = next;
+      }
+#pragma unroll
+      for (int k = 0; k < N; ++k) at[k] += static_cast<int64_t>(position) * stride[k][d];
+    }
+  }
+};
+
+// The space of `dims` without its last `skip` axes.
+template <int N>
+Space<N> space(const Ints& dims, const View (&views)[N > 0 ? N : 1], int skip = 0) {
+  Space<N> s{};
+  s.count = 1;
+  const int rank = static_cast<int>(dims.size());
+  for (int back = skip + 1; back <= rank; ++back) {
+    const int64_t size = dims[rank - back];
+    s.count *= size;
+    if (size == 1) continue;
+    bool merge = s.rank > 0;
+    for (int k = 0; k < N && merge; ++k) {
+      merge = views[k].step(back) == s.stride[k][s.rank - 1] * s.size[s.rank - 1];
+    }
+    if (merge) {
+      s.size[s.rank - 1] *= size;
+      continue;
+    }
+    s.size[s.rank] = size;
+    for (int k = 0; k < N; ++k) s.stride[k][s.rank] = views[k].step(back);
+    ++s.rank;
+  }
+  return s;
+}
+
+// Position along one axis of a row-major space, from the linear index: (index / inner) % size.
+struct Axis {
+  int64_t inner;
+  int64_t size;
+  __device__ __forceinline__ int64_t at(int64_t index) const { return (index / inner) % size; }
+};
+
+inline Axis axis(const Ints& dims, int back, int skip = 0) {
+  const int rank = static_cast<int>(dims.size());
+  Axis a{1, dims[rank - back]};
+  for (int d = rank - back + 1; d < rank - skip; ++d) a.inner *= dims[d];
+  return a;
+}
+
+struct Device {
+  int multiprocessors = 0;
+  int shared_memory = 0;  // bytes one block may opt in to
+
+  Device() {
+    int id = 0;
+    check(cudaGetDevice(&id), "cudaGetDevice");
+    check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, id), "cudaDeviceGetAttribute");
+    check(cudaDeviceGetAttribute(&shared_memory, cudaDevAttrMaxSharedMemoryPerBlockOptin, id),
+          "cudaDeviceGetAttribute");
+  }
+};
+
+inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+inline unsigned grid_size(int64_t blocks, const char* what) {
+  if (blocks > INT32_MAX) throw Error(std::string(what) + ": the tensor is too large for one launch");
+  return static_cast<unsigned>(blocks);
+}
+
+}  // namespace fusion::gpu

@@ -1,0 +1,135 @@
+// Tensor-core building blocks that sm_80 and every later architecture have: asynchronous copies, ldmatrix, mma.
+#pragma once
+
+#include "include/gpu.cuh"
+
+namespace fusion::gpu {
+
+// A matrix in global memory with any strides (in elements), zero outside its bounds.
+template <class T>
+struct Matrix {
+  const T* data;
+  int64_t row_stride;
+  int64_t column_stride;
+  int64_t rows;
+  int64_t columns;
+
+  // Whether every eight neighbouring columns make one aligned 16-byte access.
+  __device__ __forceinline__ bool wide() const {
+    constexpr int kPerAccess = 16 / sizeof(T);
+    return column_stride == 1 && row_stride % kPerAccess == 0 && reinterpret_cast<uintptr_t>(data) % 16 == 0;
+  }
+};
+
+// The first `bytes` (0 to 16) of 16 from global memory, zeros for the rest.
+__device__ __forceinline__ void copy_async(void* shared, const void* global, int bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(
+                   static_cast<uint32_t>(__cvta_generic_to_shared(shared))),
+               "l"(global), "r"(bytes)
+               : "memory");
+}
+__device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
+template <int kPending>
+__device__ __forceinline__ void copy_wait() {
+  asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");
+}
+
+// Starts copying the kRows x kColumns tile at (row, column) to shared memory with `kPitch` elements a row.
+template <int kRows, int kColumns, int kPitch, int kThreads, class T>
+__device__ __forceinline__ void load_tile(T* shared, const Matrix<T>& m, int64_t row, int64_t column, bool wide) {
+  constexpr int kPerAccess = 16 / sizeof(T);
+  if (wide) {
+    constexpr int kAccesses = kColumns / kPerAccess;
+#pragma unroll
+    for (int i = threadIdx.x; i < kRows * kAccesses; i += kThreads) {
+      const int r = i / kAccesses, c = i % kAccesses * kPerAccess;
+      const int64_t left = row + r < m.rows ? m.columns - (column + c) : 0;
+      const int elements = left <= 0 ? 0 : left < kPerAccess ? static_cast<int>(left) : kPerAccess;
+      const T* from = elements > 0 ? m.data + (row + r) * m.row_stride + column + c : m.data;
+      copy_async(shared + r * kPitch + c, from, elements * static_cast<int>(sizeof(T)));
+    }
+  } else {
+    const bool down = m.row_stride == 1;  // neighbouring threads take what lies together in memory
+    for (int i = threadIdx.x; i < kRows * kColumns; i += kThreads) {
+      const int r = down ? i % kRows : i / kColumns, c = down ? i / kRows : i % kColumns;
+      T value{};
+      if (row + r < m.rows && column + c < m.columns) {
+        value = m.data[(row + r) * m.row_stride + (column + c) * m.column_stride];
+      }
+      shared[r * kPitch + c] = value;
+    }
+  }
+}
+
+// Four 8x8 matrices of 16-bit elements, lane l giving the address of row l % 8 of matrix l / 8.
+__device__ __forceinline__ void load_matrices(uint32_t (&r)[4], const void* shared) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(shared)))
+               : "memory");
+}
+__device__ __forceinline__ void load_matrices_transposed(uint32_t (&r)[4], const void* shared) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(shared)))
+               : "memory");
+}
+
+// A 16x16 fragment of A at (row, k) of a tile stored [row][k], or [k][row] where kTransposed.
+template <bool kTransposed, int kPitch, class T>
+__device__ __forceinline__ void load_a(uint32_t (&a)[4], const T* tile, int row, int k) {
+  const int lane = threadIdx.x % 32;
+  if constexpr (kTransposed) {
+    load_matrices_transposed(a, tile + (k + lane / 16 * 8 + lane % 8) * kPitch + row + lane / 8 % 2 * 8);
+  } else {
+    load_matrices(a, tile + (row + lane % 16) * kPitch + k + lane / 16 * 8);
+  }
+}
+
+// Two neighbouring 16x8 fragments of B at (k, column): b[0..1] and b[2..3]. The tile is stored [k][column], or
+// [column][k] where kTransposed.
+template <bool kTransposed, int kPitch, class T>
+__device__ __forceinline__ void load_b(uint32_t (&b)[4], const T* tile, int k, int column) {
+  const int lane = threadIdx.x % 32;
+  if constexpr (kTransposed) {
+    load_matrices(b, tile + (column + lane / 16 * 8 + lane % 8) * kPitch + k + lane / 8 % 2 * 8);
+  } else {
+    load_matrices_transposed(b, tile + (k + lane % 16) * kPitch + column + lane / 16 * 8);
+  }
+}
+
+// c += a * b. In c, lane l holds rows l / 4 (c[0], c[1]) and l / 4 + 8 (c[2], c[3]), columns l % 4 * 2 and the next.
+template <class T>
+__device__ __forceinline__ void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
+template <>
+__device__ __forceinline__ void multiply_add<half>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+template <>
+__device__ __forceinline__ void multiply_add<bfloat>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// Two floats rounded to 16 bits each, the first in the low half.
+template <class T>
+__device__ __forceinline__ uint32_t pack(float low, float high);
+template <>
+__device__ __forceinline__ uint32_t pack<half>(float low, float high) {
+  uint32_t out;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;\n" : "=r"(out) : "f"(high), "f"(low));
+  return out;
+}
+template <>
+__device__ __forceinline__ uint32_t pack<bfloat>(float low, float high) {
+  uint32_t out;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;\n" : "=r"(out) : "f"(high), "f"(low));
+  return out;
+}
+
+}  // namespace fusion::gpu

@@ -1,0 +1,277 @@
+// ONNX's elementwise operators on scalars.
+//
+// The float versions for g++ are branch-free, so loops over them vectorise without -ffast-math; they keep NaN,
+// infinities and signed zeros and are within 4 ulp. For nvcc the device library has them.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "include/half.h"
+
+namespace fusion {
+
+template <class T>
+FUSION_FN constexpr T inf() {
+  return T(__builtin_huge_val());
+}
+template <class T>
+FUSION_FN constexpr T nan() {
+  return T(__builtin_nanf(""));
+}
+
+#if defined(__CUDACC__)
+
+FUSION_FN float exp(float x) { return ::expf(x); }
+FUSION_FN float log(float x) { return ::logf(x); }
+FUSION_FN float log1p(float x) { return ::log1pf(x); }
+FUSION_FN float tanh(float x) { return ::tanhf(x); }
+FUSION_FN float erf(float x) { return ::erff(x); }
+
+#else
+
+FUSION_FN float select(bool c, float a, float b) { return c ? a : b; }
+
+// e^x = 2^n e^r with |r| <= ln2/2, P(r) a minimax polynomial; 2^n in two factors so that results may be subnormal.
+FUSION_FN float exp(float x) {
+  const float clamped = select(x > 89.0f, 89.0f, select(x < -104.0f, -104.0f, x));
+  const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer held in the low bits
+  const float shifted = clamped * 1.44269504f + magic;
+  const float n = shifted - magic;
+  float r = clamped - n * 0.693359375f;
+  r = r + n * 2.12194440e-4f;
+  float p = 0.00139517172f;
+  p = p * r + 0.00836959841f;
+  p = p * r + 0.0416661873f;
+  p = p * r + 0.166665129f;
+  p = p * r + 0.50000001f;
+  p = p * (r * r) + r + 1.0f;
+  const int32_t k = bit_cast<int32_t>(shifted) - 0x4b400000;
+  const int32_t half_k = k >> 1;
+  const float low = bit_cast<float>((half_k + 127) << 23), high = bit_cast<float>((k - half_k + 127) << 23);
+  return select(x == x, p * low * high, x);
+}
+
+// ln x = e ln2 + ln m with m in [sqrt(1/2), sqrt(2)).
+FUSION_FN float log(float x) {
+  const bool tiny = x < 1.17549435e-38f;
+  const float scaled = tiny ? x * 8388608.0f : x;
+  const int32_t bits = bit_cast<int32_t>(scaled);
+  const int32_t offset = bits - 0x3f3504f3;
+  const int32_t e = offset >> 23;
+  const float exponent = static_cast<float>(e) - select(tiny, 23.0f, 0.0f);
+  const float m = bit_cast<float>(bits - e * 8388608) - 1.0f;
+  float p = 0.0691536795f;
+  p = p * m - 0.117898076f;
+  p = p * m + 0.118729763f;
+  p = p * m - 0.123843485f;
+  p = p * m + 0.142186581f;
+  p = p * m - 0.166692508f;
+  p = p * m + 0.200022266f;
+  p = p * m - 0.249999866f;
+  p = p * m + 0.333333104f;
+  const float m2 = m * m;
+  float y = p * m * m2 - exponent * 2.12194440e-4f - 0.5f * m2;
+  y = (m + y) + exponent * 0.693359375f;
+  y = select(x == inf<float>(), x, y);
+  y = select(x == 0.0f, -inf<float>(), y);
+  return select(x < 0.0f, nan<float>(), select(x == x, y, x));
+}
+
+FUSION_FN float log1p(float x) {
+  // ln(1+x) corrected for what rounding 1+x lost.
+  const float w = 1.0f + x;
+  const float y = log(w) * (x / select(w == 1.0f, 1.0f, w - 1.0f));
+  return select((w == 1.0f) | (x == inf<float>()), x, y);
+}
+
+FUSION_FN float tanh(float x) {
+  const float a = std::fabs(x), z = x * x;
+  float p = -0.00566078046f;
+  p = p * z + 0.0206019992f;
+  p = p * z - 0.053729227f;
+  p = p * z + 0.133313289f;
+  p = p * z - 0.333332783f;
+  const float small = x + x * z * p;
+  const float large = 1.0f - 2.0f / (exp(2.0f * a) + 1.0f);
+  return select(a < 0.625f, small, select(x == x, std::copysign(large, x), x));
+}
+
+FUSION_FN float erf(float x) {
+  const float a = std::fabs(x), z = x * x;
+  float p = 7.88911962e-05f;
+  p = p * z - 0.000802084131f;
+  p = p * z + 0.00518953534f;
+  p = p * z - 0.0268544446f;
+  p = p * z + 0.112836002f;
+  p = p * z - 0.376126271f;
+  p = p * z + 1.12837917f;
+  const float t = select(a > 4.0f, 4.0f, a) - 2.5f;  // erfc by a polynomial around 2.5
+  float q = 8.59584474e-06f;
+  q = q * t - 2.12993162e-05f;
+  q = q * t - 5.87140991e-05f;
+  q = q * t + 0.000280254476f;
+  q = q * t - 0.000293590519f;
+  q = q * t - 0.000572915812f;
+  q = q * t + 0.00282538779f;
+  q = q * t - 0.00610118488f;
+  q = q * t + 0.00861204257f;
+  q = q * t - 0.00835390466f;
+  q = q * t + 0.00544718693f;
+  q = q * t - 0.00217802106f;
+  q = q * t + 0.000406917845f;
+  return select(a < 1.0f, x * p, select(x == x, std::copysign(1.0f - q, x), x));
+}
+
+#endif
+
+FUSION_FN double exp(double x) { return ::exp(x); }
+FUSION_FN double log(double x) { return ::log(x); }
+FUSION_FN double log1p(double x) { return ::log1p(x); }
+FUSION_FN double tanh(double x) { return ::tanh(x); }
+FUSION_FN double erf(double x) { return ::erf(x); }
+
+#define FUSION_UNARY(name)                                      \
+  FUSION_FN float name(float x) { return ::name##f(x); }        \
+  FUSION_FN double name(double x) { return ::name(x); }
+FUSION_UNARY(acos)
+FUSION_UNARY(acosh)
+FUSION_UNARY(asin)
+FUSION_UNARY(asinh)
+FUSION_UNARY(atan)
+FUSION_UNARY(atanh)
+FUSION_UNARY(ceil)
+FUSION_UNARY(cos)
+FUSION_UNARY(cosh)
+FUSION_UNARY(floor)
+FUSION_UNARY(sin)
+FUSION_UNARY(sinh)
+FUSION_UNARY(sqrt)
+FUSION_UNARY(tan)
+#undef FUSION_UNARY
+FUSION_FN float round(float x) { return ::rintf(x); }  // half to even
+FUSION_FN double round(double x) { return ::rint(x); }
+FUSION_FN float fmod(float x, float y) { return ::fmodf(x, y); }
+FUSION_FN double fmod(double x, double y) { return ::fmod(x, y); }
+
+template <class T>
+FUSION_FN T abs(T x) {
+  if constexpr (std::is_same<T, float>::value) return ::fabsf(x);
+  else if constexpr (std::is_same<T, double>::value) return ::fabs(x);
+  else return x < T(0) ? T(-x) : x;
+}
+
+template <class T>
+FUSION_FN T sign(T x) {
+  const T s = T(x > T(0)) - T(x < T(0));
+  if constexpr (std::is_floating_point<T>::value) return x == x ? s : x;
+  else return s;
+}
+
+// Integer division truncates; by zero it gives 0 where a CPU would trap.
+template <class T>
+FUSION_FN T div(T x, T y) {
+  if constexpr (std::is_floating_point<T>::value) return x / y;
+  else if constexpr (std::is_signed<T>::value) return y == T(0) ? T(0) : y == T(-1) ? T(T(0) - x) : T(x / y);
+  else return y == T(0) ? T(0) : T(x / y);
+}
+
+template <class T>
+FUSION_FN T fmod(T x, T y) {  // the sign of the dividend
+  return T(x - div(x, y) * y);
+}
+
+template <class T>
+FUSION_FN T mod(T x, T y) {  // the sign of the divisor
+  const T r = fmod(x, y);
+  return r != T(0) && (r < T(0)) != (y < T(0)) ? T(r + y) : r;
+}
+
+// A NaN on either side is the result.
+template <class T>
+FUSION_FN T max(T x, T y) {
+  return ((x > y) | (x != x)) ? x : y;
+}
+template <class T>
+FUSION_FN T min(T x, T y) {
+  return ((x < y) | (x != x)) ? x : y;
+}
+template <class T>
+FUSION_FN T clip(T x, T low, T high) {
+  return min(max(x, low), high);
+}
+
+template <class T>
+FUSION_FN T pow(T x, T y) {
+  if constexpr (std::is_same<T, float>::value) return ::powf(x, y);
+  else return static_cast<T>(::pow(static_cast<double>(x), static_cast<double>(y)));
+}
+template <class T>
+FUSION_FN T pow_half(T x) {  // x^0.5, which at -inf and -0 is not sqrt(x)
+  return x == -inf<T>() ? inf<T>() : sqrt(x + T(0));
+}
+
+template <class T>
+FUSION_FN T reciprocal(T x) {
+  return T(1) / x;
+}
+template <class T>
+FUSION_FN T sigmoid(T x) {
+  return T(1) / (T(1) + exp(-x));
+}
+template <class T>
+FUSION_FN T relu(T x) {
+  return max(x, T(0));
+}
+template <class T>
+FUSION_FN T leaky_relu(T x, T slope) {
+  return x < T(0) ? x * slope : x;
+}
+template <class T>
+FUSION_FN T elu(T x, T alpha) {
+  return x < T(0) ? alpha * (exp(x) - T(1)) : x;
+}
+template <class T>
+FUSION_FN T celu(T x, T alpha) {
+  return x < T(0) ? alpha * (exp(x / alpha) - T(1)) : x;
+}
+template <class T>
+FUSION_FN T selu(T x, T alpha, T gamma) {
+  return gamma * elu(x, alpha);
+}
+template <class T>
+FUSION_FN T hard_sigmoid(T x, T alpha, T beta) {
+  return clip(alpha * x + beta, T(0), T(1));
+}
+template <class T>
+FUSION_FN T hard_swish(T x) {
+  return x * hard_sigmoid(x, T(1) / T(6), T(0.5));
+}
+template <class T>
+FUSION_FN T softplus(T x) {
+  return max(x, T(0)) + log1p(exp(-abs(x)));
+}
+template <class T>
+FUSION_FN T softsign(T x) {
+  return x / (T(1) + abs(x));
+}
+template <class T>
+FUSION_FN T mish(T x) {
+  return x * tanh(softplus(x));
+}
+template <class T>
+FUSION_FN T thresholded_relu(T x, T alpha) {
+  return x > alpha ? x : T(0);
+}
+template <class T>
+FUSION_FN bool is_nan(T x) {
+  return x != x;
+}
+template <class T>
+FUSION_FN bool is_inf(T x) {
+  return abs(x) == inf<T>();
+}
+
+}  // namespace fusion
