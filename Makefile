@@ -22,7 +22,6 @@ test: $(VENV)/ready
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 $(VENV)/ready: requirements.lock pyproject.toml

@@ -13,17 +13,31 @@ import hashlib
 import shutil
 import tarfile
 import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
+import numpy.typing as npt
 import onnx
-from onnx import TensorProto, numpy_helper
+from onnx import numpy_helper
 
 import fusion_cli
 from benchmarks.gpu_cases import ARCHIVE, CASES, TARGET, WORK, Case
 from examples import weights
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """An initializer's values and the recipe they were drawn by."""
+
+    values: Array
+    recipe: dict[str, Any]
 
 
 @click.command(help=(__doc__ or "").split("\n\n")[0])
@@ -54,47 +68,44 @@ def prepare(case: Case, scratch: Path, target: Path, *, force: bool) -> str:
     if bundle.is_dir():
         shutil.copytree(bundle, target / bundle.name, ignore=shutil.ignore_patterns("src", "report.html"))
     model = onnx.load(fused)
-    forget_weights(model, onnx.load(original))
+    forget_weights(model, onnx.load(weights.graph_path(case.example)))
     onnx.save(model, target / "fused.weightless.onnx")
     libraries = ", ".join(f"{lib.path.name} {lib.path.stat().st_size >> 10} KiB" for lib in report.libraries)
     return f"{report.summary.fusions} fusions, {libraries or 'no library'}"
 
 
-def forget_weights(fused: onnx.ModelProto, original: onnx.ModelProto) -> None:
-    """Give every initializer of `fused` that comes from one of `original` the recipe of that one, and drop its data."""
-    recipes = {t.name: weights.recipe_of(t) for t in stripped(original).graph.initializer}
-    sources = [t for t in original.graph.initializer if recipes[t.name]]
-    by_content = {digest(t): t for t in sources}
+def forget_weights(fused: onnx.ModelProto, bare: onnx.ModelProto) -> None:
+    """Drop the data of every initializer of `fused` that comes from one of the weightless graph `bare`, and note that
+    one's recipe in its place."""
+    sources = {}
+    for tensor in bare.graph.initializer:
+        if recipe := weights.recipe_of(tensor):
+            values = weights.draw(tensor)
+            sources[digest(values)] = Drawn(values, recipe)
     for tensor in fused.graph.initializer:
-        if source := by_content.get(digest(tensor)):
-            weights.set_recipe(tensor, **recipes[source.name])
-        elif found := scaled(tensor, sources):
-            weights.set_recipe(tensor, **recipes[found[0].name], scale=found[1])
+        values = numpy_helper.to_array(tensor)
+        if source := sources.get(digest(values)):
+            weights.set_recipe(tensor, **source.recipe)
+        elif found := scaled(values, sources.values()):
+            source, factors = found
+            weights.set_recipe(tensor, **source.recipe, scale=factors)
 
 
-def stripped(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy of a restored example with its weights left out again."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    weights.strip(copy)
-    return copy
+def digest(values: Array) -> bytes:
+    """A hash of the values, whatever their name and shape."""
+    return hashlib.sha256(values.tobytes()).digest()
 
 
-def digest(tensor: TensorProto) -> bytes:
-    """A hash of the values, whatever the name and the shape."""
-    return hashlib.sha256(numpy_helper.to_array(tensor).tobytes()).digest()
-
-
-def scaled(tensor: TensorProto, sources: list[TensorProto]) -> tuple[TensorProto, list[float]] | None:
-    """The source that `tensor` is, up to one factor per output channel, and those factors; None if there is none."""
-    if len(tensor.dims) != 4:
+def scaled(values: Array, sources: Iterable[Drawn]) -> tuple[Drawn, list[float]] | None:
+    """The source that a convolution's weights are, up to one factor per output channel, and those factors."""
+    if values.ndim != 4:
         return None
-    values = numpy_helper.to_array(tensor).reshape(tensor.dims[0], -1)
+    rows = values.reshape(values.shape[0], -1)
     for source in sources:
-        if source.dims == tensor.dims:
-            base = numpy_helper.to_array(source).reshape(values.shape)
-            factors = (values * base).sum(axis=1) / (base * base).sum(axis=1)
-            if np.allclose(base * factors[:, None], values, rtol=1e-4, atol=1e-6):
+        if source.values.shape == values.shape:
+            base = source.values.reshape(rows.shape)
+            factors = (rows * base).sum(axis=1) / (base * base).sum(axis=1)
+            if np.allclose(base * factors[:, None], rows, rtol=1e-4, atol=1e-6):
                 return source, factors.tolist()
     return None
 

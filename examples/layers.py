@@ -88,9 +88,7 @@ class SnakeBlock(nn.Sequential):
     """Convolution, Snake, convolution: signal [batch, 1, time] -> the same shape."""
 
     def __init__(self, channels: int = 32) -> None:
-        super().__init__(
-            nn.Conv1d(1, channels, 7, padding=3), Snake(channels), nn.Conv1d(channels, 1, 7, padding=3)
-        )
+        super().__init__(nn.Conv1d(1, channels, 7, padding=3), Snake(channels), nn.Conv1d(channels, 1, 7, padding=3))
 
 
 @torch.no_grad()

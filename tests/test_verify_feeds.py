@@ -18,9 +18,13 @@ from fusion_cli.verify import CannotRun, feeds_for, load_feeds, make_feeds
 CORPUS = Path(os.environ.get("FUSION_CORPUS", Path(__file__).parents[1].parent / "shared" / "corpus"))
 
 
+PREFIX = '<ir_version: 9, opset_import: ["": 17]> '
+RELU = PREFIX + "g (float[n] x) => (float[n] y) { y = Relu (x) }"
+
+
 def model_file(folder: Path, text: str) -> Path:
     path = folder / "model.onnx"
-    onnx.save(parser.parse_model('<ir_version: 9, opset_import: ["": 17]> ' + text), path)
+    onnx.save(parser.parse_model(PREFIX + text), path)
     return path
 
 

@@ -15,6 +15,7 @@ import click
 from rich.console import Console
 
 from fusion_cli.errors import FusionError
+from fusion_cli.report.text import printable
 
 INTERNAL_ERROR = 70
 """Exit code of a fault of the program itself (EX_SOFTWARE of sysexits.h)."""
@@ -48,7 +49,7 @@ def fail(ctx: click.Context, message: str, code: int) -> None:
     """Print "error: MESSAGE" (after the traceback, where --debug was given) and exit."""
     if wants_traceback(ctx):
         traceback.print_exc()
-    click.echo(f"error: {message}", err=True)
+    click.echo(f"error: {printable(message)}", err=True)
     ctx.exit(code)
 
 

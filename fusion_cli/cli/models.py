@@ -12,7 +12,7 @@ from fusion_cli import runtime
 from fusion_cli.cli.common import debug_option, echo_json, json_option, model_options, progress, stdout
 from fusion_cli.errors import FusionError, ModelError, NumbersDiffer
 from fusion_cli.load import load_model
-from fusion_cli.report.units import show_us
+from fusion_cli.report.text import printable, show_us
 from fusion_cli.types import Options
 from fusion_cli.verify import CPU, CUDA, CannotRun, Feeds, Runner, alternate, feeds_for, open_model, verify_model
 
@@ -55,7 +55,7 @@ def verify(original: Path, fused: Path, provider: str, as_json: bool, debug: boo
     else:
         for o in result.outputs:
             verdict = "ok" if o.ok else "DIFFERS"
-            click.echo(f"{verdict:<8} {o.output}: largest error {o.error:.1e} (tolerance {o.tolerance:g})")
+            click.echo(f"{verdict:<8} {printable(o.output)}: largest error {o.error:.1e} (tolerance {o.tolerance:g})")
         click.echo(f"with the libraries {', '.join(lib.name for lib in libraries) or '(none)'}")
     if not result.ok:
         worst = max(result.outputs, key=lambda o: o.error)

@@ -16,16 +16,9 @@ from fusion_cli.match.graph import GraphIndex
 from fusion_cli.match.pattern import Call
 from fusion_cli.match.predicates import dims_of
 
-ELEMENTWISE = frozenset("""
-    Abs Add And Cast Ceil Celu Clip Cos Div Elu Equal Erf Exp Floor Gelu Greater GreaterOrEqual HardSigmoid HardSwish
-    IsInf IsNaN LeakyRelu Less LessOrEqual Log Max Mean Min Mish Mod Mul Neg Not Or PRelu Pow Reciprocal Relu Round
-    Selu Sigmoid Sign Sin Softplus Softsign Sqrt Sub Sum Swish Tanh ThresholdedRelu Where Xor Identity
-""".split())
-ROW_OPERATORS = frozenset("""
-    ReduceMean ReduceSum ReduceMax ReduceMin ReduceL2 ReduceSumSquare Softmax LogSoftmax LayerNormalization
-    RMSNormalization
-""".split())
-MOVES = frozenset("Reshape Transpose Unsqueeze Squeeze Flatten Expand Identity".split())
+ELEMENTWISE = frozenset(["Abs", "Add", "And", "Cast", "Ceil", "Celu", "Clip", "Cos", "Div", "Elu", "Equal", "Erf", "Exp", "Floor", "Gelu", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "IsInf", "IsNaN", "LeakyRelu", "Less", "LessOrEqual", "Log", "Max", "Mean", "Min", "Mish", "Mod", "Mul", "Neg", "Not", "Or", "PRelu", "Pow", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign", "Sqrt", "Sub", "Sum", "Swish", "Tanh", "ThresholdedRelu", "Where", "Xor", "Identity"])
+ROW_OPERATORS = frozenset(["ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceSumSquare", "Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization"])
+MOVES = frozenset(["Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten", "Expand", "Identity"])
 _SMALL = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.BOOL,
                     ir.DataType.DOUBLE})
 DEFAULT_MAX_OPS = 64

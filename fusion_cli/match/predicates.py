@@ -18,7 +18,7 @@ Within `# where: EXPRESSION`, each name of the rule's function is the value it m
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import onnx_ir as ir
@@ -34,7 +34,7 @@ PREDICATES = ("rank", "dim", "dtype", "shape", "is_constant", "value", "consumer
               "is_graph_output", "same_shape", "divisible", "bound")
 
 
-@lru_cache(maxsize=None)
+@cache
 def compile_predicate(expression: str) -> Callable[..., Any]:
     """The compiled expression. Raises RuleError if it does not parse or calls an unknown predicate."""
     try:

@@ -19,11 +19,8 @@ _SHAPE_INPUTS = frozenset({
     ("Reshape", 1), ("Expand", 1), ("Unsqueeze", 1), ("Squeeze", 1), ("Tile", 1), ("Split", 1),
     ("Slice", 1), ("Slice", 2), ("Slice", 3), ("Slice", 4), ("ConstantOfShape", 0),
 })
-_SHAPE_OPERATORS = frozenset("""
-    Shape Gather Concat Unsqueeze Squeeze Slice Cast Add Sub Mul Div Mod Min Max Equal Where ConstantOfShape Reshape
-    Identity ReduceProd
-""".split())
-_MOVES = frozenset("Shape Gather Concat Unsqueeze Squeeze Slice Reshape Transpose Identity Flatten Expand".split())
+_SHAPE_OPERATORS = frozenset(["Shape", "Gather", "Concat", "Unsqueeze", "Squeeze", "Slice", "Cast", "Add", "Sub", "Mul", "Div", "Mod", "Min", "Max", "Equal", "Where", "ConstantOfShape", "Reshape", "Identity", "ReduceProd"])
+_MOVES = frozenset(["Shape", "Gather", "Concat", "Unsqueeze", "Squeeze", "Slice", "Reshape", "Transpose", "Identity", "Flatten", "Expand"])
 _MAX_SHAPE_NODES = 64
 
 

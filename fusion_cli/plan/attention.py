@@ -206,34 +206,22 @@ def _output(uses: Uses, product: Val) -> tuple[Val, tuple[int, ...] | None]:
 
 
 def _leaves(*expressions: tuple[Val, Val]) -> tuple[Val, ...]:
-    """Operands of the expressions (root, acc): the values that do not depend on acc and are not literals."""
+    """Operands of the expressions (root, acc): the values read on the way from acc to root, literals aside."""
     leaves: dict[Val, None] = {}
     for root, acc in expressions:
-        depends = {acc}
-        order = topological([root])
-        for val in order:
-            if any(a in depends for a in val.args):
-                depends.add(val)
-        inner = (a for val in order if val in depends and val is not acc and _needed(root, acc, val) for a in val.args)
-        leaves.update(dict.fromkeys(a for a in inner if a not in depends and a.op not in ("const", "index")))
-    return tuple(leaves)
+        inner = between(root, acc)
+        for val in inner:
+            leaves.update(dict.fromkeys(a for a in val.args if a not in inner and a is not acc))
+    return tuple(v for v in leaves if v.op not in ("const", "index"))
 
 
-def _needed(root: Val, acc: Val, val: Val) -> bool:
-    """Whether `val` lies on a path from acc (excluded) to root."""
-    return val in _path(root, acc)
-
-
-def _path(root: Val, acc: Val) -> set[Val]:
-    reached, stack = {root}, [root]
-    while stack:
-        current = stack.pop()
-        if current is acc:
-            continue
-        fresh = [a for a in current.args if a not in reached]
-        reached.update(fresh)
-        stack.extend(fresh)
-    return reached
+def between(root: Val, acc: Val) -> dict[Val, None]:
+    """The values that depend on acc and that root depends on, arguments first, acc left out."""
+    depends: dict[Val, None] = {}
+    for val in topological([root]):
+        if val is not acc and any(a is acc or a in depends for a in val.args):
+            depends[val] = None
+    return depends
 
 
 def _rebuild(
@@ -243,31 +231,19 @@ def _rebuild(
     outputs: Sequence[Val],
 ) -> list[Val]:
     new: dict[Val, Val] = {}
-
-    def rebuilt(val: Val) -> Val:
-        return new[val]
-
-    pending = topological_with(order, found)
-    for val in pending:
+    for val in order:
         if val in found:
             out, qkv, parts = found[val]
-            args = tuple(map(rebuilt, (*qkv, *parts.leaves)))
+            args = tuple(new[a] for a in (*qkv, *parts.leaves))
             new[val] = replace(out, op="attention", args=args, attrs=(("parts", parts),))
         elif val.op == "softmax":
             builder.node = val.node
-            new[val] = _plain_softmax(builder, rebuilt(val.args[0]))
-        elif val.op in LEAVES or all(rebuilt(a) is a for a in val.args):
+            new[val] = _plain_softmax(builder, new[val.args[0]])
+        elif val.op in LEAVES or all(new[a] is a for a in val.args):
             new[val] = val
         else:
-            new[val] = replace(val, args=tuple(map(rebuilt, val.args)))
+            new[val] = replace(val, args=tuple(new[a] for a in val.args))
     return [new[o] for o in outputs]
-
-
-def topological_with(
-    order: Sequence[Val], found: Mapping[Val, tuple[Val, tuple[Val, ...], Parts]]
-) -> list[Val]:
-    """The order with the values inside attentions left in place; they are dropped when nothing reads them."""
-    return list(order)
 
 
 def _plain_softmax(b: Builder, x: Val) -> Val:

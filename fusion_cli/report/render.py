@@ -1,4 +1,4 @@
-"""The report as text for a terminal. Every name that comes from a model is escaped: it is not markup."""
+"""The report as text for a terminal. Names that come from a model are neither markup nor control characters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fusion_cli.report.model import Fusion, Report
-from fusion_cli.report.units import counted, show_bytes, show_speed, show_us
+from fusion_cli.report.text import counted, printable, show_bytes, show_speed, show_us
 from fusion_cli.types import Rejection, Verification
 
 _SHOWN_REASONS = 5
@@ -27,27 +27,27 @@ def render_summary(report: Report, console: Console) -> None:
         ("candidates", f"{s.candidates}, {s.fusions} taken"),
         (
             "estimated savings",
-            f"{show_bytes(s.bytes_saved)} of memory traffic, {counted(s.launches_saved, 'launch')}"
-            f"{'es' if s.launches_saved != 1 else ''}, {show_us(s.us_saved)}".replace("launchs", "launch"),
+            f"{show_bytes(s.bytes_saved)} of memory traffic, {counted(s.launches_saved, 'launch', 'launches')}, "
+            f"{show_us(s.us_saved)}",
         ),
         ("fused", f"{counted(s.nodes_fused, 'operator')} into {s.fusions} ({counted(s.kernels, 'kernel')})"),
         ("nodes", f"{s.nodes_before} -> {s.nodes_after}"),
         ("sources generated", _sources(report)),
         ("verification", _verification(report.verification)),
     ]
-    console.print(f"{report.model} -> {report.output or '(dry run: nothing written)'}", markup=False, highlight=False)
+    _print(console, f"{report.model} -> {report.output or '(dry run: nothing written)'}")
     for label, text in lines:
-        console.print(f"  {label:<18} {escape(text)}", highlight=False)
+        _print(console, f"  {label:<18} {text}")
     if report.fusions:
         console.print(_fusion_table(report.fusions))
     if report.rejected:
-        console.print("turned down:", highlight=False)
+        _print(console, "turned down:")
         for line in top_reasons(report.rejected):
-            console.print(f"  {line}", markup=False, highlight=False)
+            _print(console, f"  {line}")
     for note in report.notes:
-        console.print(f"note: {note}", markup=False, highlight=False)
+        _print(console, f"note: {note}")
     for line in _next(report):
-        console.print(line, markup=False, highlight=False)
+        _print(console, line)
 
 
 def render_explain(
@@ -57,32 +57,41 @@ def render_explain(
 
     Without `everything` the list of near misses stops at 40 and says so.
     """
-    console.print(f"[bold]{counted(len(fusions), 'fusion')}[/bold]", highlight=False)
+    _print(console, counted(len(fusions), "fusion"), style="bold")
     for fusion in fusions:
-        targets = ", ".join(fusion.targets) or "no target"
-        console.print(f"+ {fusion.rule} on {targets}", style="green", markup=False, highlight=False)
-        console.print(f"    nodes   {', '.join(fusion.nodes)}", markup=False, highlight=False)
-        if fusion.stages:
-            console.print(f"    stages  {' -> '.join(fusion.stages)}", markup=False, highlight=False)
-        for target, score in fusion.predicted.items():
-            saved = show_bytes(score.bytes_before - score.bytes_after)
-            text = f"    {target:<7} predicted {show_speed(score.before_us, score.after_us)}, {saved} less traffic"
-            console.print(text, markup=False, highlight=False)
+        _explain_fusion(fusion, console)
     ordered = sorted(rejected, key=lambda r: (-r.progress, -r.saving_us, r.rule, r.node))
     shown = ordered if everything else ordered[:_SHOWN_NEAR_MISSES]
-    console.print(f"[bold]{counted(len(ordered), 'rejection')}[/bold], the nearest miss first", highlight=False)
-    for r in shown:
-        place = f" at {r.node}" if r.node else ""
-        saving = f", would save {show_us(r.saving_us)}" if r.saving_us > 0 else ""
-        head = f"- {r.code} {r.rule}{place} ({r.stage}, {r.progress:.0%} matched{saving})"
-        console.print(head, style="yellow", markup=False, highlight=False)
-        console.print(f"    expected {r.expected}", markup=False, highlight=False)
-        console.print(f"    found    {r.found}", markup=False, highlight=False)
-        if r.hint:
-            console.print(f"    hint     {r.hint}", markup=False, highlight=False)
+    _print(console, f"{counted(len(ordered), 'rejection')}, the nearest miss first", style="bold")
+    for rejection in shown:
+        _explain_rejection(rejection, console)
     if len(shown) < len(ordered):
-        left = len(ordered) - len(shown)
-        console.print(f"{left} more: narrow them with --rule or --node, or ask for --json", markup=False)
+        _print(console, f"{len(ordered) - len(shown)} more: narrow them with --rule or --node, or ask for --json")
+
+
+def _explain_fusion(fusion: Fusion, console: Console) -> None:
+    _print(console, f"+ {fusion.rule} on {', '.join(fusion.targets) or 'no target'}", style="green")
+    _print(console, f"    nodes     {', '.join(fusion.nodes)}")
+    if fusion.stages:
+        _print(console, f"    stages    {' -> '.join(fusion.stages)}")
+    for target, score in fusion.predicted.items():
+        saved = show_bytes(score.bytes_before - score.bytes_after)
+        speed = show_speed(score.before_us, score.after_us)
+        _print(console, f"    {target:<9} predicted {speed}, {saved} less traffic")
+
+
+def _explain_rejection(r: Rejection, console: Console) -> None:
+    place = f" at {r.node}" if r.node else ""
+    saving = f", would save {show_us(r.saving_us)}" if r.saving_us > 0 else ""
+    _print(console, f"- {r.code} {r.rule}{place} ({r.stage}, {r.progress:.0%} matched{saving})", style="yellow")
+    _print(console, f"    expected  {r.expected}")
+    _print(console, f"    found     {r.found}")
+    if r.hint:
+        _print(console, f"    hint      {r.hint}")
+
+
+def _print(console: Console, text: str, style: str = "") -> None:
+    console.print(printable(text), style=style, markup=False, highlight=False)
 
 
 def top_reasons(rejected: Iterable[Rejection], limit: int = _SHOWN_REASONS) -> list[str]:
@@ -117,7 +126,7 @@ def _fusion_table(fusions: Sequence[Fusion]) -> Table:
             f"{max(errors):.1e}" if errors else "-",
             ", ".join(speeds) or "-",
         )
-        table.add_row(*(escape(c) for c in cells))
+        table.add_row(*(escape(printable(c)) for c in cells))
     return table
 
 

@@ -11,13 +11,13 @@ FAILS = "FUS403"
 CODES: dict[str, tuple[str, str]] = {
     NUMBERS: (
         "The kernel's numbers differ",
-        "On inputs taken from a run of the model, the kernel's result was further from that of the nodes it replaces than "
-        "the element type's tolerance allows. The nodes were put back. Please report it with the generated source.",
+        "On inputs taken from a run of the model, the kernel's result was further from that of the nodes it replaces "
+        "than the element type's tolerance allows. The nodes were put back. Please report it with the source.",
     ),
     SLOWER: (
         "The kernel is not faster",
-        "Measured on this machine, ONNX Runtime ran the nodes themselves at least as fast as the kernel, so they were put "
-        "back. --force keeps the kernel.",
+        "Measured on this machine, ONNX Runtime ran the nodes themselves at least as fast as the kernel, so they were "
+        "put back. --force keeps the kernel.",
     ),
     FAILS: (
         "The kernel does not run",

@@ -18,7 +18,7 @@ from fusion_cli.verify.sessions import CannotRun
 Array = npt.NDArray[np.generic]
 Feeds = dict[str, Array]
 
-_SIZES = ((2, 16), (1, 16), (2, 64), (1, 64), (1, 224), (1, 1024), (1, 8192), (1, 1))
+_SIZES = ((2, 16), (1, 16), (2, 64), (1, 64), (1, 224), (1, 1024), (1, 8192))
 """Sizes to try: of dimensions that only ever come first (batch), and of all others."""
 _MAX_BYTES = 4 << 30
 
@@ -93,6 +93,7 @@ def _assignments(inputs: Sequence[ir.Value], options: Options) -> Iterator[Mappi
     for longer in symbols:
         base = sizes(2, 16)
         yield {**base, longer: base[longer] + 1} if longer not in options.dims else base
+    yield sizes(1, 1)
 
 
 def _within(bounds: tuple[int, int] | None, size: int) -> int:

@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Numbers as people read them, and names that are safe to print."""
 
 from __future__ import annotations
 
@@ -29,6 +29,11 @@ def show_speed(before_us: float | None, after_us: float | None) -> str:
     return f"{show_us(before_us)} -> {show_us(after_us)} ({before_us / after_us:.2f}x)"
 
 
-def counted(count: int, noun: str) -> str:
-    """ "1 kernel", "2 kernels"."""
-    return f"{count} {noun}" + ("" if count == 1 else "s")
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """ "1 kernel", "2 kernels"; `plural` where it is irregular."""
+    return f"{count} {noun if count == 1 else plural or noun + 's'}"
+
+
+def printable(text: str) -> str:
+    """`text` without control characters: a name from a model must not be able to steer a terminal."""
+    return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)

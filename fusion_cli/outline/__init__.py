@@ -1,0 +1,116 @@
+"""Turn chosen regions into calls of model-local functions whose bodies are exactly the regions' nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import onnx_ir as ir
+import onnx_ir.passes.common as passes
+
+from fusion_cli.match.predicates import dims_of
+from fusion_cli.outline.body import build_body
+from fusion_cli.outline.identity import digest
+from fusion_cli.types import Candidate, FusedOp, Region, TensorSpec
+
+__all__ = ["DOMAIN", "inline_back", "outline"]
+
+DOMAIN = "fusion"
+_LEAST_IR_VERSION = 10
+
+
+def outline(model: ir.Model, chosen: Sequence[Candidate]) -> tuple[FusedOp, ...]:
+    """Outline the chosen regions in place; equal regions share one function. Regions inside others come to lie inside
+    the others' functions. Returns the distinct operators, in graph order of their first call."""
+    groups: dict[str, list[tuple[Candidate, str]]] = {}
+    functions: dict[str, ir.Function] = {}
+    replaced = _Replaced()
+    for candidate in sorted(chosen, key=lambda c: len(c.region.nodes)):
+        region = candidate.region
+        nodes = list(dict.fromkeys(replaced.node(n) for n in (*region.shape_nodes, *region.nodes)))
+        body = build_body(region, nodes)
+        name = f"{region.rule}_{digest(candidate, body)}"
+        if name not in functions:
+            functions[name] = _function(model, name, body)
+        number = len(groups.setdefault(name, [])) + 1
+        call = _call(model.graph, region, nodes, f"{name}_{number}", name, replaced)
+        groups[name].append((candidate, call.name or ""))
+    for function in functions.values():
+        model.functions[function.identifier()] = function
+    _finish(model)
+    ops = [_op(name, functions[name], calls) for name, calls in groups.items()]
+    order = {node.name: i for i, node in enumerate(model.graph)}
+    return tuple(sorted(ops, key=lambda op: order.get(op.call_names[0], len(order))))
+
+
+class _Replaced:
+    """What nodes and values of the original graph are now, after some regions became calls."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[ir.Node, ir.Node] = {}
+        self.values: dict[ir.Value, ir.Value] = {}
+
+    def node(self, node: ir.Node) -> ir.Node:
+        while node in self.nodes:
+            node = self.nodes[node]
+        return node
+
+    def value(self, value: ir.Value) -> ir.Value:
+        while value in self.values:
+            value = self.values[value]
+        return value
+
+
+def inline_back(model: ir.Model, is_dropped: Callable[[str], bool]) -> None:
+    """Put the nodes of the named operators back where their calls are."""
+    passes.InlinePass(lambda f: f.domain == DOMAIN and is_dropped(f.name))(model)
+    _finish(model)
+
+
+def _function(model: ir.Model, name: str, body: ir.Graph) -> ir.Function:
+    body.opset_imports.update(model.opset_imports)
+    body.opset_imports[DOMAIN] = 1
+    return ir.Function(DOMAIN, name, graph=body, attributes={})
+
+
+def _call(graph: ir.Graph, region: Region, nodes: Sequence[ir.Node], name: str, op: str, replaced: _Replaced) -> ir.Node:
+    """Replace the region's nodes by one call. Shape nodes stay: what no longer needs them is swept up later."""
+    shape_nodes = set(region.shape_nodes)
+    moved = [n for n in nodes if n not in shape_nodes]
+    outputs = [ir.Value(name=v.name, type=v.type, shape=v.shape) for v in region.outputs]
+    call = ir.Node(DOMAIN, op, [replaced.value(v) for v in region.inputs], outputs=outputs, name=name)
+    graph.insert_before(moved[0], call)
+    for old, new in zip(region.outputs, outputs, strict=True):
+        ir.convenience.replace_all_uses_with(replaced.value(old), new, replace_graph_outputs=True)
+        replaced.values[replaced.value(old)] = new
+    for node in moved:
+        replaced.nodes[node] = call
+        for i in range(len(node.inputs)):
+            node.replace_input_with(i, None)
+    graph.remove(moved)
+    return call
+
+
+def _finish(model: ir.Model) -> None:
+    model.ir_version = max(model.ir_version or 0, _LEAST_IR_VERSION)
+    if model.functions:
+        model.opset_imports[DOMAIN] = 1
+    passes.RemoveUnusedNodesPass()(model)
+    passes.TopologicalSortPass()(model)
+    passes.RemoveUnusedFunctionsPass()(model)
+
+
+def _op(name: str, function: ir.Function, calls: Iterable[tuple[Candidate, str]]) -> FusedOp:
+    candidates, names = zip(*calls, strict=True)
+    first: Candidate = candidates[0]
+    targets = tuple(dict.fromkeys(t for c in candidates for t in c.targets))
+    return FusedOp(name, first.region.rule, first.region.kernel, function, first.plan,
+                   tuple(map(_spec, first.region.inputs)), tuple(map(_spec, first.region.outputs)),
+                   candidates, names, targets)
+
+
+def _spec(value: ir.Value) -> TensorSpec:
+    names = {ir.DataType.FLOAT: "float32", ir.DataType.DOUBLE: "float64"}
+    assert value.dtype is not None
+    dims = dims_of(value) or []
+    shape = tuple(None if isinstance(d, str) and d.startswith("?") else d for d in dims)
+    return TensorSpec(value.name or "", names.get(value.dtype, str(value.dtype).lower()), shape)

@@ -1,0 +1,62 @@
+"""What makes two regions the same operator: equal bodies and equal kernels, whatever the names."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from fusion_cli.types import Candidate
+
+DIGITS = 8
+
+
+def digest(candidate: Candidate, body: ir.Graph) -> str:
+    """A short hexadecimal name for the operator."""
+    region = candidate.region
+    parts = [region.kernel, ",".join(candidate.targets), _body_text(body),
+             str(_anonymous(candidate.plan)) if candidate.plan is not None else ""]
+    return hashlib.sha256(_numbered("\n".join(parts)).encode()).hexdigest()[:DIGITS]
+
+
+def _body_text(body: ir.Graph) -> str:
+    lines = [f"{v.dtype}{list(v.shape) if v.shape is not None else '?'}" for v in body.inputs]
+    for node in body:
+        inputs = ",".join("" if v is None else str(v.name) for v in node.inputs)
+        outputs = ",".join(str(v.name) for v in node.outputs)
+        attributes = ";".join(f"{k}={_attribute(a)}" for k, a in sorted(node.attributes.items()))
+        lines.append(f"{outputs}={node.domain}.{node.op_type}({inputs}){attributes}")
+    return "\n".join(lines)
+
+
+def _attribute(attribute: ir.Attr) -> str:
+    if attribute.type == ir.AttributeType.TENSOR:
+        array = attribute.as_tensor().numpy()
+        return f"{array.dtype}{array.shape}{np.ascontiguousarray(array).tobytes().hex()}"
+    return str(attribute.value)
+
+
+def _anonymous(value: Any) -> Any:
+    """The plan without what only names things for the reader of generated source."""
+    if isinstance(value, tuple):
+        return tuple(_anonymous(v) for v in value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: _anonymous(getattr(value, f.name)) for f in dataclasses.fields(value)
+                  if f.name not in ("nodes", "name")}
+        return (type(value).__name__, tuple(sorted(fields.items())))
+    return value
+
+
+_SYMBOL = re.compile(r"'[^']*'|SymbolicDim\([^()]*\)")
+
+
+def _numbered(text: str) -> str:
+    """Symbols by order of appearance: layers whose dimensions are named differently are still equal."""
+    seen: dict[str, str] = {}
+    return _SYMBOL.sub(lambda m: seen.setdefault(m[0], f"s{len(seen)}"), text)
+
+

@@ -1,0 +1,168 @@
+"""Groups of values as stages: operands, scalar programs and stores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from fusion_cli.errors import Unsupported
+from fusion_cli.plan import codes
+from fusion_cli.plan.attention import Parts, between
+from fusion_cli.plan.graph import REDUCTIONS, Val
+from fusion_cli.plan.ir import Attention, Const, Conv, Instr, Linear, Operand, Pointwise, Rowwise, Stage, Store
+from fusion_cli.plan.partition import Group, Partition, swaps_last_two
+from fusion_cli.plan.workspace import Storage
+
+
+class Program:
+    """A stage's scalar program under construction; equal instructions are shared."""
+
+    def __init__(self, operands: Operands) -> None:
+        self.instrs: list[Instr] = []
+        self.operands = operands
+        self._index: dict[tuple[Instr, str], int] = {}
+        self._of: dict[Val, int] = {}
+
+    def add(self, instr: Instr) -> int:
+        key = (instr, repr(instr.value))  # 0.0 and -0.0, 1 and True are equal but not the same literal
+        if key not in self._index:
+            self._index[key] = len(self.instrs)
+            self.instrs.append(instr)
+        return self._index[key]
+
+    def bind(self, val: Val, instr: Instr) -> None:
+        self._of[val] = self.add(instr)
+
+    def compute(self, vals: Iterable[Val], leaves: Mapping[Val, Val] | None = None) -> None:
+        """Append the instructions of these values, arguments first; `leaves` replaces operands."""
+        for val in vals:
+            if val in self._of:
+                continue
+            if val.op == "transpose":
+                self._of[val] = self._load(val.args[0], val.perm)
+                continue
+            args = tuple(self.value((leaves or {}).get(a, a)) for a in val.args)
+            if val.op in ("Identity", "Expand"):
+                self._of[val] = args[0]
+            else:
+                self._of[val] = self.add(Instr(val.op, args, val.dtype))
+
+    def value(self, val: Val) -> int:
+        """The instruction that holds a value: computed here, a literal, a position, or loaded."""
+        if val not in self._of:
+            if val.op in ("const", "index"):
+                self._of[val] = self.add(Instr(val.op, (), val.dtype, literal(val)))
+            else:
+                self._of[val] = self._load(val, None)
+        return self._of[val]
+
+    def _load(self, val: Val, perm: tuple[int, ...] | None) -> int:
+        return self.add(Instr("load", (), val.dtype, self.operands.add(val, perm)))
+
+
+class Operands:
+    """The operand list of a stage; reading the same tensor the same way twice is one operand."""
+
+    def __init__(self, partition: Partition, storage: Storage) -> None:
+        self.items: list[Operand] = []
+        self._partition = partition
+        self._storage = storage
+
+    def add(self, val: Val, perm: tuple[int, ...] | None = None) -> int:
+        while val.op == "transpose" and val not in self._partition.copied:
+            perm = val.perm if perm is None else tuple(val.perm[p] for p in perm)
+            val = val.args[0]
+        operand = Operand(self._storage.tensor(val), perm)
+        if operand not in self.items:
+            self.items.append(operand)
+        return self.items.index(operand)
+
+
+def literal(val: Val) -> Const:
+    value = val.value
+    assert value is not None
+    if val.op == "index":
+        return value
+    if val.dtype == "bool":
+        return bool(value)
+    return int(value) if val.dtype in ("int32", "int64") else float(value)
+
+
+def assemble(partition: Partition, storage: Storage, group: Group) -> Stage:
+    """The stage of one group."""
+    operands = Operands(partition, storage)
+    program = Program(operands)
+    nodes = tuple(dict.fromkeys(v.node for v in group.vals if v.node))
+    if group.kind == "attention":
+        return _attention(partition, storage, group, operands, program)
+    anchor = group.like
+    special = {"linear": _linear_operands, "conv": _conv_operands}.get(group.kind)
+    fields = special(operands, anchor) if special else {}
+    if special:
+        program.bind(anchor, Instr("acc", (), anchor.dtype))
+    program.compute(group.vals)
+    stores = tuple(Store(t, program.value(v)) for v in partition.stored(group) for t in storage.targets(v))
+    kind = {"pointwise": Pointwise, "rowwise": Rowwise, "linear": Linear, "conv": Conv}[group.kind]
+    return kind(tuple(operands.items), tuple(program.instrs), stores, group.like.dims, nodes, **fields)  # type: ignore[arg-type]
+
+
+def _linear_operands(operands: Operands, matmul: Val) -> dict[str, object]:
+    fields: dict[str, object] = {"alpha": matmul.attr("alpha")}
+    for name, val in zip("ab", matmul.args, strict=True):
+        transposed = bool(matmul.attr(f"trans_{name}"))
+        if val.op == "transpose" and swaps_last_two(val.perm) and val not in operands._partition.copied:
+            transposed, val = not transposed, val.args[0]
+        fields[name] = operands.add(val)
+        fields[f"trans_{name}"] = transposed
+    return fields
+
+
+def _conv_operands(operands: Operands, conv: Val) -> dict[str, object]:
+    indices = [operands.add(v) for v in conv.args]
+    return {**dict(conv.attrs), "x": indices[0], "w": indices[1], "bias": indices[2] if len(indices) > 2 else -1}
+
+
+def _attention(
+    partition: Partition, storage: Storage, group: Group, operands: Operands, program: Program
+) -> Attention:
+    val = group.like
+    parts = val.attr("parts")
+    assert isinstance(parts, Parts)
+    q, k, v = (operands.add(x, perm) for x, perm in zip(val.args[:3], parts.perms, strict=True))
+    leaves = dict(zip(parts.leaves, val.args[3:], strict=True))
+    program.bind(parts.score_acc, Instr("acc", (), parts.score_acc.dtype))
+    program.compute(member for member in group.vals if member is not val)
+    program.compute(between(parts.score, parts.score_acc), leaves)
+    score = program.value(parts.score)
+    prob, prob_index = _probability_program(operands, parts, leaves)
+    if len(partition.stored(group)) != 1:
+        raise Unsupported(codes.NOTHING_TO_DO, "one attention output", str(len(partition.stored(group))))
+    return Attention(
+        operands=tuple(operands.items),
+        program=tuple(program.instrs),
+        stores=tuple(Store(t, 0) for t in storage.targets(val)),
+        dims=parts.product.dims,
+        nodes=tuple(dict.fromkeys((*(m.node for m in group.vals if m is not val and m.node), *parts.nodes))),
+        q=q,
+        k=k,
+        v=v,
+        scale=parts.scale,
+        score=score,
+        prob_program=prob,
+        prob=prob_index,
+        out_perm=parts.out_perm,
+    )
+
+
+def _probability_program(
+    operands: Operands, parts: Parts, leaves: Mapping[Val, Val]
+) -> tuple[tuple[Instr, ...], int]:
+    if parts.prob is parts.prob_acc:
+        return (), 0
+    program = Program(operands)
+    program.bind(parts.prob_acc, Instr("acc", (), parts.prob_acc.dtype))
+    program.compute(between(parts.prob, parts.prob_acc), leaves)
+    return tuple(program.instrs), program.value(parts.prob)
+
+
+def is_reduction(instr: Instr) -> bool:
+    return instr.op in REDUCTIONS

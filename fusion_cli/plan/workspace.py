@@ -1,0 +1,102 @@
+"""Which memory every stored value lives in: operator inputs and outputs, aliases, and shared workspace buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fusion_cli.errors import Unsupported
+from fusion_cli.plan import codes
+from fusion_cli.plan.graph import LEAVES, Val
+from fusion_cli.plan.ir import Stage, Tensor
+from fusion_cli.plan.partition import Partition
+from fusion_cli.plan.sizes import Shape, Sizes
+
+
+class Storage:
+    """Tensors of a plan: made on demand for inputs, results of stages, and other shapes of either."""
+
+    def __init__(self, partition: Partition, inputs: Sequence[Val | None], outputs: Sequence[Val]) -> None:
+        self.tensors: list[Tensor] = []
+        self._sizes = partition.sizes
+        self._tensor: dict[Val, int] = {}
+        self._root: dict[Val, int] = {}
+        for slot, val in enumerate(inputs):
+            if val is not None:
+                self._root[val] = self._tensor[val] = self._new("input", slot, val)
+        self.inputs = tuple(-1 if v is None else self._tensor[v] for v in inputs)
+        self.outputs = tuple(self._output(partition, slot, val) for slot, val in enumerate(outputs))
+
+    def _output(self, partition: Partition, slot: int, val: Val) -> int:
+        source = partition.source(val)
+        index = self._new("output", slot, val)
+        self._root[source] = index
+        if source is val:
+            self._tensor[val] = index
+        return index
+
+    def tensor(self, val: Val) -> int:
+        """The tensor to read or write `val` by."""
+        if val not in self._tensor:
+            source = val
+            while source.op == "reshape":
+                source = source.args[0]
+            root = self._root.get(source)
+            if root is None:
+                if source.op in LEAVES:
+                    raise Unsupported(codes.CONSTANT, "a tensor in memory", f"a literal read by {val.node or 'a kernel'}")
+                root = self._root[source] = self._tensor[source] = self._new("temp", -1, source)
+            if val not in self._tensor:
+                self._tensor[val] = self._alias(root, val)
+        return self._tensor[val]
+
+    def targets(self, val: Val) -> tuple[int, ...]:
+        return (self.tensor(val),)
+
+    def _alias(self, root: int, val: Val) -> int:
+        if self._shape(val.shape) == self.tensors[root].shape and val.dims == self.tensors[root].dims:
+            return root
+        return self._new("alias", root, val)
+
+    def _new(self, role: str, slot: int, val: Val) -> int:
+        shape = self._shape(val.shape)
+        self.tensors.append(Tensor(role, slot, val.dtype, shape, val.dims, val.name))  # type: ignore[arg-type]
+        return len(self.tensors) - 1
+
+    def _shape(self, shape: Shape) -> tuple[int | str, ...]:
+        return tuple(_dim(self._sizes, s) for s in shape)
+
+
+def _dim(sizes: Sizes, size: object) -> int | str:
+    normal = sizes.norm(size)  # type: ignore[arg-type]
+    return str(normal) if normal.known is None else normal.known
+
+
+def assign_buffers(tensors: Sequence[Tensor], stages: Sequence[Stage]) -> tuple[tuple[Tensor, ...], int]:
+    """Give every temp the first workspace buffer that is free while it lives; the tensors, and how many buffers.
+
+    A temp lives from the first stage that writes it to the last that touches it, both included: a stage never
+    writes over what it reads.
+    """
+    life: dict[int, tuple[int, int]] = {}
+    for position, stage in enumerate(stages):
+        for index in (*(o.tensor for o in stage.operands), *(s.tensor for s in stage.stores)):
+            root = tensors[index].slot if tensors[index].role == "alias" else index
+            if tensors[root].role == "temp":
+                life[root] = (life.get(root, (position, 0))[0], position)
+    placed = list(tensors)
+    free_after: list[int] = []
+    for root, (first, last) in sorted(life.items(), key=lambda item: item[1]):
+        slot = next((b for b, end in enumerate(free_after) if end < first), len(free_after))
+        free_after[slot:slot + 1] = [last]
+        placed[root] = replace(tensors[root], slot=slot)
+    return tuple(placed), len(free_after)
+
+
+def rename_symbols(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The tensors with symbols d0, d1, ... in order of appearance, so that equal regions give equal plans."""
+    names: dict[str, str] = {}
+    return tuple(
+        replace(t, shape=tuple(d if isinstance(d, int) else names.setdefault(d, f"d{len(names)}") for d in t.shape))
+        for t in tensors
+    )
