@@ -21,7 +21,7 @@ Attributes = Mapping[str, Any]
 def run(model: onnx.ModelProto, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The outputs of `model` in float64, on the device of the inputs. KeyError for an operator that is not known."""
     device = next(iter(inputs.values())).device
-    values = {"": None, **{name: _wide(tensor) for name, tensor in inputs.items()}}
+    values = {name: _wide(tensor) for name, tensor in inputs.items()}
     for tensor in model.graph.initializer:
         array = torch.from_numpy(numpy_helper.to_array(tensor).copy())
         # Integers are shapes and axes, which stay where the shape arithmetic is done.
@@ -32,7 +32,7 @@ def run(model: onnx.ModelProto, inputs: Mapping[str, Tensor]) -> dict[str, Tenso
         attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
         values[node.output[0]] = OPS[node.op_type](attributes, *[values[name] for name in node.input])
         for name in set(node.input) - outputs:
-            if name and last_use[name] == i:
+            if last_use[name] == i:
                 del values[name]
     return {name: values[name] for name in outputs}
 

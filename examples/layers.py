@@ -46,13 +46,15 @@ class TransformerLayer(nn.Module):
             mixed = torch.softmax(scores, dim=-1) @ v
         else:
             mixed = functional.scaled_dot_product_attention(q, k, v)
-        return self.out(mixed.transpose(1, 2).reshape(batch, seq, width))
+        out: Tensor = self.out(mixed.transpose(1, 2).reshape(batch, seq, width))
+        return out
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attend(self.norm1(x))
         h = self.up(self.norm2(x))
         h = h * torch.sigmoid(h) if self.decomposed else functional.silu(h)
-        return x + self.down(h)
+        y: Tensor = x + self.down(h)
+        return y
 
 
 class ConvStack(nn.Sequential):

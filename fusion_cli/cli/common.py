@@ -6,6 +6,7 @@ import difflib
 import json
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,7 +30,9 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; FusionError and OSError become a message, anything else says it is a fault of ours."""
         try:
-            return super().invoke(ctx)
+            with warnings.catch_warnings():
+                warnings.showwarning = _show_warning
+                return super().invoke(ctx)
         except FusionError as error:
             fail(ctx, str(error), error.exit_code)
         except BrokenPipeError:
@@ -43,6 +46,12 @@ class Commands(click.Group):
             text = " ".join(f"{type(error).__name__}: {error}".split())
             hint = "" if wants_traceback(ctx) else " (a fault of fusion-cli; --debug shows where)"
             fail(ctx, f"internal: {text}{hint}", INTERNAL_ERROR)
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
+    """Ours are UserWarnings, for the user; other kinds are for the authors of libraries."""
+    if category is UserWarning:
+        click.echo(f"warning: {printable(str(message))}", err=True)
 
 
 def fail(ctx: click.Context, message: str, code: int) -> None:

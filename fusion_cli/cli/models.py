@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,21 @@ from fusion_cli.errors import FusionError, ModelError, NumbersDiffer
 from fusion_cli.load import load_model
 from fusion_cli.report.text import printable, show_us
 from fusion_cli.types import Options
-from fusion_cli.verify import CPU, CUDA, CannotRun, Feeds, Runner, alternate, feeds_for, open_model, verify_model
+from fusion_cli.verify import (
+    CPU,
+    CUDA,
+    CannotRun,
+    Feeds,
+    Providers,
+    Runner,
+    alternate,
+    feeds_for,
+    open_model,
+    reason,
+    verify_model,
+)
 
-_PROVIDERS = {"cpu": CPU, "cuda": CUDA}
+_PROVIDERS: dict[str, Providers] = {"cpu": CPU, "cuda": CUDA}
 _provider = click.option(
     "--provider", type=click.Choice(list(_PROVIDERS)), default="cpu", show_default=True, help="Where to run."
 )
@@ -37,8 +49,8 @@ def verify(original: Path, fused: Path, provider: str, as_json: bool, debug: boo
     providers = _PROVIDERS[provider]
     with progress("verifying"):
         feeds = _feeds(original, fused, Options(debug=debug, **asked), providers)
-        libraries = runtime.libraries(fused, providers)
-        result = verify_model(original, fused, feeds, libraries=libraries, providers=providers)
+        variants = (partial(open_model, fused, providers=providers), partial(_with_kernels, fused, providers))
+        result = verify_model(original, feeds, variants, providers=providers)
     if result.skipped:
         raise NumbersDiffer(result.skipped, where=str(fused))
     if as_json:
@@ -51,12 +63,11 @@ def verify(original: Path, fused: Path, provider: str, as_json: bool, debug: boo
             }
             for o in result.outputs
         ]
-        echo_json({"ok": result.ok, "libraries": [lib.name for lib in libraries], "outputs": outputs})
+        echo_json({"ok": result.ok, "outputs": outputs})
     else:
         for o in result.outputs:
             verdict = "ok" if o.ok else "DIFFERS"
             click.echo(f"{verdict:<8} {printable(o.output)}: largest error {o.error:.1e} (tolerance {o.tolerance:g})")
-        click.echo(f"with the libraries {', '.join(lib.name for lib in libraries) or '(none)'}")
     if not result.ok:
         worst = max(result.outputs, key=lambda o: o.error)
         raise NumbersDiffer(f"output '{worst.output}' differs by {worst.error:.1e}", where=str(fused))
@@ -112,7 +123,7 @@ def bench(
     console.print(f"ratio {timing.ratio:.3f} (medians of {timing.rounds} alternating runs)", highlight=False)
 
 
-def _feeds(first: Path, second: Path, options: Options, providers: Sequence[str]) -> Feeds:
+def _feeds(first: Path, second: Path, options: Options, providers: Providers) -> Feeds:
     """Inputs for both; a user's mistake in either file is told as such before ONNX Runtime sees it."""
     for path in (first, second):
         load_model(path)
@@ -122,10 +133,10 @@ def _feeds(first: Path, second: Path, options: Options, providers: Sequence[str]
         raise ModelError(f"ONNX Runtime cannot run it: {error}", where=str(first)) from error
 
 
-def _with_kernels(path: Path, providers: Sequence[str]) -> Runner:
+def _with_kernels(path: Path, providers: Providers) -> Runner:
     try:
         return Runner(runtime.session(path, providers=list(providers)))
     except FusionError:
         raise
     except Exception as error:  # ONNX Runtime raises a class of its own per status code, all without a base
-        raise ModelError(f"ONNX Runtime cannot load it: {error}", where=str(path)) from error
+        raise CannotRun(reason(error)) from error

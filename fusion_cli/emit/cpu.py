@@ -10,7 +10,7 @@ from fusion_cli.emit.common import comment, ints, resolve, space_shape, viewed_s
 from fusion_cli.emit.expr import compute, literal, needed, onnx_type, render_program, storage
 from fusion_cli.emit.rows import Pass, schedule
 from fusion_cli.errors import Unsupported
-from fusion_cli.plan.ir import Attention, Conv, Instr, Linear, Operand, Plan, Pointwise, Rowwise, Stage, Store
+from fusion_cli.plan.ir import Attention, Conv, Instr, Linear, Operand, Plan, Rowwise, Stage, Store
 from fusion_cli.types import FusedOp, Target
 
 _NARROW = ("float16", "bfloat16")
@@ -34,6 +34,8 @@ class Access:
     tensor: str
     strides: str
     inner: int
+    factor: float = 1.0
+    """What an element is multiplied by when read (a product's alpha, attention's scale)."""
 
     @property
     def narrow(self) -> bool:
@@ -105,18 +107,18 @@ def _stage(plan: Plan, index: int, stage: Stage) -> StageCode:
     elif isinstance(stage, Conv):
         body, detail = _product(plan, stage, _conv(plan, stage))
     else:
-        body, detail = _loop(plan, stage, isinstance(stage, Rowwise), "acc"), {}
+        body, detail = _loop(plan, stage, isinstance(stage, Rowwise)), {}
     return StageCode(index, kind, nodes, f"h{stage.dims}", body, detail)
 
 
 # Loops
 
 
-def _loop(plan: Plan, stage: Stage, rowwise: bool, acc_tensor: str, acc_dtype: str = "float32") -> Body:
-    """The loop over a stage's program, with the stage's own result (if it has one) as array `acc`."""
+def _loop(plan: Plan, stage: Stage, rowwise: bool, acc_dtype: str = "float32", factor: float = 1.0) -> Body:
+    """The loop over a stage's program; the stage's own result (if it has one), times `factor`, is array `acc`."""
     row_stores = _row_stores(plan, stage) if rowwise else frozenset()
     live = needed(stage.program, [s.instr for s in stage.stores])
-    accesses = _accesses(plan, stage, live, row_stores, acc_dtype)
+    accesses = _accesses(plan, stage, live, row_stores, _acc(acc_dtype, factor))
     grain = _WORK // max(1, sum(_COST.get(stage.program[i].op, 1) for i in live))
     if rowwise:
         return _row_body(stage.program, stage.stores, accesses, row_stores, grain)
@@ -130,7 +132,7 @@ def _row_stores(plan: Plan, stage: Stage) -> frozenset[int]:
 
 
 def _accesses(
-    plan: Plan, stage: Stage, live: frozenset[int], row_stores: frozenset[int], acc_dtype: str
+    plan: Plan, stage: Stage, live: frozenset[int], row_stores: frozenset[int], acc: Access
 ) -> dict[str, Access]:
     """The arrays by role: load k is "x<k>", a position is "p<-axis>", the store to tensor t "y<t>"."""
     space = space_shape(plan, stage)
@@ -145,7 +147,7 @@ def _accesses(
             name = f"p{-axis}"
             found[name] = Access(name, "int64", "", "index", "", f"strides_of_index(space, {axis})", -1)
         elif instr.op == "acc":
-            found["acc"] = Access("acc", acc_dtype, compute(acc_dtype), "acc", "acc", "contiguous(space)", 1)
+            found["acc"] = acc
     for store in stage.stores:
         dtype = plan.tensors[store.tensor].dtype
         name = f"y{store.tensor}"
@@ -154,6 +156,10 @@ def _accesses(
         role = "row_store" if row else "store"
         found[name] = Access(name, dtype, storage(dtype), role, f"t{store.tensor}", strides, 0 if row else 1)
     return found
+
+
+def _acc(dtype: str, factor: float) -> Access:
+    return Access("acc", dtype, compute(dtype), "acc", "acc", "contiguous(space)", 1, factor)
 
 
 def _load(plan: Plan, name: str, operand: Operand, space: Sequence[int | str]) -> Access:
@@ -180,7 +186,7 @@ def _element(accesses: dict[str, Access], name: str) -> str:
     if access.role == "index":
         return f"at_{name} + i * step_{name}"
     if access.role == "acc":
-        return "acc[i]"
+        return "acc[i]" if access.factor == 1.0 else f"acc[i] * {literal(access.factor, access.dtype)}"
     if access.narrow:
         return f"{name}_wide[i]"
     if access.inner == 0:
@@ -322,7 +328,7 @@ def _reduction(program: Sequence[Instr], i: int, names: dict[int, str]) -> Reduc
         return Reduction(f"v{i}", ctype, f"{ctype} {acc} = 1", f"* : {acc}", f"{acc} *= {value};", acc)
     greatest = instr.op == "reduce_max"
     word, sign = ("max", ">") if greatest else ("min", "<")
-    limit = f"lowest_value<{ctype}>()" if greatest else f"highest_value<{ctype}>()"
+    limit = f"lowest<{ctype}>()" if greatest else f"highest<{ctype}>()"
     step = f"{acc} = {value} {sign} {acc} ? {value} : {acc};"
     if instr.dtype in ("float32", "float64", *_NARROW):
         # A comparison drops NaN, so it is looked for separately: the result must be NaN if any element is.
@@ -340,28 +346,13 @@ def _reduction(program: Sequence[Instr], i: int, names: dict[int, str]) -> Reduc
 def _product(plan: Plan, stage: Linear | Conv, detail: dict[str, Any]) -> tuple[Body | None, dict[str, Any]]:
     """A vendor kernel's result, and the loop of the epilogue over it (None where there is nothing left to do)."""
     dtype = detail["dtype"]
-    scaled = _scaled(stage.program, stage.alpha if isinstance(stage, Linear) else 1.0)
-    stage = replace(stage, **scaled) if scaled else stage
+    factor = stage.alpha if isinstance(stage, Linear) else 1.0
     in_place = next((s.tensor for s in stage.stores if plan.tensors[s.tensor].dtype == dtype), None)
     detail["acc"] = f"t{in_place}" if in_place is not None else ""
-    plain = [stage.program[s.instr].op == "acc" for s in stage.stores] == [True] and in_place is not None
-    return (None if plain else _loop(plan, stage, False, "acc", dtype)), detail
-
-
-def _scaled(program: Sequence[Instr], factor: float) -> dict[str, Any]:
-    """The program with its "acc" multiplied by a factor: fields for `replace`, none if the factor is 1."""
-    if factor == 1.0:
-        return {}
-    return {"program": scale_acc(program, factor)}
-
-
-def scale_acc(program: Sequence[Instr], factor: float) -> tuple[Instr, ...]:
-    """The program with every "acc" multiplied by `factor`; the numbers of the other instructions are kept."""
-    result = list(program)
-    for i, instr in enumerate(program):
-        if instr.op == "acc":
-            result[i] = Instr("Scale", (), instr.dtype, factor)
-    return tuple(result)
+    copies = [stage.program[s.instr].op == "acc" for s in stage.stores] == [True]
+    if copies and in_place is not None and factor == 1.0:
+        return None, detail
+    return _loop(plan, stage, False, dtype, factor), detail
 
 
 def _linear(plan: Plan, stage: Linear) -> dict[str, Any]:
@@ -432,8 +423,7 @@ def _attention(plan: Plan, stage: Attention) -> tuple[Body, dict[str, Any]]:
             accesses[f"p{-axis}"] = Access(
                 f"p{-axis}", "int64", "", "index", "", f"strides_of_index(space, {axis})", -1
             )
-    accesses["acc"] = Access("acc", "float32", "float", "acc", "acc", "contiguous(space)", 1)
-    accesses["y-1"] = Access("acc", "float32", "float", "acc", "acc", "contiguous(space)", 1)
+    accesses["acc"] = accesses["y-1"] = _acc("float32", stage.scale)
     body = _row_body(program, (Store(-1, result),), accesses, frozenset(), _WORK // max(1, len(live)))
     body = replace(body, accesses=[a for name, a in accesses.items() if name != "y-1"])
     store = stage.stores[0]
@@ -456,7 +446,7 @@ def _view(operand: Operand) -> tuple[str, str]:
 
 def softmax_program(stage: Attention) -> tuple[tuple[Instr, ...], int]:
     """Attention between its products as one rowwise program on raw scores, and the instruction that is its value."""
-    program = list(scale_acc(stage.program, stage.scale) if stage.scale != 1.0 else stage.program)
+    program = list(stage.program)
     score = stage.score
     first = len(program)
     program += [

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from fusion_cli.emit.common import comment
-from fusion_cli.emit.expr import compute, needed, render_program, storage
+from fusion_cli.emit.expr import compute, literal, needed, onnx_type, render_program, storage
 from fusion_cli.errors import Unsupported
-from fusion_cli.plan.ir import Attention, Conv, Instr, Linear, Operand, Plan, Pointwise, Rowwise, Stage, Store, Tensor
+from fusion_cli.plan.ir import Attention, Conv, Instr, Linear, Operand, Plan, Pointwise, Stage, Store, Tensor
 
 HEAD_DIMS = (16, 32, 64, 96, 128, 192, 256)
 """Head dimensions that attention kernels are instantiated for; others are padded with zeros to the next one."""
@@ -61,6 +61,7 @@ class Out:
     tensor: str
     instr: int
     compute: str
+    value: str
 
     @property
     def type(self) -> str:
@@ -84,6 +85,10 @@ class Body:
     @property
     def axis_fields(self) -> tuple[Field, ...]:
         return tuple(Field("gpu::Axis", f"axis_{back}", f"gpu::axis(dims, {back})") for back in self.axes)
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return (*(x.field for x in self.loads), *(y.field for y in self.outs), *self.axis_fields)
 
 
 @dataclass(frozen=True)
@@ -137,11 +142,19 @@ class AttentionView(StageView):
     prob_kind: str
     head_dims: tuple[tuple[int, int], ...]
 
+    @property
+    def program_loads(self) -> tuple[Load, ...]:
+        return tuple({x.operand: x for x in (*self.score.loads, *self.prob.loads)}.values())
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        return tuple(sorted({*self.score.axes, *self.prob.axes}))
+
 
 @dataclass(frozen=True)
 class ConvView(StageView):
     type: str
-    onnx_dtype: str
+    onnx_type: int
     tensors: tuple[str, ...]
     attributes: str
     passes: PointwiseView | None
@@ -170,7 +183,14 @@ class Names:
 
     def outs(self, stores: Sequence[Store], program: Sequence[Instr]) -> tuple[Out, ...]:
         return tuple(
-            Out(f"out{n}", self.tensor(s.tensor).dtype, f"t{s.tensor}", s.instr, compute(program[s.instr].dtype))
+            Out(
+                f"out{n}",
+                self.tensor(s.tensor).dtype,
+                f"t{s.tensor}",
+                s.instr,
+                compute(program[s.instr].dtype),
+                result(program, s.instr),
+            )
             for n, s in enumerate(stores)
         )
 
@@ -202,7 +222,14 @@ class Names:
         return self.name, f"stages/{template}.cu.jinja", nodes, f"h{self.stage.dims}", parameters
 
 
+def result(program: Sequence[Instr], i: int) -> str:
+    """An instruction's value as later statements write it: its name, or the literal of a constant."""
+    instr = program[i]
+    return f"v{i}" if instr.op != "const" or instr.value is None else literal(instr.value, instr.dtype)
+
+
 def view(operand: Operand) -> str:
+    """The operand's strides, as a host expression."""
     perm = ", {" + ", ".join(map(str, operand.perm)) + "}" if operand.perm else ""
     return f"gpu::view(t{operand.tensor}{perm})"
 
@@ -244,7 +271,7 @@ def _epilogue_pass(
         Instr("load", (), i.dtype, extra) if i.op == "acc" else i for i in stage.program
     )
     load = Load(extra, f"in{extra}", acc_dtype, "product", "gpu::view(product)")
-    names = Names(plan, stage, f"{name}_epilogue")
+    names = Names(plan, stage, f"{name}_pass")
     epilogue = _pointwise(names, program, {extra: load})
     parameters = ("product", *(p for p in epilogue.parameters))
     return replace(epilogue, parameters=parameters), f"t{home.tensor}" if home is not None else ""
@@ -300,7 +327,7 @@ def attention(plan: Plan, stage: Attention, name: str) -> AttentionView:
     if len({q.dtype, k.dtype, v.dtype}) > 1 or q.dtype not in _MATRIX_TYPES:
         raise Unsupported("dtype", "q, k, v all float32, float16 or bfloat16", f"{q.dtype}, {k.dtype}, {v.dtype}")
     store = stage.stores[0]
-    out = Out("out", names.tensor(store.tensor).dtype, f"t{store.tensor}", 0, "float")
+    out = Out("out", names.tensor(store.tensor).dtype, f"t{store.tensor}", 0, "float", "")
     if out.dtype != q.dtype:
         raise Unsupported("dtype", f"attention written as {q.dtype}", out.dtype)
     element = "fusion::load(in{0} + at[at{0}] + row * row{0} + column * column{0})"
@@ -322,17 +349,12 @@ def attention(plan: Plan, stage: Attention, name: str) -> AttentionView:
         out_view=view(Operand(store.tensor, _inverse(stage.out_perm))),
         scale=f"{stage.scale!r}f",
         score=score,
-        score_value=_value(stage.program, stage.score),
+        score_value=result(stage.program, stage.score) if stage.program else "acc",
         prob=prob,
-        prob_value=_value(stage.prob_program, stage.prob),
+        prob_value=result(stage.prob_program, stage.prob) if kind == "kGeneral" else "acc",
         prob_kind=kind,
         head_dims=_head_dims(plan, stage),
     )
-
-
-def _value(program: Sequence[Instr], root: int) -> str:
-    """The name (or literal) of a program's result."""
-    return f"v{root}" if program else "acc"
 
 
 def _inverse(perm: tuple[int, ...] | None) -> tuple[int, ...] | None:
@@ -401,15 +423,10 @@ def conv(plan: Plan, stage: Conv, name: str) -> ConvView:
     return ConvView(
         *names.common("conv"),
         type=loads[0].type,
-        onnx_dtype=loads[0].dtype,
+        onnx_type=onnx_type(loads[0].dtype),
         tensors=tuple(x.tensor for x in loads),
         attributes="{" + ", ".join(attributes) + "}",
         passes=passes,
         accumulator=home,
     )
 
-
-__all__ = [
-    "AttentionView", "Body", "ConvView", "Field", "LinearView", "Load", "Names", "Out", "PointwiseView", "Rowwise",
-    "StageView", "attention", "conv", "linear", "pointwise", "view",
-]  # fmt: skip

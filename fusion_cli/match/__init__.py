@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
@@ -50,12 +50,14 @@ def find_regions(model: ir.Model, rules: RuleSet) -> MatchResult:
     for rule in rules.fusions:
         matches, misses = _find_rule(matcher, rule)
         rejections += _near_misses(misses, matches)
-        for nodes in dict.fromkeys([m.nodes for m in matches] + _groups(matcher, rule)):
+        by_nodes = {m.nodes: m for m in matches}
+        for nodes in dict.fromkeys([*by_nodes, *_groups(matcher, rule)]):
             try:
                 region = make_region(index, nodes, rule.name, rule.kernel, rule.opt_level)
             except Unsupported as e:
                 rejections.append(_rejection(rule.name, index, nodes, e))
             else:
+                region = _in_rule_order(region, by_nodes[nodes]) if nodes in by_nodes else region
                 regions[rule.name, frozenset(region.nodes)] = region
     ordered = sorted(regions.values(), key=lambda r: (index.position[r.nodes[0]], r.rule))
     return MatchResult(tuple(ordered), counts, tuple(rejections))
@@ -78,6 +80,18 @@ def _groups(matcher: Matcher, rule: Rule) -> list[frozenset[ir.Node]]:
         return len(pattern.calls) == 1 and pattern.calls[0].is_growing
 
     return [g for p in rule.patterns if lone(p) for g in matcher.grower.groups(p.calls[0])]
+
+
+def _in_rule_order(region: Region, match: Match) -> Region:
+    """Number a region's inputs and outputs as the rule's header does, so that a template written for the rule can
+    rely on it; values that the header does not name follow."""
+    inputs = [v for v in match.inputs if v in region.inputs]
+    outputs = [v for v in match.outputs if v in region.outputs]
+    return replace(
+        region,
+        inputs=tuple(dict.fromkeys([*inputs, *region.inputs])),
+        outputs=tuple(dict.fromkeys([*outputs, *region.outputs])),
+    )
 
 
 def _is_part(match: Match, rule: Rule, idioms: Idioms) -> bool:

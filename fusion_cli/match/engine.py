@@ -84,17 +84,28 @@ class Matcher:
         fixed = [c for c in pattern.calls if not c.is_growing]
         if not fixed:
             return [], []
-        anchor = min(fixed, key=lambda c: len(self.candidates(c)))
+        anchor, *others = sorted(fixed, key=lambda c: len(self.candidates(c)))
+        found, misses, silent = self._from(pattern, anchor)
+        if silent and others:
+            # The anchor itself was wrong, so nothing says how close the rest came: ask the next rarest operator.
+            misses += self._from(pattern, others[0])[1]
+        return found, misses
+
+    def _from(self, pattern: Pattern, anchor: Call) -> tuple[list[Match], list[Miss], bool]:
+        """Matches and misses from one anchor, and whether some candidate failed before anything was matched."""
         found: dict[frozenset[ir.Node], Match] = {}
         misses: list[Miss] = []
+        silent = False
         for candidate in self.candidates(anchor):
             search = _Search(self, pattern)
             match = search.run(anchor, candidate)
-            if match is None:
-                misses += search.miss()
-            elif match.nodes not in found:
-                found[match.nodes] = match
-        return list(found.values()), misses
+            if match is not None:
+                found.setdefault(match.nodes, match)
+                continue
+            missed = search.miss()
+            misses += missed
+            silent = silent or not missed
+        return list(found.values()), misses, silent
 
     def candidates(self, call: Call) -> Sequence[ir.Node | Match]:
         if call.is_pattern:

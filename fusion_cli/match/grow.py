@@ -121,7 +121,7 @@ class Grower:
             for member in joined:
                 group_of[member] = joined
         distinct = {id(g): g for g in group_of.values()}.values()
-        return [frozenset(g) for g in distinct if len(g) >= max(least, 1)]
+        return [frozenset(g) for g in distinct if len(g) >= max(least, 1) and self._is_kind(call, g)]
 
     # ---- what may be part of a region
 
@@ -137,6 +137,11 @@ class Grower:
         attributes = self.index.attributes(node)
         return (attributes.get("axis", -1) == -1 and attributes.get("axes", [-1]) == [-1]
                 and attributes.get("keepdims", 1) == 1 and len(node.outputs) == 1)
+
+    @staticmethod
+    def _is_kind(call: Call, group: Iterable[ir.Node]) -> bool:
+        """Whether a group is of the pattern's own kind: without a reduction it is Pointwise's to find."""
+        return call.op != "Rowwise" or any(n.op_type in ROW_OPERATORS for n in group)
 
     def _operands(self, call: Call, node: ir.Node) -> list[ir.Value]:
         values = node.inputs[:1] if call.op == "Move" else node.inputs

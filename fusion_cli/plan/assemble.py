@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from fusion_cli.errors import Unsupported
 from fusion_cli.plan import codes
 from fusion_cli.plan.attention import Parts, between
-from fusion_cli.plan.graph import REDUCTIONS, Val
+from fusion_cli.plan.graph import Val
 from fusion_cli.plan.ir import Attention, Const, Conv, Instr, Linear, Operand, Pointwise, Rowwise, Stage, Store
 from fusion_cli.plan.partition import Group, Partition, swaps_last_two
 from fusion_cli.plan.workspace import Storage
@@ -94,11 +94,10 @@ def assemble(partition: Partition, storage: Storage, group: Group) -> Stage:
     nodes = tuple(dict.fromkeys(v.node for v in group.vals if v.node))
     if group.kind == "attention":
         return _attention(partition, storage, group, operands, program)
-    anchor = group.like
     special = {"linear": _linear_operands, "conv": _conv_operands}.get(group.kind)
-    fields = special(operands, anchor) if special else {}
+    fields = special(operands, group.anchor) if special else {}
     if special:
-        program.bind(anchor, Instr("acc", (), anchor.dtype))
+        program.bind(group.anchor, Instr("acc", (), group.anchor.dtype))
     program.compute(group.vals)
     stores = tuple(Store(t, program.value(v)) for v in partition.stored(group) for t in storage.targets(v))
     kind = {"pointwise": Pointwise, "rowwise": Rowwise, "linear": Linear, "conv": Conv}[group.kind]
@@ -124,7 +123,7 @@ def _conv_operands(operands: Operands, conv: Val) -> dict[str, object]:
 def _attention(
     partition: Partition, storage: Storage, group: Group, operands: Operands, program: Program
 ) -> Attention:
-    val = group.like
+    val = group.anchor
     parts = val.attr("parts")
     assert isinstance(parts, Parts)
     q, k, v = (operands.add(x, perm) for x, perm in zip(val.args[:3], parts.perms, strict=True))
@@ -140,7 +139,7 @@ def _attention(
         operands=tuple(operands.items),
         program=tuple(program.instrs),
         stores=tuple(Store(t, 0) for t in storage.targets(val)),
-        dims=parts.product.dims,
+        dims=parts.dims,
         nodes=tuple(dict.fromkeys((*(m.node for m in group.vals if m is not val and m.node), *parts.nodes))),
         q=q,
         k=k,
@@ -163,6 +162,3 @@ def _probability_program(
     program.compute(between(parts.prob, parts.prob_acc), leaves)
     return tuple(program.instrs), program.value(parts.prob)
 
-
-def is_reduction(instr: Instr) -> bool:
-    return instr.op in REDUCTIONS

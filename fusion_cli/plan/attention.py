@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 from fusion_cli.plan.graph import LEAVES, Val
 from fusion_cli.plan.lowering import Builder
-from fusion_cli.plan.sizes import Sizes
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,8 +24,8 @@ class Parts:
     prob: Val
     prob_acc: Val
     leaves: tuple[Val, ...]
-    product: Val
-    """The value P @ V, before `out_perm`."""
+    dims: int
+    """Host value: dimensions of P @ V, before `out_perm`."""
     out_perm: tuple[int, ...] | None
     nodes: tuple[str, ...]
 
@@ -71,13 +70,13 @@ def fuse_attention(builder: Builder, outputs: Sequence[Val]) -> list[Val]:
     found: dict[Val, tuple[Val, tuple[Val, ...], Parts]] = {}
     for val in uses.order:
         if val.op == "softmax":
-            match = _match(builder.sizes, uses, val)
+            match = _match(builder, uses, val)
             if match is not None:
                 found[match[0]] = match
     return _rebuild(builder, uses.order, found, outputs)
 
 
-def _match(sizes: Sizes, uses: Uses, softmax: Val) -> tuple[Val, tuple[Val, ...], Parts] | None:
+def _match(builder: Builder, uses: Uses, softmax: Val) -> tuple[Val, tuple[Val, ...], Parts] | None:
     guarded = _probabilities(uses, softmax)
     if guarded is None:
         return None
@@ -95,14 +94,13 @@ def _match(sizes: Sizes, uses: Uses, softmax: Val) -> tuple[Val, tuple[Val, ...]
     v, v_perm, _ = _peel(product.args[1], None, scales=False)
     if product.attr("trans_a") or product.attr("trans_b") or product.attr("alpha") != 1.0:
         return None
-    if not sizes.equal(matmul.shape[-1], product.args[1].shape[-2]):
-        return None
+    dims = _output_dims(builder, matmul, product)
     scale *= q_scale * k_scale * float(str(matmul.attr("alpha")))
     out, out_perm = _output(uses, product)
     leaves = _leaves((softmax.args[0], acc), (prob, softmax))
     nodes = tuple(dict.fromkeys(x.node for x in (*score_inside, softmax, *prob_inside, product, out) if x.node))
     parts = Parts(
-        scale, (q_perm, k_perm, v_perm), softmax.args[0], acc, prob, softmax, leaves, product, out_perm, nodes
+        scale, (q_perm, k_perm, v_perm), softmax.args[0], acc, prob, softmax, leaves, dims, out_perm, nodes
     )
     return out, (q, k, v), parts
 
@@ -196,6 +194,15 @@ def _peel(val: Val, perm: tuple[int, ...] | None, scales: bool = True) -> tuple[
         scale *= factor
         val = next(a for a in val.args if _factor(val, a) is not None)
     return val, None if perm == tuple(range(len(val.shape))) else perm, scale
+
+
+def _output_dims(b: Builder, scores: Val, product: Val) -> int:
+    """Dimensions of the output. Keys and values must be equally many; where the model does not say so, the shape
+    program multiplies the bare scores with V too, which fails at run time if they are not."""
+    value = product.args[1]
+    if b.sizes.equal(scores.shape[-1], value.shape[-2]):
+        return product.dims
+    return b.host.emit("broadcast", (product.dims, b.host.emit("matmul", (scores.dims, value.dims))))
 
 
 def _output(uses: Uses, product: Val) -> tuple[Val, tuple[int, ...] | None]:

@@ -78,6 +78,9 @@ def _broadcast(sizes: Sizes, op: HostOp, args: list[Shape]) -> Shape:
 
 def _matmul(sizes: Sizes, op: HostOp, args: list[Shape]) -> Shape:
     a, b = args
+    inner = sizes.norm(a[-1]).known, sizes.norm(b[-2]).known
+    if None not in inner and inner[0] != inner[1]:
+        raise ValueError(f"a product's inner dimensions are {inner[0]} and {inner[1]}")
     return (*sizes.broadcast_shapes([a[:-2], b[:-2]]), a[-2], b[-1])
 
 

@@ -98,11 +98,27 @@ class Builder:
         """The same elements in the same order with dimensions `dims` (resolved: no 0 for "copy", no -1)."""
         if x.op == "reshape":
             x = x.args[0]
+        whole = self._split_again(x, self._shape(dims))
+        if whole is not None:
+            return whole
         if dims == x.dims or self._shape(dims) == self._shape(x.dims):
             return x
         if x.op == "const":
             return self._make("const", (), x.dtype, dims, value=x.value)
         return self._make("reshape", (x,), x.dtype, dims)
+
+    def _split_again(self, x: Val, shape: Shape) -> Val | None:
+        """Leading axes merged, the others transposed, and the leading axes split again: one transpose."""
+        if x.op != "transpose" or x.perm[0] != 0 or x.args[0].op != "reshape":
+            return None
+        merged, before = x.args[0], x.args[0].args[0]
+        count = len(before.shape) - len(merged.shape) + 1
+        leading = self._shape(before.dims)[:count]
+        if count < 1 or self._shape(before.dims)[count:] != self._shape(merged.dims)[1:]:
+            return None
+        if shape != leading + self._shape(x.dims)[1:]:
+            return None
+        return self.transpose(before, (*range(count), *(p + count - 1 for p in x.perm[1:])))
 
     def transpose(self, x: Val, perm: Sequence[int]) -> Val:
         if x.op == "transpose":

@@ -26,12 +26,14 @@ class Group:
     def shape(self) -> Shape:
         return self.like.shape
 
+    @property
+    def anchor(self) -> Val:
+        return next(v for v in self.vals if v.op in ANCHORS)
 
-def base(val: Val) -> Val:
-    """The value behind views: what has to be in memory for `val` to be read."""
-    while val.op in ("reshape", "transpose"):
-        val = val.args[0]
-    return val
+    def widen(self, other: Val) -> None:
+        """Take the rank of a value of the same shape that has more leading ones."""
+        if len(other.shape) > len(self.like.shape):
+            self.like = other
 
 
 class Partition:
@@ -48,7 +50,6 @@ class Partition:
                 self._place(val)
         while self._merge_once():
             pass
-        self._position = {v: i for i, v in enumerate(self.uses.order)}
 
     def ordered(self) -> list[Group]:
         """The groups in an order to run them in."""
@@ -124,6 +125,8 @@ class Partition:
         group.vals.append(val)
         if val.op in REDUCTIONS:
             group.kind = "rowwise"
+        elif self._same(val.shape, group.shape):
+            group.widen(val)
         self.group[val] = group
 
     def _home(self, val: Val) -> Group | None:
@@ -140,6 +143,8 @@ class Partition:
         if val.op in REDUCTIONS:
             return group.kind in ("pointwise", "rowwise") and self._same(val.args[0].shape, group.shape)
         if group.kind == "attention":
+            return False
+        if group.kind in ("linear", "conv") and len(val.shape) > len(group.shape):
             return False
         return self._same(val.shape, group.shape) or (group.kind == "rowwise" and self._per_row(val.shape, group))
 
@@ -187,7 +192,9 @@ class Partition:
     def _unite(self, first: Group, second: Group) -> None:
         second.vals = first.vals + second.vals
         if first.kind == "rowwise":
-            second.kind, second.like = "rowwise", first.like
+            second.kind = "rowwise"
+        if self._same(first.shape, second.shape):
+            second.widen(first.like)
         for val in first.vals:
             self.group[val] = second
 
@@ -198,6 +205,8 @@ class Partition:
         if first.kind == "rowwise" and second.kind not in ("pointwise", "rowwise"):
             return False
         if any(self._blocks(v, second) for v in first.vals):
+            return False
+        if second.kind in ("linear", "conv") and len(first.shape) > len(second.shape):
             return False
         if second.kind != "attention" and self._same(first.shape, second.shape):
             return not self._reaches(first, second, skip_direct=True)

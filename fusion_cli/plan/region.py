@@ -16,7 +16,7 @@ from fusion_cli.plan.context import Context
 from fusion_cli.plan.graph import LEAVES, Val
 from fusion_cli.plan.host import HostProgram
 from fusion_cli.plan.ir import HostOp, Plan, Stage, Tensor
-from fusion_cli.plan.partition import Partition, base
+from fusion_cli.plan.partition import Partition
 from fusion_cli.plan.shapes import HOST_RULES
 from fusion_cli.plan.workspace import Storage, assign_buffers, rename_symbols
 
@@ -65,7 +65,9 @@ def _distinct(outputs: Sequence[Val]) -> list[Val]:
     taken: set[Val] = set()
     result = []
     for val in outputs:
-        origin = base(val) if val.op != "transpose" else val
+        origin = val
+        while origin.op == "reshape":
+            origin = origin.args[0]
         if origin.op in LEAVES or origin in taken:
             val = replace(val, op="Identity", args=(val,), value=None, attrs=())
             origin = val

@@ -5,7 +5,7 @@ from fusion_cli.verify.feeds import Feeds, load_feeds, make_feeds
 from fusion_cli.verify.model import feeds_for, verify_model
 from fusion_cli.verify.numbers import largest_error, tolerance
 from fusion_cli.verify.ops import check_ops
-from fusion_cli.verify.sessions import CPU, CUDA, CannotRun, Runner, open_model
+from fusion_cli.verify.sessions import CPU, CUDA, CannotRun, Providers, Runner, open_model, reason
 from fusion_cli.verify.timing import Timing, alternate
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "CUDA",
     "CannotRun",
     "Feeds",
+    "Providers",
     "Runner",
     "Timing",
     "alternate",
@@ -23,6 +24,7 @@ __all__ = [
     "load_feeds",
     "make_feeds",
     "open_model",
+    "reason",
     "rollback",
     "tolerance",
     "verify_model",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fusion_cli.types import FusedOp, OpCheck, Rejection
+from fusion_cli.types import FusedOp, OpCheck, Rejection, Verification
 
 NUMBERS = "FUS401"
 SLOWER = "FUS402"
@@ -27,25 +27,31 @@ CODES: dict[str, tuple[str, str]] = {
 
 
 def rollback(op: FusedOp, check: OpCheck, *, never_slower: bool) -> Rejection | None:
-    """The reason to put the nodes of `op` back, if its check gives one.
+    """The reason to put the nodes of `op` back, if its own check gives one.
 
     With `never_slower` a kernel must have been measured to be faster, if it was timed at all.
     """
-    node = op.calls[0].region.node_names[0]
-
-    def rejection(code: str, expected: str, found: str, hint: str = "") -> Rejection:
-        return Rejection(op.rule, node, "verify", code, expected, found, hint, progress=1.0)
-
     if check.note:
-        return rejection(FAILS, f"{op.name} to run on {check.target}", check.note)
+        return _rejection(op, FAILS, f"{op.name} to run on {check.target}", check.note)
     if not check.ok:
-        return rejection(NUMBERS, f"an error of at most {check.tolerance:g}", f"{check.error:.2e}")
-    if (
-        never_slower
-        and check.before_us is not None
-        and check.after_us is not None
-        and check.after_us >= check.before_us
-    ):
-        found = f"{check.after_us:.1f} us"
-        return rejection(SLOWER, f"less than {check.before_us:.1f} us", found, "--force keeps it")
+        return _rejection(op, NUMBERS, f"an error of at most {check.tolerance:g}", f"{check.error:.2e}")
+    before, after = check.before_us, check.after_us
+    if never_slower and before is not None and after is not None and after >= before:
+        return _rejection(op, SLOWER, f"less than {before:.1f} us", f"{after:.1f} us", "--force keeps it")
     return None
+
+
+def rollback_least(op: FusedOp, verification: Verification) -> Rejection:
+    """The reason to put the nodes of `op` back though its own check passed: the whole model did not."""
+    if not verification.ok:
+        worst = max(verification.outputs, key=lambda o: o.error)
+        found = f"{worst.error:.2e} at output '{worst.output}'"
+        return _rejection(op, NUMBERS, f"an error of the whole model of at most {worst.tolerance:g}", found)
+    expected = f"at most {verification.before_us or 0:.1f} us for the whole model"
+    found = f"{verification.after_us or 0:.1f} us; this kernel is among those that save the least"
+    return _rejection(op, SLOWER, expected, found, "--force keeps it")
+
+
+def _rejection(op: FusedOp, code: str, expected: str, found: str, hint: str = "") -> Rejection:
+    node = op.calls[0].region.node_names[-1]
+    return Rejection(op.rule, node, "verify", code, expected, found, hint, progress=1.0)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import onnx_ir as ir
 
-from fusion_cli.types import OpCheck, Options, OutputCheck, Verification
+from fusion_cli.types import Options, OutputCheck, Verification
 from fusion_cli.verify.feeds import Feeds, load_feeds, make_feeds
 from fusion_cli.verify.numbers import largest_error, tolerance
-from fusion_cli.verify.sessions import CPU, Array, CannotRun, Runner, open_model
+from fusion_cli.verify.sessions import CPU, Array, CannotRun, Providers, Runner, open_model
 from fusion_cli.verify.timing import Timing, alternate
 
+_ROUNDS = 200
 
-def feeds_for(original: Path, options: Options, providers: Sequence[str] = CPU) -> Feeds:
+
+def feeds_for(original: Path, options: Options, providers: Providers = CPU) -> Feeds:
     """Inputs for a model: those of `options.inputs`, or random ones of sizes with which ONNX Runtime runs it.
 
     Raises ModelError if the arrays given do not fit the model, and CannotRun if ONNX Runtime cannot run it at all.
@@ -36,40 +38,41 @@ def feeds_for(original: Path, options: Options, providers: Sequence[str] = CPU) 
 
 def verify_model(
     original: Path,
-    fused: Path,
     feeds: Feeds,
+    variants: Sequence[Callable[[], Runner]],
     *,
-    libraries: Sequence[Path] = (),
-    providers: Sequence[str] = CPU,
-    ops: Sequence[OpCheck] = (),
+    providers: Providers = CPU,
     seconds: float = 0.0,
 ) -> Verification:
-    """Compare all outputs, with stock ONNX Runtime and, if there are `libraries`, with them too; the larger
-    error counts.
+    """Compare all outputs of the fused model, opened in each of these ways, with the original's; the largest error
+    counts.
 
-    With `seconds` the two models are also timed, alternating, for about that long. `ops` are kept with the result.
-    A model that ONNX Runtime cannot run is skipped, with its reason; a fused model that fails where the original ran
-    has an infinite error.
+    With `seconds` the original is also timed against the last variant that runs on the same providers, alternating,
+    for about that long. A model that ONNX Runtime cannot run is skipped, with its reason; a fused model that fails
+    where the original ran has an infinite error, and `skipped` is the reason.
     """
     try:
         before = open_model(original, providers=providers)
         reference = before.run(feeds)
     except CannotRun as error:
-        return Verification(ops=tuple(ops), skipped=f"ONNX Runtime cannot run the original: {error}")
+        return Verification(skipped=f"ONNX Runtime cannot run the original: {error}")
     allowed = tolerance(float_types(ir.load(original)))
     errors = dict.fromkeys(reference, 0.0)
     after = before
-    for registered in [(), libraries] if libraries else [()]:
+    for variant in variants:
         try:
-            after = open_model(fused, libraries=registered, providers=providers)
-            found = after.run(feeds)
+            runner = variant()
+            found = runner.run(feeds)
         except CannotRun as error:
             failed = tuple(OutputCheck(name, float("inf"), allowed) for name in reference)
-            return Verification(failed, tuple(ops), skipped=f"the fused model does not run: {error}")
+            return Verification(failed, skipped=f"the fused model does not run: {error}")
         errors = {name: max(errors[name], compare_output(reference, found, name)) for name in reference}
+        after = runner if runner.session.get_providers() == before.session.get_providers() else after
     outputs = tuple(OutputCheck(name, error, allowed) for name, error in errors.items())
-    timing = _time(before, after, feeds, seconds) if seconds > 0 else None
-    return Verification(outputs, tuple(ops), timing.a_us if timing else None, timing.b_us if timing else None)
+    if seconds <= 0:
+        return Verification(outputs)
+    timing = _time(before, after, feeds, seconds)
+    return Verification(outputs, before_us=timing.a_us, after_us=timing.b_us)
 
 
 def compare_output(reference: Mapping[str, Array], found: Mapping[str, Array], name: str) -> float:
@@ -89,4 +92,4 @@ def float_types(model: ir.Model) -> set[str]:
 
 def _time(before: Runner, after: Runner, feeds: Feeds, seconds: float) -> Timing:
     a, b = before.bind(feeds), after.bind(feeds)
-    return alternate(lambda: before.run_bound(a), lambda: after.run_bound(b), seconds=seconds)
+    return alternate(lambda: before.run_bound(a), lambda: after.run_bound(b), seconds=seconds, most=_ROUNDS)

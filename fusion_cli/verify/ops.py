@@ -4,29 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import onnx
 import onnx_ir as ir
+from onnx_ir.passes.common import InlinePass
 
 from fusion_cli.types import FusedOp, OpCheck, TensorSpec
 from fusion_cli.verify.feeds import Feeds
 from fusion_cli.verify.model import compare_output
 from fusion_cli.verify.numbers import tolerance
-from fusion_cli.verify.sessions import CPU, Array, CannotRun, open_model
+from fusion_cli.verify.sessions import CPU, Array, CannotRun, Providers, open_model
 from fusion_cli.verify.timing import alternate
 
+_ROUNDS = 200
 _VALUES_AT_ONCE = 64
 """How many intermediate values one run keeps; more would hold most of a large model's activations in memory."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Call:
-    """One call of an operator in the fused model."""
+    """One call of an operator, at the top level of `model`."""
 
     op: FusedOp
+    model: ir.Model
     node: ir.Node
 
     @property
@@ -42,26 +46,26 @@ def check_ops(
     *,
     library: Path,
     target: str,
-    providers: Sequence[str] = CPU,
+    providers: Providers = CPU,
     seconds: float = 10.0,
 ) -> tuple[OpCheck, ...]:
-    """Run one call of every operator with its kernel and without, and compare (and, with `seconds`, time) the two.
+    """Run one call of every operator of `target` with its kernel and without, and compare the two.
 
-    Calls in the bodies of control flow are left out: their inputs are not visible from outside. Raises CannotRun if
-    ONNX Runtime does not run the fused model without the library.
+    With `seconds` they are also timed, alternating, for about that long in all. Calls in the bodies of control flow are
+    left out: their inputs are not visible from outside. Raises CannotRun if ONNX Runtime does not run the fused model
+    without the library.
     """
-    model = ir.load(fused)
-    calls = [Call(op, node) for op in ops if (node := _find_call(model, op)) is not None]
+    calls = _locate(fused, [op for op in ops if target in op.targets])
     share = min(1.0, seconds / len(calls)) if calls else 0.0
     checks: list[OpCheck] = []
     for batch in _batches(calls):
-        values = _capture(fused, feeds, {v.name or "" for call in batch for v in call.captured}, providers)
-        checks.extend(_check(model, call, values, fused.parent, library, target, providers, share) for call in batch)
+        values = _capture(batch, feeds, fused.parent, providers)
+        checks.extend(_check(call, values, fused.parent, library, target, providers, share) for call in batch)
     return tuple(checks)
 
 
-def single_op_model(model: ir.Model, call: Call) -> onnx.ModelProto:
-    """A model of one call: its function, the constants it is given, and its other inputs as graph inputs.
+def single_op_model(call: Call) -> onnx.ModelProto:
+    """A model of one call: the functions it needs, the constants it is given, and its other inputs as graph inputs.
 
     Constants kept outside the model file stay outside: the result must be opened with the model's folder.
     """
@@ -85,26 +89,25 @@ def single_op_model(model: ir.Model, call: Call) -> onnx.ModelProto:
         outputs,
         nodes=[node],
         initializers=[c for c in clones.values() if c.const_value is not None],
-        opset_imports=dict(model.graph.opset_imports),
+        opset_imports=dict(call.model.graph.opset_imports),
         name=call.op.name,
     )
-    function = model.functions[call.node.op_identifier()]
-    return ir.to_proto(ir.Model(graph, ir_version=model.ir_version, functions=[function]))
+    functions = list(_needed_functions(call).values())
+    return ir.to_proto(ir.Model(graph, ir_version=call.model.ir_version, functions=functions))
 
 
 def _check(
-    model: ir.Model,
     call: Call,
     values: Mapping[str, Array],
     folder: Path,
     library: Path,
     target: str,
-    providers: Sequence[str],
+    providers: Providers,
     seconds: float,
 ) -> OpCheck:
     op = call.op
     allowed = tolerance(spec.dtype for spec in (*op.inputs, *op.outputs))
-    source = single_op_model(model, call).SerializeToString()
+    source = single_op_model(call).SerializeToString()
     try:
         off = open_model(source, providers=providers, folder=folder)
         on = open_model(source, libraries=[library], providers=providers, folder=folder)
@@ -115,34 +118,67 @@ def _check(
     if seconds <= 0 or worst > allowed:
         return OpCheck(op.name, target, worst, allowed)
     a, b = off.bind(values), on.bind(values)
-    timing = alternate(lambda: off.run_bound(a), lambda: on.run_bound(b), seconds=seconds)
+    timing = alternate(lambda: off.run_bound(a), lambda: on.run_bound(b), seconds=seconds, most=_ROUNDS)
     return OpCheck(op.name, target, worst, allowed, timing.a_us, timing.b_us)
 
 
-def _find_call(model: ir.Model, op: FusedOp) -> ir.Node | None:
-    names = set(op.call_names)
-    return next((n for n in model.graph if n.name in names and n.op_type == op.name), None)
+def _locate(fused: Path, ops: Sequence[FusedOp]) -> list[Call]:
+    """A call of every operator; those that are called inside others only come up as the others are inlined."""
+    calls: dict[str, Call] = {}
+    inlined: set[str] = set()
+    while True:
+        model = ir.load(fused)
+        InlinePass(partial(_is_named, frozenset(inlined)))(model)
+        nodes = {n.op_type: n for n in model.graph if n.op_identifier() in model.functions}
+        for op in ops:
+            if op.name in nodes and op.name not in calls:
+                calls[op.name] = Call(op, model, nodes[op.name])
+        outer = {name for name, node in nodes.items() if any(n.domain == node.domain for n in _function(model, node))}
+        if len(calls) == len(ops) or not outer:
+            return list(calls.values())
+        inlined |= outer
+
+
+def _is_named(names: frozenset[str], function: ir.Function) -> bool:
+    return function.name in names
+
+
+def _function(model: ir.Model, node: ir.Node) -> ir.Function:
+    return model.functions[node.op_identifier()]
+
+
+def _needed_functions(call: Call) -> dict[ir.OperatorIdentifier, ir.Function]:
+    """The function called and those it calls."""
+    needed: dict[ir.OperatorIdentifier, ir.Function] = {}
+    pending = [call.node.op_identifier()]
+    while pending:
+        name = pending.pop()
+        if name in call.model.functions and name not in needed:
+            needed[name] = call.model.functions[name]
+            pending.extend(n.op_identifier() for n in needed[name].all_nodes())
+    return needed
 
 
 def _batches(calls: Iterable[Call]) -> Iterable[list[Call]]:
+    """Calls of the same model that together need a bounded number of values."""
     batch: list[Call] = []
-    wanted = 0
     for call in calls:
-        if batch and wanted + len(call.captured) > _VALUES_AT_ONCE:
+        wanted = sum(len(c.captured) for c in (*batch, call))
+        if batch and (wanted > _VALUES_AT_ONCE or call.model is not batch[0].model):
             yield batch
-            batch, wanted = [], 0
+            batch = []
         batch.append(call)
-        wanted += len(call.captured)
     if batch:
         yield batch
 
 
-def _capture(fused: Path, feeds: Feeds, names: set[str], providers: Sequence[str]) -> dict[str, Array]:
-    """The values of that name in a run of the model without libraries."""
-    proto = onnx.load(fused, load_external_data=False)
+def _capture(batch: Sequence[Call], feeds: Feeds, folder: Path, providers: Providers) -> dict[str, Array]:
+    """The inputs of the calls in a run of their model without libraries."""
+    names = {v.name or "" for call in batch for v in call.captured}
+    proto = ir.to_proto(batch[0].model)
     present = {o.name for o in proto.graph.output} | set(feeds)
     proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in sorted(names - present))
-    values = open_model(proto.SerializeToString(), providers=providers, folder=fused.parent).run(feeds)
+    values = open_model(proto.SerializeToString(), providers=providers, folder=folder).run(feeds)
     return {name: feeds[name] if name in feeds else values[name] for name in names}
 
 

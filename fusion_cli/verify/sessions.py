@@ -5,16 +5,23 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import onnx
-import onnxruntime as ort
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
 
 Array = npt.NDArray[np.generic]
-CPU = ("CPUExecutionProvider",)
-CUDA = ("CUDAExecutionProvider", "CPUExecutionProvider")
+Providers = Sequence[str | tuple[str, dict[str, str]]]
+CPU: Providers = ("CPUExecutionProvider",)
+CUDA: Providers = ("CUDAExecutionProvider", "CPUExecutionProvider")
+CUDA_FLOAT32: Providers = (("CUDAExecutionProvider", {"use_tf32": "0"}), "CPUExecutionProvider")
+"""Without the shortened products (10 bits of mantissa) that are the provider's default for float32."""
 
 
 class CannotRun(Exception):
@@ -49,10 +56,11 @@ def open_model(
     model: Path | bytes,
     *,
     libraries: Sequence[Path] = (),
-    providers: Sequence[str] = CPU,
+    providers: Providers = CPU,
     folder: Path | None = None,
 ) -> Runner:
     """Load a model; `folder` is where the external data of a model given as bytes lies. Raises CannotRun."""
+    ort = onnx_runtime()
     options = ort.SessionOptions()
     options.log_severity_level = 4
     if folder is not None:
@@ -66,6 +74,16 @@ def open_model(
         raise CannotRun(reason(error)) from error
 
 
+def onnx_runtime() -> ModuleType:
+    """The module; it comes with an extra, so it may be missing. Raises CannotRun, saying how to get it."""
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise CannotRun("onnxruntime is not installed: pip install 'fusion-cli[cpu]' (or [gpu])") from error
+    module: ModuleType = onnxruntime
+    return module
+
+
 def reason(error: BaseException) -> str:
     """An error's message on one line of at most 300 characters."""
     text = " ".join(str(error).split())
@@ -73,6 +91,7 @@ def reason(error: BaseException) -> str:
 
 
 def _to_ort(array: Array) -> ort.OrtValue:
+    ort = onnx_runtime()
     if array.dtype == ml_dtypes.bfloat16:
         bits = np.ascontiguousarray(array).view(np.uint16)
         return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, onnx.TensorProto.BFLOAT16)

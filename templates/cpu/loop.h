@@ -14,6 +14,9 @@
 namespace fusion {
 namespace cpu {
 
+// How many elements a pointwise loop handles at a time where it needs buffers for 16-bit floats.
+constexpr int kBlock = 256;
+
 // A tensor in memory: contiguous, row-major.
 template <class T>
 struct Array {
@@ -24,6 +27,11 @@ struct Array {
 template <class T>
 Array<T> array(const void* data, const Ints& dims) {
   return {static_cast<T*>(const_cast<void*>(data)), dims};
+}
+
+template <class T>
+size_t bytes(const Ints& dims) {
+  return (static_cast<size_t>(count(dims)) * sizeof(T) + 63) / 64 * 64;
 }
 
 inline Ints contiguous(const Ints& dims) {
@@ -77,9 +85,6 @@ class Loop {
       space = Ints{1};
       for (Ints& s : strides) s = Ints{0};
     }
-    length_ = space.back();
-    rows_ = 1;
-    for (int i = 0; i + 1 < space.size(); ++i) rows_ *= space[i];
     for (int i = 0; i < space.size(); ++i) push(space[i], strides, i, keep_rows && i + 1 == space.size());
     length_ = dims_[rank_ - 1];
     rows_ = 1;
@@ -244,26 +249,28 @@ void narrow(const float* p, int64_t n, T* out) {
   for (int64_t i = 0; i < n; ++i) store(out + i, p[i]);
 }
 
-// out (contiguous, of shape `space`) = the strided tensor, converted.
+// out (contiguous) = elements [first, last) of the strided tensor of shape `space`, converted.
 template <class To, class From>
-void gather(const Run& run, const From* from, const Ints& strides, const Ints& space, To* out) {
+void gather(const Run& run, const From* from, const Ints& strides, const Ints& space, int64_t first, int64_t last,
+            To* out) {
   const Loop<2> loop(space, {strides, contiguous(space)}, false);
   const int64_t step = loop.inner()[0];
-  parallel(run, loop.total(), 1 << 14, [&](int64_t begin, int64_t end) {
-    loop.spans(begin, end, loop.length(), [&](const int64_t* at, int64_t n) {
-      for (int64_t i = 0; i < n; ++i) store(out + at[1] + i, load(from + at[0] + i * step));
+  parallel(run, last - first, 1 << 14, [&](int64_t begin, int64_t end) {
+    loop.spans(first + begin, first + end, loop.length(), [&](const int64_t* at, int64_t n) {
+      for (int64_t i = 0; i < n; ++i) store(out + (at[1] - first) + i, load(from + at[0] + i * step));
     });
   });
 }
 
-// The strided tensor `to` = the contiguous one of shape `space`, converted.
+// Elements [first, last) of the strided tensor `to` of shape `space` = the contiguous ones at `from`, converted.
 template <class To, class From>
-void scatter(const Run& run, const From* from, const Ints& strides, const Ints& space, To* to) {
+void scatter(const Run& run, const From* from, const Ints& strides, const Ints& space, int64_t first, int64_t last,
+             To* to) {
   const Loop<2> loop(space, {strides, contiguous(space)}, false);
   const int64_t step = loop.inner()[0];
-  parallel(run, loop.total(), 1 << 14, [&](int64_t begin, int64_t end) {
-    loop.spans(begin, end, loop.length(), [&](const int64_t* at, int64_t n) {
-      for (int64_t i = 0; i < n; ++i) store(to + at[0] + i * step, load(from + at[1] + i));
+  parallel(run, last - first, 1 << 14, [&](int64_t begin, int64_t end) {
+    loop.spans(first + begin, first + end, loop.length(), [&](const int64_t* at, int64_t n) {
+      for (int64_t i = 0; i < n; ++i) store(to + at[0] + i * step, load(from + (at[1] - first) + i));
     });
   });
 }

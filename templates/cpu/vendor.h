@@ -80,7 +80,7 @@ Array<T> dense(Run& run, const Array<S>& a, const Ints& perm = {}) {
     if (!perm.size()) return a;
   const Ints dims = perm.size() ? host::permute(a.dims, perm) : a.dims;
   T* data = static_cast<T*>(run.scratch(static_cast<size_t>(count(dims)) * sizeof(T)));
-  gather(run, a.data, strides_over(dims, a.dims, perm), dims, data);
+  gather(run, a.data, strides_over(dims, a.dims, perm), dims, 0, count(dims), data);
   return {data, dims};
 }
 

@@ -394,4 +394,11 @@ inline AttentionShape attention_shape(const View& q, const View& k, const View& 
           row(k),             column(k),          row(v),             column(v),          row(out), column(out), scale};
 }
 
+inline unsigned attention_tensor_grid(const AttentionShape& s, int64_t batches, const char* what) {
+  return s.value_depth == 0 ? 0 : grid_size(batches * ceil_div(s.queries, kAttentionRows), what);
+}
+inline unsigned attention_scalar_grid(const AttentionShape& s, int64_t batches, const char* what) {
+  return s.value_depth == 0 ? 0 : grid_size(batches * ceil_div(s.queries, kScalarRows), what);
+}
+
 }  // namespace fusion::gpu

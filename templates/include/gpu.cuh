@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <string>
+#include <utility>
 
 #include "include/dims.h"
 #include "include/scalar.h"
@@ -134,6 +135,16 @@ inline Axis axis(const Ints& dims, int back, int skip = 0) {
   return a;
 }
 
+template <class T>
+size_t bytes(const Ints& dims) {
+  return static_cast<size_t>(count(dims)) * sizeof(T);
+}
+inline size_t largest(std::initializer_list<size_t> sizes) {
+  size_t most = 0;
+  for (size_t size : sizes) most = size > most ? size : most;
+  return most;
+}
+
 struct Device {
   int multiprocessors = 0;
   int shared_memory = 0;  // bytes one block may opt in to
@@ -146,6 +157,17 @@ struct Device {
           "cudaDeviceGetAttribute");
   }
 };
+
+// Lets `kernel` have `bytes` of dynamic shared memory; what every kernel may have needs no asking.
+template <class Kernel>
+void allow_shared_memory(const Device& device, Kernel* kernel, size_t bytes) {
+  constexpr size_t kAlways = 48 * 1024;
+  if (bytes > static_cast<size_t>(device.shared_memory)) throw Error("a kernel needs more shared memory than there is");
+  if (bytes <= kAlways) return;
+  check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(bytes)),
+        "cudaFuncSetAttribute");
+}
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 

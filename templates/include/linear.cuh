@@ -180,9 +180,8 @@ void fold_batches(Product& p, Space<N>& batches, const int64_t (&row)[N]) {
 }
 
 // The vendor's kernels win once there is enough work to hide the second launch that their epilogue takes.
-inline bool prefer_vendor(const Product& p, int64_t batches) {
-  return static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k) * static_cast<double>(batches) >
-         static_cast<double>(1 << 24);
+inline bool prefer_vendor(const Product& p, const Ints& dims) {
+  return static_cast<double>(count(dims)) * static_cast<double>(p.k) > static_cast<double>(1 << 24);
 }
 
 }  // namespace fusion::gpu

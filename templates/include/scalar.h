@@ -22,6 +22,16 @@ FUSION_FN constexpr T nan() {
   return T(__builtin_nanf(""));
 }
 
+// The start values of max and min reductions.
+template <class T>
+FUSION_FN constexpr T lowest() {
+  return std::is_floating_point<T>::value ? T(-inf<double>()) : std::numeric_limits<T>::lowest();
+}
+template <class T>
+FUSION_FN constexpr T highest() {
+  return std::is_floating_point<T>::value ? T(inf<double>()) : std::numeric_limits<T>::max();
+}
+
 #if defined(__CUDACC__)
 
 FUSION_FN float exp(float x) { return ::expf(x); }

@@ -1,0 +1,121 @@
+"""The first half of the pipeline: from a file to the candidates worth taking. Nothing is changed or written."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import onnx_ir as ir
+
+from fusion_cli.errors import FusionError, Unsupported
+from fusion_cli.load import is_fused, load_model
+from fusion_cli.match import RuleSet, find_regions, load_rules
+from fusion_cli.plan import Plan, plan_region
+from fusion_cli.score import DeviceProfile, default_sizes, load_profile, score_region
+from fusion_cli.select import select
+from fusion_cli.simplify import simplify
+from fusion_cli.targets import resolve_targets
+from fusion_cli.types import Candidate, Options, Region, Rejection, Score, Target
+
+
+@dataclass
+class Clock:
+    """Seconds spent in each stage, and who to tell when one starts."""
+
+    say: Callable[[str], None] = lambda _: None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        self.say(name)
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+
+@dataclass(frozen=True, eq=False)
+class Analysis:
+    """A model, what was found in it, and what of it is to be fused."""
+
+    model: ir.Model
+    nodes_before: int
+    targets: tuple[Target, ...]
+    candidates: tuple[Candidate, ...]
+    chosen: tuple[Candidate, ...]
+    idioms: Mapping[str, int]
+    rejections: tuple[Rejection, ...]
+
+
+def analyse(path: Path, options: Options, clock: Clock) -> Analysis:
+    """Run the stages load, simplify, match, plan, score and select. Raises FusionError for what the user can mend."""
+    targets = resolve_targets(options.targets)
+    rules = load_rules(options.rules, options.rule_paths, options.opt_level)
+    with clock.stage("load"):
+        model = load_model(path)
+        if is_fused(model):
+            raise AlreadyFused(path)
+        nodes_before = len(list(model.graph))
+    with clock.stage("simplify"):
+        model = simplify(model)
+    with clock.stage("match"):
+        found = find_regions(model, rules)
+    candidates, rejections = score_regions(model, found.regions, rules, targets, options, clock)
+    with clock.stage("select"):
+        chosen, lost = select(candidates, model.graph, [t.name for t in targets])
+    return Analysis(model, nodes_before, targets, candidates, chosen, found.idioms,
+                    (*found.rejections, *rejections, *lost))
+
+
+class AlreadyFused(FusionError):
+    """The model is this tool's own output."""
+
+    exit_code = 0
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("the model is already optimized by fusion-cli; nothing to do", where=str(path))
+
+
+def score_regions(model: ir.Model, regions: Sequence[Region], rules: RuleSet, targets: Sequence[Target],
+                  options: Options, clock: Clock) -> tuple[tuple[Candidate, ...], list[Rejection]]:
+    """Plan each region and score it on each target. Regions that cannot be planned or do not pay become rejections."""
+    sizes = default_sizes(model, options)
+    profiles = {t.name: load_profile(t) for t in targets}
+    candidates: list[Candidate] = []
+    rejections: list[Rejection] = []
+    for region in regions:
+        try:
+            with clock.stage("plan"):
+                plan = plan_region(region)
+        except Unsupported as e:
+            rejections.append(_rejection(region, "plan", e))
+            continue
+        with clock.stage("score"):
+            candidate, reasons = _score(region, plan, profiles, sizes, options)
+        rejections += reasons
+        if candidate.targets:
+            candidates.append(candidate)
+    return tuple(candidates), rejections
+
+
+def _score(region: Region, plan: Plan, profiles: Mapping[str, DeviceProfile], sizes: Sequence[Mapping[str, int]],
+           options: Options) -> tuple[Candidate, list[Rejection]]:
+    scores: dict[str, Score] = {}
+    reasons: list[Rejection] = []
+    for name, profile in profiles.items():
+        try:
+            scores[name] = score_region(region, plan, profile, sizes, force=options.force)
+        except Unsupported as e:
+            reasons.append(_rejection(region, "score", e, name))
+    forced = {n: replace(s, before_us=max(s.before_us, s.after_us + len(region.nodes))) for n, s in scores.items()}
+    return Candidate(region, plan, forced if options.force else scores, tuple(scores)), reasons
+
+
+def _rejection(region: Region, stage: str, reason: Unsupported, target: str = "") -> Rejection:
+    expected = f"{reason.expected} on {target}" if target else reason.expected
+    return Rejection(region.rule, region.node_names[-1], "plan" if stage == "plan" else "score", reason.code, expected,
+                     reason.found, progress=1.0)

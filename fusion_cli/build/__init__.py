@@ -1,0 +1,168 @@
+"""Compiling generated sources into one custom-op library, in parallel, through a content-addressed cache.
+
+    <cache>/objects/<key>.o     key: compiler, flags, source without comments, our headers
+    <cache>/libraries/<key>.so  key: the objects and the link flags
+    <cache>/logs/<key>.log      the output of a build that failed
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import ninja
+
+from fusion_cli.build.cache import default_cache_dir, digest, included, strip_comments
+from fusion_cli.build.toolchain import Compiler, Toolchain, advice, find_compiler, toolchain
+from fusion_cli.errors import BuildError
+from fusion_cli.resources import resource_dir
+from fusion_cli.types import Library, Source, Target
+
+__all__ = ["Compiler", "advice", "build", "default_cache_dir", "find_compiler"]
+
+_FORMAT = "1"  # of the cache: raise it when the meaning of a key changes
+_SHOWN_LINES = 12
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """A source with its command line and the name of its object."""
+
+    source: Source
+    command: tuple[str, ...]
+    key: str
+
+
+def build(
+    sources: Sequence[Source],
+    target: Target,
+    out_dir: Path,
+    *,
+    jobs: int = 0,
+    debug: bool = False,
+    cache_dir: Path | None = None,
+) -> Library:
+    """Compile `sources` (one of them the registration file) and link them into a library in `out_dir`.
+
+    `jobs` compilers run at once (0: one per core). The library is named by its content; `Library.compiled` counts the
+    sources that were not in the cache. Raises BuildError without a compiler, if one fails, or if files cannot be written.
+    """
+    start = time.perf_counter()
+    tools = toolchain(target, debug=debug)
+    if tools is None:
+        raise BuildError(f"there is no compiler for target {target.name}", hint=advice(target))
+    cache = cache_dir or default_cache_dir()
+    units = [_unit(s, tools, debug) for s in sources]
+    try:
+        compiled = _compile(units, tools, cache, jobs)
+        library = _link(units, target, tools, cache)
+        path = out_dir / f"lib{target.name}-{library.stem[:16]}.so"
+        out_dir.mkdir(parents=True, exist_ok=True)
+        _put(library, path)
+    except OSError as e:
+        raise BuildError(f"cannot write: {e.strerror or e}", where=str(e.filename or out_dir)) from e
+    ops = tuple(s.op for s in sources if s.op)
+    return Library(target.name, path, ops, compiled, time.perf_counter() - start)
+
+
+def _unit(source: Source, tools: Toolchain, debug: bool) -> _Unit:
+    flags = tools.kernel_flags if source.op else tools.register_flags
+    root = resource_dir("templates")
+    headers = [strip_comments(h.read_text()) for h in included(source.text, root)]
+    text = source.text if debug else strip_comments(source.text)
+    key = digest((_FORMAT, tools.compiler.version, *flags, Path(source.filename).suffix, text, *headers))
+    command = (str(tools.compiler.path), *flags, f"-I{root}", "-c")
+    return _Unit(source, command, key)
+
+
+def _compile(units: Sequence[_Unit], tools: Toolchain, cache: Path, jobs: int) -> int:
+    """Compile what the cache lacks; returns how many sources that were."""
+    objects = cache / "objects"
+    objects.mkdir(parents=True, exist_ok=True)
+    missing = {u.key: u for u in units if not (objects / f"{u.key}.o").is_file()}
+    if not missing:
+        return 0
+    with tempfile.TemporaryDirectory(dir=cache, prefix="build-") as name:
+        work = Path(name)
+        edges = []
+        for key, unit in missing.items():
+            (work / key).mkdir()
+            (work / key / unit.source.filename).write_text(unit.source.text)
+            edges.append((f"{key}.o", f"{key}/{unit.source.filename}", unit.command))
+        failure = _ninja(work, edges, jobs, tools)
+        for key in missing:
+            if (work / f"{key}.o").is_file():
+                _put(work / f"{key}.o", objects / f"{key}.o")
+        if failure is not None:
+            done = {k for k in missing if (objects / f"{k}.o").is_file()}
+            raise _failed(failure, [u.source.filename for k, u in missing.items() if k not in done], cache)
+    return len(missing)
+
+
+def _link(units: Sequence[_Unit], target: Target, tools: Toolchain, cache: Path) -> Path:
+    """The library of these objects, linked if the cache lacks it."""
+    key = digest((_FORMAT, target.name, *tools.link_flags, *(u.key for u in units)))
+    library = cache / "libraries" / f"{key}.so"
+    if library.is_file():
+        return library
+    library.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache, prefix="link-") as name:
+        made = Path(name) / "library.so"
+        objects = [str(cache / "objects" / f"{u.key}.o") for u in units]
+        command = [str(tools.compiler.path), *objects, "-o", str(made), *tools.link_flags]
+        result = subprocess.run(command, capture_output=True, text=True, env=_environment(tools), check=False)
+        if result.returncode != 0:
+            raise _failed(shlex.join(command) + "\n" + result.stdout + result.stderr, ["the library"], cache)
+        _put(made, library)
+    return library
+
+
+def _ninja(work: Path, edges: Sequence[tuple[str, str, tuple[str, ...]]], jobs: int, tools: Toolchain) -> str | None:
+    """Run the compile commands (output, input, command) in parallel; returns their output if one failed."""
+    lines = ["rule compile", "  command = $compiler $in -o $out", "  description = $in"]
+    for output, source, command in edges:
+        lines += [f"build {output}: compile {source}", f"  compiler = {_escape(shlex.join(command))}"]
+    (work / "build.ninja").write_text("\n".join(lines) + "\n")
+    program = Path(ninja.BIN_DIR) / ("ninja.exe" if os.name == "nt" else "ninja")
+    command_line = [str(program), "-k", "0", "-j", str(jobs or os.cpu_count() or 1)]
+    result = subprocess.run(command_line, cwd=work, capture_output=True, text=True, env=_environment(tools), check=False)
+    return None if result.returncode == 0 else result.stdout + result.stderr
+
+
+def _escape(text: str) -> str:
+    return text.replace("$", "$$")
+
+
+def _environment(tools: Toolchain) -> dict[str, str]:
+    return {**os.environ, "LC_ALL": "C", **dict(tools.compiler.env)}
+
+
+def _failed(output: str, what: Sequence[str], cache: Path) -> BuildError:
+    """The error for a compiler that failed, with the end of its output and the place of all of it."""
+    log = cache / "logs" / f"{digest((output,))[:16]}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text(output)
+    lines = [line for line in output.splitlines() if line.strip() and not line.startswith("ninja:")]
+    errors = [line for line in lines if "error" in line]
+    shown = errors[-_SHOWN_LINES:] or lines[-_SHOWN_LINES:]
+    return BuildError("the compiler failed:\n  " + "\n  ".join(shown), where=", ".join(what), hint=f"full log: {log}")
+
+
+def _put(source: Path, path: Path) -> None:
+    """Copy a file so that it appears at `path` whole or not at all."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+    os.close(descriptor)
+    try:
+        shutil.copyfile(source, name)
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

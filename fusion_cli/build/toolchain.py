@@ -1,0 +1,86 @@
+"""Which compilers there are, and the flags each target is built with."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from fusion_cli.types import Target
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A compiler driver, what it says it is, and the environment it needs on top of the process's own."""
+
+    path: Path
+    version: str
+    env: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """Everything the command lines of one target are made of."""
+
+    compiler: Compiler
+    kernel_flags: tuple[str, ...]
+    register_flags: tuple[str, ...]
+    link_flags: tuple[str, ...]
+
+
+def find_compiler(target: Target) -> Compiler | None:
+    """The compiler for a target's kernels, or None (then `advice` says what to install)."""
+    if target.kind == "cuda":
+        from fusion_cli.build import toolchain_cuda
+
+        return toolchain_cuda.find_nvcc()
+    return _find_cxx(os.environ.get("CXX", "")) if target.kind == "cpu" else None
+
+
+def advice(target: Target) -> str:
+    """What to install so that `find_compiler` succeeds."""
+    if target.kind == "cuda":
+        host = "" if _find_cxx("") else " and a C++ compiler (g++)"
+        return f"install nvcc with pip install 'fusion-cli[cuda]'{host}, or put a CUDA toolkit's nvcc on PATH"
+    return "install a C++17 compiler (Debian: apt install g++; Fedora: dnf install gcc-c++), or set CXX to one"
+
+
+def toolchain(target: Target, *, debug: bool) -> Toolchain | None:
+    """Compiler and flags for a target, or None without a compiler."""
+    compiler = find_compiler(target)
+    if compiler is None:
+        return None
+    if target.kind == "cuda":
+        from fusion_cli.build import toolchain_cuda
+
+        flags = tuple(toolchain_cuda.flags(target, debug))
+        return Toolchain(compiler, flags, flags, tuple(toolchain_cuda.link_flags(target)))
+    common = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-Wall", *(("-g",) if debug else ()))
+    # No -ffast-math: NaN and infinities keep their meaning. What is given up is errno, floating-point exceptions flags
+    # as side effects, and separate rounding of a * b + c.
+    math = ("-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fopenmp-simd")
+    return Toolchain(compiler, (*common, *math, *_vector_flags()), common, ("-shared", "-Wl,--no-undefined"))
+
+
+def _vector_flags() -> tuple[str, ...]:
+    """What the registration file checks for before it registers anything."""
+    return ("-mavx2", "-mfma", "-mf16c") if platform.machine().lower() in ("x86_64", "amd64") else ()
+
+
+@cache
+def _find_cxx(preferred: str) -> Compiler | None:
+    for name in filter(None, (preferred, "g++", "c++", "clang++")):
+        path = shutil.which(name)
+        if path is None:
+            continue
+        try:
+            result = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        if result.returncode == 0 and result.stdout:
+            return Compiler(Path(path), result.stdout.splitlines()[0].strip())
+    return None

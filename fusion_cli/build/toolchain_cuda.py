@@ -1,0 +1,112 @@
+"""Finding nvcc, in a CUDA toolkit or in the PyPI wheels of the `cuda` extra, and the flags kernels are built with."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from fusion_cli.build.toolchain import Compiler
+from fusion_cli.types import Target
+
+_PARTS = (
+    ("nvidia-cuda-nvcc", "bin/nvcc"),
+    ("nvidia-nvvm", "nvvm/bin/cicc"),
+    ("nvidia-cuda-crt", "include/crt/host_config.h"),
+    ("nvidia-cuda-runtime", "include/cuda_runtime.h"),
+    ("nvidia-cuda-runtime", "lib/libcudart_static.a"),
+    ("nvidia-cuda-cccl", "include/cccl/nv/target"),
+)
+"""What a toolkit made of wheels must hold, and the wheel that brings it."""
+
+
+def find_nvcc() -> Compiler | None:
+    """nvcc of CUDA_HOME (or CUDA_PATH), else on PATH, else of a toolkit in /usr/local/cuda, else of the wheels.
+
+    None without any, or without the host C++ compiler that nvcc needs.
+    """
+    return _find(os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "", os.environ.get("PATH", ""))
+
+
+def missing_wheels() -> tuple[str, ...]:
+    """The wheels that an incomplete set of them lacks; empty if there is none or all are there."""
+    for root in _wheel_roots():
+        lacking = [wheel for wheel, part in _PARTS if not (root / part).exists()]
+        if lacking and len(lacking) < len(_PARTS):
+            return tuple(dict.fromkeys(lacking))
+    return ()
+
+
+def flags(target: Target, debug: bool) -> list[str]:
+    """Flags for compiling one source of a CUDA library."""
+    arch = target.arch.removeprefix("sm_")
+    common = [
+        "-std=c++17",
+        "-O3",
+        f"-gencode=arch=compute_{arch},code=sm_{arch}",
+        "--expt-relaxed-constexpr",
+        "-Xcompiler=-fPIC,-fvisibility=hidden",
+        "-cudart=static",
+    ]
+    return [*common, "-lineinfo"] if debug else common
+
+
+def link_flags(target: Target) -> list[str]:
+    """Flags for linking a CUDA library: its own CUDA runtime inside and hidden, so that it meets no other's version."""
+    arch = target.arch.removeprefix("sm_")
+    common = [
+        "-shared",
+        "-cudart=static",
+        f"-gencode=arch=compute_{arch},code=sm_{arch}",
+        "-Xlinker=--exclude-libs=ALL",
+    ]
+    compiler = find_nvcc()
+    # A toolkit's nvcc knows its own library folder; the wheels' looks for lib64, which they do not have.
+    libraries = compiler.path.parent.parent / "lib" if compiler is not None else None
+    return [*common, f"-L{libraries}"] if libraries is not None and libraries.is_dir() else common
+
+
+@cache
+def _find(home: str, path: str) -> Compiler | None:
+    if shutil.which("g++", path=path) is None and shutil.which("clang++", path=path) is None:
+        return None
+    for candidate in _candidates(home, path):
+        version = _version(candidate)
+        if version is not None:
+            return Compiler(candidate, version)
+    return None
+
+
+def _candidates(home: str, path: str) -> Iterator[Path]:
+    if home:
+        yield Path(home) / "bin" / "nvcc"
+    on_path = shutil.which("nvcc", path=path)
+    if on_path is not None:
+        yield Path(on_path)
+    yield Path("/usr/local/cuda/bin/nvcc")
+    for root in _wheel_roots():
+        if all((root / part).exists() for _, part in _PARTS):
+            yield root / "bin" / "nvcc"
+
+
+def _wheel_roots() -> list[Path]:
+    """Toolkit folders of installed wheels, newest CUDA first."""
+    spec = importlib.util.find_spec("nvidia")
+    folders = spec.submodule_search_locations if spec is not None else None
+    roots = [root for folder in folders or () for root in Path(folder).glob("cu[0-9]*")]
+    return sorted(roots, key=lambda root: int(re.sub(r"\D", "", root.name) or 0), reverse=True)
+
+
+def _version(nvcc: Path) -> str | None:
+    """What nvcc calls itself, e.g. "nvcc 13.0.88"; None if it does not run."""
+    try:
+        result = subprocess.run([str(nvcc), "--version"], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r"\bV(\d+\.\d+\.\d+)", result.stdout)
+    return f"nvcc {found.group(1)}" if result.returncode == 0 and found else None

@@ -1,0 +1,101 @@
+"""A plan as CUDA: the variables of `templates/cuda/region.cu.jinja`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fusion_cli.emit import cuda_stages
+from fusion_cli.emit.common import resolve
+from fusion_cli.emit.cuda_rows import rowwise
+from fusion_cli.emit.cuda_stages import ConvView, LinearView, StageView
+from fusion_cli.emit.expr import storage
+from fusion_cli.errors import Unsupported
+from fusion_cli.plan.ir import Attention, Conv, Linear, Plan, Pointwise, Rowwise, Stage
+from fusion_cli.types import FusedOp, Target
+
+_HEADERS = {
+    Pointwise: ("vector.cuh",),
+    Rowwise: ("rowwise.cuh",),
+    Linear: ("linear.cuh", "blas.h", "vector.cuh"),
+    Attention: ("attention.cuh",),
+    Conv: ("conv.cuh", "vector.cuh"),
+}
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A workspace buffer: the largest of these byte counts."""
+
+    name: str
+    sizes: tuple[str, ...]
+
+
+def context(op: FusedOp, target: Target, *, debug: bool) -> dict[str, Any]:
+    """Variables of the region template for `op`. Raises Unsupported for a plan that has no CUDA form."""
+    plan = op.plan
+    if plan is None:
+        raise Unsupported("plan", "an operator with a plan", op.name)
+    stages = [stage_view(plan, stage, f"stage_{i}") for i, stage in enumerate(plan.stages)]
+    headers = {h for stage in plan.stages for h in _HEADERS[type(stage)]}
+    return {
+        "stages": stages,
+        "headers": sorted(headers),
+        "tensors": tensor_lines(plan),
+        "buffers": buffers(plan, stages),
+        "uses_blas": any(isinstance(stage, Linear) for stage in plan.stages),
+    }
+
+
+def stage_view(plan: Plan, stage: Stage, name: str) -> StageView:
+    match stage:
+        case Pointwise():
+            return cuda_stages.pointwise(plan, stage, name)
+        case Rowwise():
+            return rowwise(plan, stage, name)
+        case Linear():
+            return cuda_stages.linear(plan, stage, name)
+        case Attention():
+            return cuda_stages.attention(plan, stage, name)
+        case Conv():
+            return cuda_stages.conv(plan, stage, name)
+
+
+def tensor_lines(plan: Plan) -> list[str]:
+    """One line per tensor: `const gpu::Tensor t3{pointer, &dimensions};`."""
+    lines = []
+    for i, tensor in enumerate(plan.tensors):
+        home = resolve(plan, i)
+        if tensor.role == "input" and i not in plan.inputs:
+            continue
+        match home.role:
+            case "input":
+                pointer = f"const_cast<void*>(run.input({home.slot}))"
+            case "output":
+                pointer = f"output_{home.slot}"
+            case _:
+                pointer = f"work + buffer_{home.slot}"
+        lines.append(f"const gpu::Tensor t{i}{{{pointer}, &h{tensor.dims}}};")
+    return lines
+
+
+def buffers(plan: Plan, stages: Sequence[StageView]) -> list[Buffer]:
+    """The plan's workspace buffers, then one per product whose epilogue cannot run in place."""
+    result = []
+    for slot in range(plan.buffers):
+        held = [t for t in plan.tensors if t.role == "temp" and t.slot == slot]
+        result.append(Buffer(f"buffer_{slot}", tuple(f"gpu::bytes<{storage(t.dtype)}>(h{t.dims})" for t in held)))
+    for view in stages:
+        if isinstance(view, LinearView | ConvView) and not view.accumulator:
+            element = view.a.type if isinstance(view, LinearView) else view.type
+            result.append(Buffer(f"{view.name}_product", (f"gpu::bytes<{element}>({view.dims})",)))
+    return result
+
+
+def registration(target: Target, ops: Sequence[FusedOp]) -> dict[str, Any]:
+    """Variables of `templates/cuda/guard.inc.jinja`: the compute capability that the library's code is for."""
+    number = target.arch.removeprefix("sm_")
+    exact = number.endswith("a")
+    digits = number.rstrip("a")
+    return {"major": int(digits[:-1]), "minor": int(digits[-1]), "exact": exact}

@@ -1,0 +1,170 @@
+"""Rowwise stages for CUDA: each pass over the row twice, for rows that fit in registers and for longer ones."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from fusion_cli.emit.common import space_shape, viewed_shape
+from fusion_cli.emit.cuda_stages import Load, Names, Out, StageView, result
+from fusion_cli.emit.expr import compute, needed, render_program
+from fusion_cli.emit.rows import Pass, schedule
+from fusion_cli.plan.ir import Instr, Plan, Rowwise
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """`name` = `op` over the row of `value`, accumulated in `partial`; `mean` divides by the row's length."""
+
+    name: str
+    partial: str
+    type: str
+    op: str
+    value: str
+    mean: bool
+
+
+@dataclass(frozen=True)
+class RowPass:
+    """One pass as printed: statements once per row, arrays to declare, the loop's statements, what it writes."""
+
+    row_lines: tuple[str, ...]
+    row_stores: tuple[tuple[str, str], ...]
+    loads: tuple[Load, ...]
+    keep: tuple[tuple[str, str, str], ...]
+    """Arrays for values that later passes use: type, name, and the value."""
+    lines: tuple[str, ...]
+    stores: tuple[tuple[Out, str], ...]
+    reductions: tuple[Reduction, ...]
+
+    @property
+    def per_element(self) -> bool:
+        return bool(self.keep or self.stores or self.reductions)
+
+
+@dataclass(frozen=True)
+class RowwiseView(StageView):
+    loads: tuple[Load, ...]
+    outs: tuple[Out, ...]
+    axes: tuple[int, ...]
+    short: tuple[RowPass, ...]
+    long: tuple[RowPass, ...]
+
+    @property
+    def slots(self) -> dict[int, int]:
+        """Operand -> its position among those of the row space."""
+        return {x.operand: n for n, x in enumerate(self.loads)}
+
+
+def rowwise(plan: Plan, stage: Rowwise, name: str) -> RowwiseView:
+    names = Names(plan, stage, name)
+    space = space_shape(plan, stage)
+    program = stage.program
+    live = needed(program, [s.instr for s in stage.stores])
+    loaded = sorted({int(program[i].value or 0) for i in live if program[i].op == "load"})
+    uniform = frozenset(
+        k for k in loaded if space[-1] != 1 and (viewed_shape(plan, stage.operands[k]) or (1,))[-1] == 1
+    )
+    row_stores = frozenset(
+        s.tensor for s in stage.stores if space[-1] != 1 and _per_row(plan.tensors[s.tensor].shape, len(space))
+    )
+    passes = schedule(program, stage.stores, uniform, row_stores)
+    outs = names.outs(stage.stores, program)
+    printer = _Printer(names, outs, uniform, loaded)
+    return RowwiseView(
+        *names.common("rowwise"),
+        loads=tuple(names.load(k) for k in loaded),
+        outs=outs,
+        axes=tuple(sorted({-int(program[i].value or 0) for i in live if program[i].op == "index"})),
+        short=printer.short(passes),
+        long=printer.long(passes),
+    )
+
+
+def _per_row(shape: tuple[int | str, ...], rank: int) -> bool:
+    return len(shape) < rank or shape[-1] == 1
+
+
+class _Printer:
+    def __init__(self, names: Names, outs: tuple[Out, ...], uniform: Collection[int], loaded: Sequence[int]) -> None:
+        self.names = names
+        self.outs = outs
+        self.uniform = uniform
+        self.loaded = loaded
+        self.program: Sequence[Instr] = names.stage.program
+
+    def short(self, passes: tuple[Pass, ...]) -> tuple[RowPass, ...]:
+        """Every value is computed once and kept in registers."""
+        kept: dict[int, str] = {}
+        seen: set[int] = set()
+        printed = []
+        for p in passes:
+            loads = [k for k in self._loads(p.each) if k not in seen]
+            seen.update(loads)
+            printed.append(self._pass(p, p.each, kept, loads, p.keep))
+            kept.update({i: f"k{i}[i]" for i in p.keep})
+        return tuple(printed)
+
+    def long(self, passes: tuple[Pass, ...]) -> tuple[RowPass, ...]:
+        """Nothing is kept: each pass starts from the operands, which are in the cache by then."""
+        per_row = {i for p in passes for i in (*p.row, *p.reduce)}
+        printed = []
+        for p in passes:
+            roots = [self.program[i].args[0] for i in p.reduce] + [s.instr for s in p.stores]
+            each = self._needed_each(roots, per_row)
+            printed.append(self._pass(p, each, {}, self._loads(each), ()))
+        return tuple(printed)
+
+    def _needed_each(self, roots: Sequence[int], per_row: Collection[int]) -> tuple[int, ...]:
+        found: set[int] = set()
+        pending = [i for i in roots if i not in per_row]
+        while pending:
+            i = pending.pop()
+            if i not in found:
+                found.add(i)
+                pending += [a for a in self.program[i].args if a not in per_row]
+        return tuple(sorted(found))
+
+    def _loads(self, each: Sequence[int]) -> list[int]:
+        loads = {int(self.program[i].value or 0) for i in each if self.program[i].op == "load"}
+        return sorted(loads - set(self.uniform))
+
+    def _pass(
+        self, p: Pass, each: Sequence[int], kept: dict[int, str], loads: Sequence[int], keep: Sequence[int]
+    ) -> RowPass:
+        program = self.program
+        row_lines = render_program(
+            program,
+            load=lambda k: f"fusion::load(a.in{k} + at[{self.loaded.index(k)}])",
+            index=lambda axis: f"a.axis_{-axis}.at(row.index * row.length)",
+            only=p.row,
+        )
+        lines = render_program(
+            program,
+            load=lambda k: f"x{k}[i]",
+            index=lambda axis: f"a.axis_{-axis}.at(row.index * row.length + row.position(i))",
+            only=[i for i in each if i not in kept],
+            names=kept,
+        )
+
+        def value(i: int) -> str:
+            return kept.get(i) or result(program, i)
+
+        return RowPass(
+            row_lines=tuple(row_lines),
+            row_stores=tuple((self._out(s.tensor).name, value(s.instr)) for s in p.row_stores),
+            loads=tuple(self.names.load(k) for k in loads),
+            keep=tuple((compute(program[i].dtype), f"k{i}", f"v{i}") for i in keep),
+            lines=tuple(lines),
+            stores=tuple((self._out(s.tensor), value(s.instr)) for s in p.stores),
+            reductions=tuple(self._reduction(i, value(program[i].args[0])) for i in p.reduce),
+        )
+
+    def _out(self, tensor: int) -> Out:
+        return next(o for o in self.outs if o.tensor == f"t{tensor}")
+
+    def _reduction(self, i: int, value: str) -> Reduction:
+        kind = self.program[i].op.removeprefix("reduce_")
+        op = "Sum" if kind == "mean" else kind.capitalize()
+        return Reduction(f"v{i}", f"r{i}", compute(self.program[i].dtype), op, value, kind == "mean")
+

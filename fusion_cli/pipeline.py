@@ -1,0 +1,152 @@
+"""All stages, in order: load, simplify, match, plan, score, select, outline, emit, build, save, verify, report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import onnx_ir as ir
+
+from fusion_cli.analyse import Analysis, Clock, analyse
+from fusion_cli.build import advice, build, find_compiler
+from fusion_cli.emit import emit, emit_registration
+from fusion_cli.errors import NumbersDiffer, Unsupported
+from fusion_cli.match import load_rules
+from fusion_cli.outline import inline_back, outline
+from fusion_cli.report import Report, make_report, write_report
+from fusion_cli.runtime import write_manifest
+from fusion_cli.save import Staging, commit, save_model, staging
+from fusion_cli.types import FusedOp, Library, Options, Rejection, Source, Target, Verification
+from fusion_cli.verify.trial import Trial
+
+__all__ = ["load_rules", "optimize"]
+
+
+def optimize(model: Path, output: Path | None, options: Options,
+             progress: Callable[[str], None] = lambda _: None) -> Report:
+    """Fuse the model at `model` and write it, with its bundle, to `output`; None writes nothing.
+
+    Raises FusionError with what went wrong, where and how to mend it; what was at `output` before is then unchanged.
+    """
+    clock = Clock(progress)
+    found = analyse(model, options, clock)
+    if output is None or options.dry_run:
+        return _report(model, None, found, clock, ops=(), rejections=found.rejections)
+    with clock.stage("outline"):
+        ops = outline(found.model, found.chosen)
+    with staging(output) as stage:
+        run = _Run(model, found, options, clock, stage)
+        report = run.write(ops)
+        write_report(report, stage.bundle / "report.json")
+        commit(stage)
+    return report
+
+
+class _Run:
+    """Emit, build, save and verify one model, taking back what does not hold."""
+
+    def __init__(self, path: Path, found: Analysis, options: Options, clock: Clock, stage: Staging) -> None:
+        self.path, self.found, self.options, self.clock, self.stage = path, found, options, clock, stage
+        self.notes: list[str] = []
+        self.rejections = list(found.rejections)
+
+    def write(self, ops: Sequence[FusedOp]) -> Report:
+        with self.clock.stage("emit"):
+            ops, sources = self._emit(ops)
+        ops, libraries, verification = self._settle(ops, sources)
+        sources = [s for s in sources if s.op in {o.name for o in ops if s.target in o.targets}]
+        return _report(self.path, self.stage.output, self.found, self.clock, ops=ops, rejections=self.rejections,
+                       sources=sources, libraries=libraries, verification=verification, notes=self.notes)
+
+    def _settle(self, ops: Sequence[FusedOp], sources: Sequence[Source],
+                ) -> tuple[Sequence[FusedOp], list[Library], Verification | None]:
+        """Build, save and verify; without the kernels that failed, until none fails."""
+        trial = Trial(self.path, self.options)
+        while True:
+            ops = self._keep(ops)
+            libraries = self._build(ops, sources)
+            with self.clock.stage("save"):
+                save_model(self.found.model, self.stage)
+                write_manifest(self.stage.bundle, model=self.stage.model, ops=ops, libraries=libraries)
+            if not self.options.verify:
+                return ops, libraries, None
+            with self.clock.stage("verify"):
+                verification, failed = trial.run(self.stage.model, ops, libraries)
+            if not failed:
+                if not verification.ok:
+                    worst = max(verification.outputs, key=lambda o: o.error)
+                    raise NumbersDiffer(f"output '{worst.output}' differs by {worst.error:.2g} of its largest value, "
+                                        f"{worst.tolerance:g} is allowed", where=str(self.path),
+                                        hint="report this; --no-verify writes the model all the same")
+                return ops, libraries, verification
+            self.rejections += [rejection for _, _, rejection in failed]
+            dropped = {(op, target) for op, target, _ in failed}
+            ops = [replace(o, targets=tuple(t for t in o.targets if (o.name, t) not in dropped)) for o in ops]
+
+    def _keep(self, ops: Sequence[FusedOp]) -> list[FusedOp]:
+        """Put the nodes of operators that no target has a kernel for back where they were."""
+        gone = {o.name for o in ops if not o.targets}
+        if gone:
+            inline_back(self.found.model, gone.__contains__)
+        return [o for o in ops if o.targets]
+
+    def _emit(self, ops: Sequence[FusedOp]) -> tuple[list[FusedOp], list[Source]]:
+        sources: list[Source] = []
+        kept: list[FusedOp] = []
+        for op in ops:
+            targets = []
+            for target in self._targets(op):
+                if target.kind != "portable":
+                    try:
+                        sources.append(emit(op, target, debug=self.options.debug,
+                                            template_paths=self.options.rule_paths))
+                    except Unsupported as e:
+                        self.rejections.append(Rejection(op.rule, op.calls[0].region.node_names[-1], "emit", e.code,
+                                                         f"{e.expected} for {target.name}", e.found, progress=1.0))
+                        continue
+                targets.append(target.name)
+            kept.append(replace(op, targets=tuple(targets)))
+        return kept, sources
+
+    def _targets(self, op: FusedOp) -> list[Target]:
+        return [t for t in self.found.targets if t.name in op.targets]
+
+    def _build(self, ops: Sequence[FusedOp], sources: Sequence[Source]) -> list[Library]:
+        libraries = []
+        folder = self.stage.bundle / "src"
+        for target in self.found.targets:
+            own = [o for o in ops if target.name in o.targets]
+            if target.kind == "portable" or not own:
+                continue
+            names = {o.name for o in own}
+            files = [s for s in sources if s.target == target.name and s.op in names]
+            files.append(emit_registration(target, own))
+            (folder / target.name).mkdir(parents=True, exist_ok=True)
+            for source in files:
+                (folder / target.name / source.filename).write_text(source.text, encoding="utf-8")
+            if find_compiler(target) is None:
+                note = f"no compiler for {target.name}: sources are written, nothing is built. {advice(target)}"
+                if note not in self.notes:
+                    self.notes.append(note)
+                continue
+            with self.clock.stage("build"):
+                libraries.append(build(files, target, self.stage.bundle / "lib", jobs=self.options.jobs,
+                                       debug=self.options.debug))
+        return libraries
+
+
+def _report(path: Path, output: Path | None, found: Analysis, clock: Clock, *, ops: Sequence[FusedOp],
+            rejections: Sequence[Rejection], sources: Sequence[Source] = (), libraries: Sequence[Library] = (),
+            verification: Verification | None = None, notes: Sequence[str] = ()) -> Report:
+    return make_report(
+        model=str(path), output=None if output is None else str(output), targets=[t.name for t in found.targets],
+        nodes_before=found.nodes_before, nodes_after=_executed(found.model), candidates=len(found.candidates),
+        idioms=found.idioms, ops=ops, selected=found.chosen, rejected=rejections, timings=clock.seconds,
+        sources=sources, libraries=libraries, verification=verification, notes=notes,
+    )
+
+
+def _executed(model: ir.Model) -> int:
+    """Nodes of the main graph: what a session with all kernels dispatches."""
+    return len(list(model.graph))

@@ -1,0 +1,113 @@
+"""Running an optimized model: a session with the kernel libraries that fit its providers and this machine."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnxruntime as ort
+
+from fusion_cli.errors import ModelError
+from fusion_cli.runtime.device import compute_capability, fit
+from fusion_cli.runtime.manifest import (
+    METADATA_KEY,
+    LibraryEntry,
+    Manifest,
+    file_sha256,
+    inside,
+    read_manifest,
+    write_manifest,
+)
+
+__all__ = ["METADATA_KEY", "read_manifest", "session", "write_manifest"]
+
+Provider = str | tuple[str, Mapping[str, Any]]
+
+
+def session(
+    path: str | Path, providers: Sequence[Provider] | None = None, sess_options: ort.SessionOptions | None = None
+) -> ort.InferenceSession:
+    """An InferenceSession of a model, with its fused kernels where they fit.
+
+    `providers` are ONNX Runtime's (default: all that are available). A model without a bundle, or whose bundle is
+    missing, damaged or does not fit, runs on ONNX Runtime's own kernels; the reason is a warning. Raises ModelError if the
+    model itself cannot be read.
+    """
+    model = Path(path)
+    available = ort.get_available_providers()
+    chosen = list(providers) if providers is not None else available
+    options = sess_options or ort.SessionOptions()
+    for library in _libraries(model, chosen, available):
+        try:
+            options.register_custom_ops_library(str(library.path))
+        except Exception as e:  # ONNX Runtime raises its own, undocumented types
+            warnings.warn(f"{library.path.name} cannot be loaded: {e}", stacklevel=2)
+    return ort.InferenceSession(str(model), options, providers=chosen)
+
+
+def _libraries(model: Path, providers: Sequence[Provider], available: Sequence[str]) -> list[LibraryEntry]:
+    name = _bundle_name(model)
+    if name is None:
+        return []
+    try:
+        bundle = inside(model.parent, name)
+        manifest = read_manifest(bundle)
+        library = _choose(manifest, _kind(providers, available), _device(providers))
+        if library is None:
+            return []
+        _check(model, manifest, library)
+    except ModelError as e:
+        warnings.warn(f"{e}; the model runs without its fused kernels", stacklevel=3)
+        return []
+    return [library]
+
+
+def _bundle_name(model: Path) -> str | None:
+    try:
+        proto = onnx.load(str(model), load_external_data=False)
+    except FileNotFoundError as e:
+        raise ModelError("there is no such file", where=str(model)) from e
+    except Exception as e:  # protobuf's DecodeError has no stable home
+        raise ModelError("this is not an ONNX model", where=str(model)) from e
+    return next((p.value for p in proto.metadata_props if p.key == METADATA_KEY), None)
+
+
+def _kind(providers: Sequence[Provider], available: Sequence[str]) -> str:
+    """The kind of kernels a session can use: with a GPU in it, CPU kernels would only cause copies."""
+    names = [p if isinstance(p, str) else p[0] for p in providers]
+    usable = [n for n in names if n in available]
+    if "CUDAExecutionProvider" in usable:
+        return "cuda"
+    return "cpu" if set(usable) <= {"CPUExecutionProvider"} else ""
+
+
+def _device(providers: Sequence[Provider]) -> int:
+    for provider in providers:
+        if not isinstance(provider, str) and provider[0] == "CUDAExecutionProvider":
+            return int(provider[1].get("device_id", 0))
+    return 0
+
+
+def _choose(manifest: Manifest, kind: str, device: int) -> LibraryEntry | None:
+    """The library to register, if any: one operator set serves one provider."""
+    libraries = [e for e in manifest.libraries if e.kind == kind]
+    if kind != "cuda" or not libraries:
+        return libraries[0] if libraries else None
+    capability = compute_capability(device)
+    if capability is None:
+        return None
+    best = max(libraries, key=lambda e: fit(e.arch, capability))
+    return best if fit(best.arch, capability) else None
+
+
+def _check(model: Path, manifest: Manifest, library: LibraryEntry) -> None:
+    """Raises ModelError unless model and library are the ones the manifest was written for."""
+    if not library.path.is_file():
+        raise ModelError("the bundle lacks a library", where=str(library.path))
+    if file_sha256(library.path) != library.sha256:
+        raise ModelError("the library is not the one that was built", where=str(library.path))
+    if file_sha256(model) != manifest.model_sha256:
+        raise ModelError("the model was changed after it was optimized", where=str(model), hint="optimize it again")

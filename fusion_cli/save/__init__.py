@@ -1,0 +1,108 @@
+"""Write the output so that it appears whole or not at all.
+
+Everything is written to a folder beside the output and moved into place at the end: first the weights and the
+bundle, last the model. If a move fails, what was there before is put back.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+
+from fusion_cli import __version__
+from fusion_cli.errors import FusionError, ModelError
+from fusion_cli.load import FUSED_KEY
+
+BUNDLE_KEY = "fusion.bundle"
+_EXTERNAL_FROM = 1 << 30
+"""Weights of more bytes than this are kept in a file of their own: a protobuf ends at 2 GiB."""
+
+
+@dataclass(frozen=True)
+class Staging:
+    """Where the output is put together; the same names as at its destination."""
+
+    folder: Path
+    output: Path
+
+    @property
+    def model(self) -> Path:
+        return self.folder / self.output.name
+
+    @property
+    def bundle(self) -> Path:
+        return self.folder / bundle_name(self.output)
+
+
+def bundle_name(output: Path) -> str:
+    """The name of the folder that goes with a model: `fused.fusion` for `fused.onnx`."""
+    return f"{output.stem}.fusion"
+
+
+@contextmanager
+def staging(output: Path) -> Iterator[Staging]:
+    """A folder to put the output together in, removed at the end whatever happens."""
+    if not output.parent.is_dir():
+        raise FusionError("no such folder", where=str(output.parent), hint="create it, or give another output path")
+    if output.is_dir():
+        raise FusionError("is a folder; the output is a file", where=str(output))
+    with tempfile.TemporaryDirectory(prefix=f".{output.stem}-", dir=output.parent) as name:
+        stage = Staging(Path(name), output)
+        stage.bundle.mkdir()
+        yield stage
+
+
+def save_model(model: ir.Model, stage: Staging) -> None:
+    """Write the model into the staging folder, weights outside it where they were or where they are too many, and
+    check it. Raises ModelError if the checker finds fault with it."""
+    model.metadata_props[FUSED_KEY] = __version__
+    model.metadata_props[BUNDLE_KEY] = stage.bundle.name
+    tensors = [v.const_value for v in model.graph.initializers.values() if v.const_value is not None]
+    external = any(isinstance(t, ir.ExternalTensor) for t in tensors) or sum(t.nbytes for t in tensors) > _EXTERNAL_FROM
+    if external:
+        ir.save(model, stage.model, external_data=f"{stage.output.name}.data")
+    else:
+        ir.save(model, stage.model)
+    try:
+        onnx.checker.check_model(stage.model, full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as e:
+        first = (str(e).splitlines() or [""])[0]
+        raise ModelError(f"the checker rejects the model as it would be written: {first}", where=str(stage.output)) from e
+
+
+def commit(stage: Staging) -> None:
+    """Move everything into place, the model last."""
+    names = [p.name for p in stage.folder.iterdir() if p != stage.model] + [stage.model.name]
+    target = stage.output.parent
+    kept = Path(tempfile.mkdtemp(prefix=f".{stage.output.stem}-old-", dir=target))
+    moved: list[str] = []
+    try:
+        for name in names:
+            if (target / name).exists():
+                os.replace(target / name, kept / name)
+            os.replace(stage.folder / name, target / name)
+            moved.append(name)
+    except OSError:
+        for name in names:
+            if name in moved:
+                _remove(target / name)
+            if (kept / name).exists():
+                os.replace(kept / name, target / name)
+        raise
+    finally:
+        shutil.rmtree(kept, ignore_errors=True)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,103 @@
+"""The trial of a fused model: what holds, and what has to be taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from fusion_cli.targets import gpu_architectures
+from fusion_cli.types import FusedOp, Library, OpCheck, Options, Rejection, Verification
+from fusion_cli.verify.codes import rollback, rollback_least
+from fusion_cli.verify.feeds import Feeds
+from fusion_cli.verify.model import feeds_for, verify_model
+from fusion_cli.verify.ops import check_ops
+from fusion_cli.verify.sessions import CPU, CUDA_FLOAT32, CannotRun, Providers, onnx_runtime, open_model
+
+Failed = tuple[str, str, Rejection]
+"""Operator, target, and why its kernel is taken back."""
+
+_OPS_SECONDS = 10.0
+_MODEL_SECONDS = 2.0
+_NOISE = 1.02
+"""Times of a whole model that differ by less are called equal."""
+
+
+class Trial:
+    """Runs versions of one fused model against the original, on the same inputs; remembers operators that passed."""
+
+    def __init__(self, original: Path, options: Options) -> None:
+        self.original = original
+        self.options = options
+        self._feeds: Feeds | None = None
+        self._checks: dict[tuple[str, str], OpCheck] = {}
+
+    def run(
+        self, fused: Path, ops: Sequence[FusedOp], libraries: Sequence[Library]
+    ) -> tuple[Verification, list[Failed]]:
+        """Try every operator by itself, then, if all hold, the whole model.
+
+        Raises ModelError if the inputs given by the user do not fit the model.
+        """
+        runnable = {lib.target: (lib, providers) for lib in libraries if (providers := _providers(lib.target))}
+        try:
+            if self._feeds is None:
+                self._feeds = feeds_for(self.original, self.options)
+            failed = [f for lib, where in runnable.values() for f in self._try_ops(fused, ops, lib, where)]
+        except CannotRun as error:
+            return Verification(skipped=str(error)), []
+        checks = tuple(c for o in ops for t in o.targets if (c := self._checks.get((o.name, t))) is not None)
+        if failed:
+            return Verification(ops=checks), failed
+        seconds = _MODEL_SECONDS if "cpu" in runnable else 0.0
+        variants = [partial(open_model, fused)]
+        variants += [partial(open_model, fused, libraries=[lib.path], providers=p) for lib, p in runnable.values()]
+        verification = verify_model(self.original, self._feeds, variants, seconds=seconds)
+        return replace(verification, ops=checks), self._blame(verification, ops, checks)
+
+    def _try_ops(self, fused: Path, ops: Sequence[FusedOp], library: Library, providers: Providers) -> list[Failed]:
+        target = library.target
+        fresh = [o for o in ops if o.name in library.ops and (o.name, target) not in self._checks]
+        assert self._feeds is not None
+        found = check_ops(
+            fused,
+            fresh,
+            self._feeds,
+            library=library.path,
+            target=target,
+            providers=providers,
+            seconds=_OPS_SECONDS if target == "cpu" else 0.0,
+        )
+        self._checks |= {(check.op, target): check for check in found}
+        by_name = {o.name: o for o in fresh}
+        reasons = [(c, rollback(by_name[c.op], c, never_slower=not self.options.force)) for c in found]
+        return [(check.op, target, reason) for check, reason in reasons if reason is not None]
+
+    def _blame(self, verification: Verification, ops: Sequence[FusedOp], checks: Sequence[OpCheck]) -> list[Failed]:
+        """If the whole does not hold though its parts do: the half of the operators most likely to be the cause."""
+        before, after = verification.before_us, verification.after_us
+        slower = before is not None and after is not None and after > _NOISE * before and not self.options.force
+        if verification.ok and not slower:
+            return []
+        suspects = [c for c in checks if not verification.ok or c.target == "cpu"]
+        suspects.sort(key=lambda c: _gain(c) if verification.ok else -c.error)
+        by_name = {o.name: o for o in ops}
+        return [
+            (c.op, c.target, rollback_least(by_name[c.op], verification)) for c in suspects[: (len(suspects) + 1) // 2]
+        ]
+
+
+def _gain(check: OpCheck) -> float:
+    return (check.before_us or 0.0) - (check.after_us or 0.0)
+
+
+def _providers(target: str) -> Providers:
+    """Where kernels for `target` can be tried on this machine; nowhere if empty."""
+    if target == "cpu":
+        return CPU
+    try:
+        available = onnx_runtime().get_available_providers()
+    except CannotRun:
+        return ()
+    return CUDA_FLOAT32 if "CUDAExecutionProvider" in available and target in gpu_architectures() else ()

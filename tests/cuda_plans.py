@@ -1,0 +1,374 @@
+"""Plans that exercise every kind of CUDA stage, built by hand so that no other stage of the compiler is involved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import ml_dtypes
+import numpy as np
+
+from fusion_cli.plan.ir import (
+    Attention,
+    Const,
+    Conv,
+    HostOp,
+    Instr,
+    Linear,
+    Operand,
+    Plan,
+    Pointwise,
+    Rowwise,
+    Stage,
+    Store,
+    Tensor,
+)
+
+Shape = tuple[int | str, ...]
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Case:
+    """A plan, the symbols' values to run it with, and values to plant in its inputs (slot -> (index, value))."""
+
+    name: str
+    plan: Plan
+    sizes: tuple[Mapping[str, int], ...]
+    planted: Mapping[int, tuple[tuple[int, ...], float]] = field(default_factory=dict)
+
+    def inputs(self, sizes: Mapping[str, int], rng: np.random.Generator) -> list[Array]:
+        arrays = []
+        for slot, index in enumerate(self.plan.inputs):
+            tensor = self.plan.tensors[index]
+            shape = tuple(sizes[d] if isinstance(d, str) else d for d in tensor.shape)
+            array = random(tensor.dtype, shape, rng)
+            if slot in self.planted and array.size:
+                where, value = self.planted[slot]
+                array[tuple(min(i, n - 1) for i, n in zip(where, shape, strict=True))] = value
+            arrays.append(array)
+        return arrays
+
+
+def random(dtype: str, shape: Sequence[int], rng: np.random.Generator) -> Array:
+    if dtype == "bool":
+        return rng.random(shape) < 0.7
+    if dtype.startswith("int"):
+        return rng.integers(-5, 6, shape).astype(dtype)
+    return rng.standard_normal(shape).astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+
+
+class Program:
+    """Instructions in the order they are asked for."""
+
+    def __init__(self) -> None:
+        self.instrs: list[Instr] = []
+
+    def __call__(self, op: str, *args: int, dtype: str = "float32", value: Const | None = None) -> int:
+        self.instrs.append(Instr(op, args, dtype, value))
+        return len(self.instrs) - 1
+
+    def load(self, operand: int, dtype: str = "float32") -> int:
+        return self("load", dtype=dtype, value=operand)
+
+    def const(self, value: Const, dtype: str = "float32") -> int:
+        return self("const", dtype=dtype, value=value)
+
+    def silu(self, x: int) -> int:
+        return self("Mul", x, self("Sigmoid", x))
+
+    def done(self) -> tuple[Instr, ...]:
+        return tuple(self.instrs)
+
+
+class Builder:
+    """A plan under construction. Inputs come first; shapes of results are host values."""
+
+    def __init__(self) -> None:
+        self.tensors: list[Tensor] = []
+        self.host: list[HostOp] = []
+        self.stages: list[Stage] = []
+        self.inputs: list[int] = []
+        self.outputs: list[int] = []
+        self.temps = 0
+
+    def dims(self, tensor: int) -> int:
+        return self.tensors[tensor].dims
+
+    def op(self, kind: str, *args: int, ints: Sequence[int] = ()) -> int:
+        self.host.append(HostOp(kind, args, tuple(ints)))
+        return len(self.host) - 1
+
+    def input(self, dtype: str, *shape: int | str) -> int:
+        slot = len(self.inputs)
+        self.inputs.append(self._tensor("input", slot, dtype, shape, self.op("dims", ints=(slot,))))
+        return self.inputs[-1]
+
+    def output(self, dtype: str, shape: Shape, dims: int) -> int:
+        self.outputs.append(self._tensor("output", len(self.outputs), dtype, shape, dims))
+        return self.outputs[-1]
+
+    def temp(self, dtype: str, shape: Shape, dims: int) -> int:
+        self.temps += 1
+        return self._tensor("temp", self.temps - 1, dtype, shape, dims)
+
+    def alias(self, of: int, shape: Shape, dims: int) -> int:
+        return self._tensor("alias", of, self.tensors[of].dtype, shape, dims)
+
+    def _tensor(self, role: str, slot: int, dtype: str, shape: Shape, dims: int) -> int:
+        self.tensors.append(Tensor(role, slot, dtype, tuple(shape), dims))  # type: ignore[arg-type]
+        return len(self.tensors) - 1
+
+    def plan(self) -> Plan:
+        return Plan(
+            tuple(self.tensors), tuple(self.host), tuple(self.stages), tuple(self.inputs), tuple(self.outputs), self.temps
+        )
+
+
+def pointwise(dtype: str) -> Case:
+    """Broadcasts over every axis, a transposed operand, a mask, positions, two outputs, a narrowing cast."""
+    b = Builder()
+    x, bias, turned, mask, scale = (
+        b.input(dtype, "b", "s", "d"),
+        b.input("float32", "d"),
+        b.input(dtype, "d", "b", "s"),
+        b.input("bool", "s", 1),
+        b.input(dtype, "b", 1, 1),
+    )
+    p = Program()
+    total = p("Add", p.load(0, dtype), p.load(1))
+    total = p("Add", total, p("Mul", p.load(2, dtype), p.load(4, dtype)))
+    kept = p("Where", p.load(3, "bool"), p.silu(total), p.const(-0.5))
+    odd = p("Mod", p("index", dtype="int64", value=-2), p.const(2, "int64"), dtype="int64", value=0)
+    second = p("Add", p("Erf", p("Cast", total, dtype="float16")), p("Cast", odd))
+    dims = b.dims(x)
+    outs = b.output(dtype, ("b", "s", "d"), dims), b.output("float32", ("b", "s", "d"), dims)
+    operands = (Operand(x), Operand(bias), Operand(turned, (1, 2, 0)), Operand(mask), Operand(scale))
+    stores = Store(outs[0], kept), Store(outs[1], second)
+    b.stages.append(Pointwise(operands, p.done(), stores, dims, ("/act/Mul", "*/ injected \\")))
+    sizes = ({"b": 2, "s": 3, "d": 64}, {"b": 3, "s": 5, "d": 7}, {"b": 1, "s": 1, "d": 1}, {"b": 0, "s": 4, "d": 8})
+    return Case(f"pointwise_{dtype}", b.plan(), sizes, {0: ((0, 0, 3), float("nan")), 4: ((1, 0, 0), float("inf"))})
+
+
+def integers() -> Case:
+    """int64, int32 and double operands; a space of one axis whose length is no multiple of a vector."""
+    b = Builder()
+    ids, table, wide = b.input("int64", "n"), b.input("int32", "n"), b.input("float64", "n")
+    p = Program()
+    total = p("Add", p.load(0, "int64"), p("Cast", p.load(1, "int32"), dtype="int64"), dtype="int64")
+    half = p("Div", total, p.const(2, "int64"), dtype="int64")
+    doubled = p("Mul", p.load(2, "float64"), p("Cast", total, dtype="float64"), dtype="float64")
+    dims = b.dims(ids)
+    outs = b.output("int64", ("n",), dims), b.output("float64", ("n",), dims)
+    b.stages.append(
+        Pointwise((Operand(ids), Operand(table), Operand(wide)), p.done(), (Store(outs[0], half), Store(outs[1], doubled)), dims)
+    )
+    return Case("integers", b.plan(), ({"n": 1001}, {"n": 0}, {"n": 1}))
+
+
+def layer_norm(dtype: str, length: int | str = "d") -> Case:
+    """Residual, LayerNorm with scale and shift, and three stores: the sum, the result, and each row's mean."""
+    b = Builder()
+    x, r = b.input(dtype, "b", "s", length), b.input(dtype, "b", "s", length)
+    gamma, beta = b.input(dtype, length), b.input(dtype, length)
+    p = Program()
+    total = p("Add", p.load(0, dtype), p.load(1, dtype))
+    mean = p("reduce_mean", total)
+    centred = p("Sub", total, mean)
+    variance = p("reduce_mean", p("Mul", centred, centred))
+    inverse = p("Reciprocal", p("Sqrt", p("Add", variance, p.const(1e-5))))
+    result = p("Add", p("Mul", p("Mul", centred, inverse), p.load(2, dtype)), p.load(3, dtype))
+    dims = b.dims(x)
+    shape: Shape = ("b", "s", length)
+    outs = b.output(dtype, shape, dims), b.output(dtype, shape, dims)
+    rows = b.output("float32", ("b", "s", 1), b.op("reduce", dims, ints=(1, -1)))
+    stores = Store(outs[0], total), Store(outs[1], result), Store(rows, mean)
+    b.stages.append(Rowwise(tuple(map(Operand, (x, r, gamma, beta))), p.done(), stores, dims, ("/norm",)))
+    lengths = (768, 77, 1, 8200, 20003) if isinstance(length, str) else (length,)
+    sizes = [{"b": 2, "s": 9, "d": d} for d in lengths] + [{"b": 0, "s": 2, "d": 16}]
+    return Case(f"layer_norm_{dtype}_{length}", b.plan(), tuple(sizes), {0: ((0, 1, 3), float("nan"))})
+
+
+def softmax(dtype: str) -> Case:
+    """A masked softmax whose mask broadcasts over heads, with one scale per row, then a product along the row."""
+    b = Builder()
+    x, mask, per_row = b.input(dtype, "b", "h", "q", "k"), b.input("bool", "b", 1, "q", "k"), b.input(dtype, "h", "q", 1)
+    p = Program()
+    score = p("Where", p.load(1, "bool"), p("Mul", p.load(0, dtype), p.load(2, dtype)), p.const(float("-inf")))
+    top = p("reduce_max", score)
+    e = p("Exp", p("Sub", score, top))
+    prob = p("Div", e, p("reduce_sum", e))
+    dims = b.dims(x)
+    out = b.output(dtype, ("b", "h", "q", "k"), dims)
+    flat = b.output("float32", ("b", "h", "q"), b.op("reduce", dims, ints=(0, -1)))
+    stores = Store(out, prob), Store(flat, p("reduce_min", score))
+    b.stages.append(Rowwise(tuple(map(Operand, (x, mask, per_row))), p.done(), stores, dims))
+    sizes = ({"b": 2, "h": 3, "q": 5, "k": 128}, {"b": 1, "h": 2, "q": 3, "k": 37}, {"b": 2, "h": 1, "q": 1, "k": 9001})
+    return Case(f"softmax_{dtype}", b.plan(), sizes)
+
+
+def linear(dtype: str, *, trans_a: bool = False, trans_b: bool = False, narrow: bool = False) -> Case:
+    """alpha * A @ B + bias, SiLU, residual; `narrow` writes float32 from it as well (no place for the bare product)."""
+    b = Builder()
+    a = b.input(dtype, *(("k", "m") if trans_a else ("m", "k")))
+    w = b.input(dtype, *(("n", "k") if trans_b else ("k", "n")))
+    bias, residual = b.input(dtype, "n"), b.input(dtype, "m", "n")
+    dims = b.op("gemm", b.dims(a), b.dims(w), ints=(int(trans_a), int(trans_b)))
+    p = Program()
+    value = p("Add", p.silu(p("Add", p("acc", dtype=dtype), p.load(2, dtype))), p.load(3, dtype))
+    other = "float32" if narrow else dtype
+    out = b.output(other, ("m", "n"), dims)
+    operands = tuple(map(Operand, (a, w, bias, residual)))
+    b.stages.append(
+        Linear(operands, p.done(), (Store(out, value),), dims, ("/fc1", "/act"), trans_a=trans_a, trans_b=trans_b, alpha=0.5)
+    )
+    sizes = (
+        {"m": 128, "n": 192, "k": 64},
+        {"m": 33, "n": 65, "k": 47},
+        {"m": 1, "n": 9, "k": 129},
+        {"m": 5, "n": 1, "k": 1},
+        {"m": 0, "n": 4, "k": 8},
+        {"m": 3, "n": 4, "k": 0},
+        {"m": 257, "n": 384, "k": 520},
+        {"m": 301, "n": 333, "k": 401},
+    )
+    layout = ("t" if trans_a else "n") + ("t" if trans_b else "n")
+    return Case(f"linear_{dtype}_{layout}{'_narrow' if narrow else ''}", b.plan(), sizes)
+
+
+def batched(dtype: str) -> Case:
+    """A permuted batched A against one weight (rows fold) and then a batched product of two tensors, no epilogue."""
+    b = Builder()
+    x, w, other = b.input(dtype, "b", "s", "k"), b.input(dtype, "k", "n"), b.input(dtype, "b", "s", "h", "n")
+    hidden_dims = b.op("matmul", b.dims(x), b.dims(w))
+    hidden = b.temp(dtype, ("b", "s", "n"), hidden_dims)
+    p = Program()
+    acc = p("Relu", p("acc", dtype=dtype))
+    b.stages.append(Linear((Operand(x), Operand(w)), p.done(), (Store(hidden, acc),), hidden_dims))
+    lifted = b.alias(hidden, ("b", 1, "s", "n"), b.op("unsqueeze", hidden_dims, ints=(1,)))
+    turned = b.op("permute", b.dims(other), ints=(0, 2, 3, 1))
+    dims = b.op("matmul", b.dims(lifted), turned)
+    q = Program()
+    out = b.output(dtype, ("b", "h", "s", "s"), dims)
+    operands = Operand(lifted), Operand(other, (0, 2, 3, 1))
+    b.stages.append(Linear(operands, q.done() or (Instr("acc", (), dtype),), (Store(out, 0),), dims))
+    sizes = ({"b": 2, "s": 33, "k": 40, "h": 3, "n": 24}, {"b": 3, "s": 150, "k": 129, "h": 2, "n": 160}, {"b": 2, "s": 1, "k": 8, "h": 1, "n": 8})
+    return Case(f"batched_{dtype}", b.plan(), sizes)
+
+
+def attention(dtype: str, depth: int, value_depth: int | None = None, prob: str = "", transposed: bool = False) -> Case:
+    """Heads split and merged through permutations, an additive mask, a bool mask; `prob` "guard" or "general"."""
+    b = Builder()
+    dv = value_depth or depth
+    q, v = b.input(dtype, "b", "q", "h", depth), b.input(dtype, "b", "k", "h", dv)
+    k = b.input(dtype, "b", "h", depth, "k") if transposed else b.input(dtype, "b", "k", "h", depth)
+    bias, mask = b.input("float32", "h", 1, "k"), b.input("bool", "b", 1, "q", "k")
+    heads = b.op("permute", b.dims(q), ints=(0, 2, 1, 3))
+    values = b.op("permute", b.dims(v), ints=(0, 2, 1, 3))
+    dims = b.op("concat", b.op("slice", heads, ints=(0, 3, 1)), b.op("slice", values, ints=(3, 4, 1)))
+    p = Program()
+    score = p("Add", p("acc"), p.load(3))
+    score = p("Where", p.load(4, "bool"), score, p.const(float("-inf")))
+    r = Program()
+    root = 0
+    if prob == "guard":
+        acc = r("acc")
+        root = r("Where", r("IsNaN", acc, dtype="bool"), r.const(0.0), acc)
+    elif prob == "general":
+        acc = r("acc")
+        guarded = r("Where", r("IsNaN", acc, dtype="bool"), r.const(0.0), acc)
+        root = r("Mul", guarded, r("Cast", r.load(4, "bool"), dtype="float32"))
+        root = r("Sqrt", root)
+    merged = b.op("permute", dims, ints=(0, 2, 1, 3))
+    out = b.output(dtype, ("b", "q", "h", dv), merged)
+    b.stages.append(
+        Attention(
+            (Operand(q, (0, 2, 1, 3)), Operand(k, None if transposed else (0, 2, 1, 3)), Operand(v, (0, 2, 1, 3)), Operand(bias), Operand(mask)),
+            p.done(),
+            (Store(out, 0),),
+            dims,
+            ("/attn/Softmax",),
+            k_transposed=transposed,
+            scale=depth**-0.5,
+            score=score,
+            prob_program=r.done(),
+            prob=root,
+            out_perm=(0, 2, 1, 3),
+        )
+    )
+    sizes = (
+        {"b": 2, "h": 3, "q": 67, "k": 131},
+        {"b": 1, "h": 2, "q": 128, "k": 128},
+        {"b": 2, "h": 1, "q": 1, "k": 3},
+        {"b": 1, "h": 1, "q": 0, "k": 3},
+    )
+    name = f"attention_{dtype}_{depth}_{dv}{'_' + prob if prob else ''}{'_kt' if transposed else ''}"
+    return Case(name, b.plan(), sizes)
+
+
+def causal(dtype: str, depth: int = 64) -> Case:
+    """Positions instead of a mask tensor; contiguous heads."""
+    b = Builder()
+    q, k, v = (b.input(dtype, "b", "h", "s", depth) for _ in range(3))
+    p = Program()
+    later = p("Greater", p("index", dtype="int64", value=-1), p("index", dtype="int64", value=-2), dtype="bool")
+    score = p("Where", later, p.const(float("-inf")), p("acc"))
+    dims = b.dims(q)
+    out = b.output(dtype, ("b", "h", "s", depth), dims)
+    b.stages.append(
+        Attention((Operand(q), Operand(k), Operand(v)), p.done(), (Store(out, 0),), dims, scale=depth**-0.5, score=score)
+    )
+    return Case(f"causal_{dtype}_{depth}", b.plan(), ({"b": 2, "h": 2, "s": 200}, {"b": 1, "h": 1, "s": 1}))
+
+
+def conv(dtype: str) -> Case:
+    """Convolution with bias, then ReLU and a residual."""
+    b = Builder()
+    x, w, bias, residual = b.input(dtype, "n", 3, "h", "w"), b.input(dtype, 8, 3, 3, 3), b.input(dtype, 8), b.input(dtype, "n", 8, "oh", "ow")
+    dims = b.op("conv", b.dims(x), b.dims(w), ints=(2, 2, 2, 1, 1, 1, 1, 1, 1, 0))
+    p = Program()
+    value = p("Relu", p("Add", p("acc", dtype=dtype), p.load(3, dtype)))
+    out = b.output(dtype, ("n", 8, "oh", "ow"), dims)
+    b.stages.append(
+        Conv(tuple(map(Operand, (x, w, bias, residual))), p.done(), (Store(out, value),), dims, ("/conv",), bias=2,
+             strides=(2, 2), pads=(1, 1, 1, 1), dilations=(1, 1))
+    )  # fmt: skip
+    return Case(f"conv_{dtype}", b.plan(), ({"n": 2, "h": 17, "w": 23, "oh": 9, "ow": 12}, {"n": 1, "h": 1, "w": 1, "oh": 1, "ow": 1}))
+
+
+def chain(dtype: str) -> Case:
+    """Norm, product with bias and GELU, product with residual: three kernels that pass on their results."""
+    b = Builder()
+    x, gamma = b.input(dtype, "b", "s", "d"), b.input(dtype, "d")
+    w1, b1, w2 = b.input(dtype, "d", "f"), b.input(dtype, "f"), b.input(dtype, "f", "d")
+    dims = b.dims(x)
+    normed = b.temp(dtype, ("b", "s", "d"), dims)
+    p = Program()
+    square = p("reduce_mean", p("Mul", p.load(0, dtype), p.load(0, dtype)))
+    scale = p("Reciprocal", p("Sqrt", p("Add", square, p.const(1e-6))))
+    result = p("Mul", p("Mul", p.load(0, dtype), scale), p.load(1, dtype))
+    b.stages.append(Rowwise((Operand(x), Operand(gamma)), p.done(), (Store(normed, result),), dims, ("/norm",)))
+    hidden_dims = b.op("matmul", dims, b.dims(w1))
+    hidden = b.temp(dtype, ("b", "s", "f"), hidden_dims)
+    p = Program()
+    z = p("Add", p("acc", dtype=dtype), p.load(2, dtype))
+    erf = p("Erf", p("Mul", z, p.const(0.70710678)))
+    gelu = p("Mul", p("Mul", z, p.const(0.5)), p("Add", erf, p.const(1.0)))
+    b.stages.append(Linear((Operand(normed), Operand(w1), Operand(b1)), p.done(), (Store(hidden, gelu),), hidden_dims))
+    p = Program()
+    value = p("Add", p("acc", dtype=dtype), p.load(2, dtype))
+    out = b.output(dtype, ("b", "s", "d"), dims)
+    b.stages.append(Linear((Operand(hidden), Operand(w2), Operand(x)), p.done(), (Store(out, value),), dims, ("/fc2",)))
+    return Case(f"chain_{dtype}", b.plan(), ({"b": 2, "s": 19, "d": 96, "f": 200}, {"b": 1, "s": 64, "d": 512, "f": 2048}))
+
+
+def all_cases() -> list[Case]:
+    cases = [pointwise(d) for d in ("float32", "float16", "bfloat16")]
+    cases += [integers(), layer_norm("float32"), layer_norm("float16"), layer_norm("bfloat16", 4096), softmax("float16"), softmax("float32")]
+    cases += [linear(d) for d in ("float32", "float16", "bfloat16")]
+    cases += [linear("float16", trans_a=True, trans_b=True, narrow=True), linear("float16", trans_b=True), linear("float32", trans_b=True)]
+    cases += [batched("float16"), batched("float32"), chain("float16"), chain("float32")]
+    cases += [attention("float16", 64), attention("bfloat16", 128, prob="guard"), attention("float16", 80, 40, prob="general", transposed=True)]
+    cases += [attention("float32", 64, prob="guard"), attention("float32", 33, 70, prob="general"), attention("float16", 256)]
+    cases += [causal("float16"), causal("float32"), conv("float32"), conv("float16")]
+    return cases

@@ -1,0 +1,40 @@
+"""Small models for tests, from ONNX text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnx_ir as ir
+from onnx import numpy_helper
+
+from fusion_cli.match import MatchResult, find_regions, load_rules
+from fusion_cli.simplify import simplify
+
+RNG = np.random.default_rng(7)
+
+
+def parse(text: str, weights: dict[str, tuple[int, ...]] | None = None, opset: int = 17,
+          dtype: type = np.float32) -> onnx.ModelProto:
+    """A model of one graph in ONNX text; `weights` are initializers of these shapes with random values."""
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}, "com.microsoft": 1]> {text}')
+    for name, shape in (weights or {}).items():
+        array = RNG.normal(size=shape).astype(dtype)
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    return model
+
+
+def simplified(model: onnx.ModelProto) -> ir.Model:
+    return simplify(ir.from_proto(model))
+
+
+def matches(model: onnx.ModelProto, *rules: str, rule_paths: tuple[Path, ...] = ()) -> MatchResult:
+    """What the rules (all fusions if none are named) find in the model."""
+    return find_regions(simplified(model), load_rules(rules, rule_paths))
+
+
+def operators(result: MatchResult, rule: str) -> list[list[str]]:
+    """The operators of each region of a rule."""
+    return [[n.op_type for n in r.nodes] for r in result.regions if r.rule == rule]
