@@ -22,6 +22,7 @@ from benchmarks.contenders import Contender
 from benchmarks.gpu_cases import CASES, Case
 from examples import weights
 from examples.layers import ConvStack, TransformerLayer, randomize
+from fusion_cli.runtime.manifest import FILENAME, file_sha256
 from fusion_cli.verify import largest_error
 
 BANDWIDTH = 4.3e12
@@ -36,8 +37,7 @@ def main(case: Case, folder: Path, result_path: Path) -> None:
     torch.set_float32_matmul_precision("high")
     torch.backends.cudnn.allow_tf32 = True
     original = weights.restore(case.example, folder / "original.onnx")
-    fused = folder / "fused.onnx"
-    onnx.save(weights.fill(onnx.load(folder / "fused.weightless.onnx")), fused)
+    fused = restore_fused(folder)
     torch.manual_seed(0)
     x = torch.randn(case.shape, device="cuda").to(getattr(torch, case.dtype))
     exact = reference.run(onnx.load(original), {"x": x})["y"]
@@ -68,6 +68,15 @@ def main(case: Case, folder: Path, result_path: Path) -> None:
     except Exception as error:
         failures["placement"] = f"{type(error).__name__}: {error}".splitlines()[0][:500]
     result_path.write_text(json.dumps(result))
+
+
+def restore_fused(folder: Path) -> Path:
+    """The packed fused model with its weights drawn again, and a manifest that knows the file so made."""
+    fused, manifest = folder / "fused.onnx", folder / "fused.fusion" / FILENAME
+    onnx.save(weights.fill(onnx.load(folder / "fused.weightless.onnx")), fused)
+    content = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps(content | {"model_sha256": file_sha256(fused)}))
+    return fused
 
 
 def torch_module(case: Case, *, decomposed: bool = False) -> nn.Module:

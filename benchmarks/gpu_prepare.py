@@ -65,8 +65,7 @@ def prepare(case: Case, scratch: Path, target: Path, *, force: bool) -> str:
     report = fusion_cli.optimize(original, fused, targets=[TARGET], dims=case.dims, force=force, verify=False)
     target.mkdir()
     bundle = scratch / "fused.fusion"
-    if bundle.is_dir():
-        shutil.copytree(bundle, target / bundle.name, ignore=shutil.ignore_patterns("src", "report.html"))
+    shutil.copytree(bundle, target / bundle.name, ignore=shutil.ignore_patterns("src", "report.*"))
     model = onnx.load(fused)
     forget_weights(model, onnx.load(weights.graph_path(case.example)))
     onnx.save(model, target / "fused.weightless.onnx")

@@ -65,7 +65,7 @@ def main(folder: Path) -> None:
     console.print(table(outcomes))
     first = folder / EXAMPLES[0].name
     console.print(
-        f"Next: {first}.fused.fusion{'/'} holds report.html, the generated sources (src/) and libraries (lib/);\n"
+        f"Next: {first}.fused.fusion/ holds report.json, the generated sources (src/) and libraries (lib/);\n"
         f"      fusion-cli explain {first}.onnx   says of every region why it was fused or not;\n"
         f"      fusion-cli bench {first}.onnx {first}.fused.onnx   times the two again.",
         highlight=False,

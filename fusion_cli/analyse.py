@@ -67,8 +67,9 @@ def analyse(path: Path, options: Options, clock: Clock) -> Analysis:
     candidates, rejections = score_regions(model, found.regions, rules, targets, options, clock)
     with clock.stage("select"):
         chosen, lost = select(candidates, model.graph, [t.name for t in targets])
-    return Analysis(model, nodes_before, targets, candidates, chosen, found.idioms,
-                    (*found.rejections, *rejections, *lost))
+    return Analysis(
+        model, nodes_before, targets, candidates, chosen, found.idioms, (*found.rejections, *rejections, *lost)
+    )
 
 
 class AlreadyFused(FusionError):
@@ -80,8 +81,14 @@ class AlreadyFused(FusionError):
         super().__init__("the model is already optimized by fusion-cli; nothing to do", where=str(path))
 
 
-def score_regions(model: ir.Model, regions: Sequence[Region], rules: RuleSet, targets: Sequence[Target],
-                  options: Options, clock: Clock) -> tuple[tuple[Candidate, ...], list[Rejection]]:
+def score_regions(
+    model: ir.Model,
+    regions: Sequence[Region],
+    rules: RuleSet,
+    targets: Sequence[Target],
+    options: Options,
+    clock: Clock,
+) -> tuple[tuple[Candidate, ...], list[Rejection]]:
     """Plan each region and score it on each target. Regions that cannot be planned or do not pay become rejections."""
     sizes = default_sizes(model, options)
     profiles = {t.name: load_profile(t) for t in targets}
@@ -102,8 +109,13 @@ def score_regions(model: ir.Model, regions: Sequence[Region], rules: RuleSet, ta
     return tuple(candidates), rejections
 
 
-def _score(region: Region, plan: Plan, profiles: Mapping[str, DeviceProfile], sizes: Sequence[Mapping[str, int]],
-           options: Options) -> tuple[Candidate, list[Rejection]]:
+def _score(
+    region: Region,
+    plan: Plan,
+    profiles: Mapping[str, DeviceProfile],
+    sizes: Sequence[Mapping[str, int]],
+    options: Options,
+) -> tuple[Candidate, list[Rejection]]:
     scores: dict[str, Score] = {}
     reasons: list[Rejection] = []
     for name, profile in profiles.items():
@@ -117,5 +129,12 @@ def _score(region: Region, plan: Plan, profiles: Mapping[str, DeviceProfile], si
 
 def _rejection(region: Region, stage: str, reason: Unsupported, target: str = "") -> Rejection:
     expected = f"{reason.expected} on {target}" if target else reason.expected
-    return Rejection(region.rule, region.node_names[-1], "plan" if stage == "plan" else "score", reason.code, expected,
-                     reason.found, progress=1.0)
+    return Rejection(
+        region.rule,
+        region.node_names[-1],
+        "plan" if stage == "plan" else "score",
+        reason.code,
+        expected,
+        reason.found,
+        progress=1.0,
+    )

@@ -23,8 +23,9 @@ from fusion_cli.verify.trial import Trial
 __all__ = ["load_rules", "optimize"]
 
 
-def optimize(model: Path, output: Path | None, options: Options,
-             progress: Callable[[str], None] = lambda _: None) -> Report:
+def optimize(
+    model: Path, output: Path | None, options: Options, progress: Callable[[str], None] = lambda _: None
+) -> Report:
     """Fuse the model at `model` and write it, with its bundle, to `output`; None writes nothing.
 
     Raises FusionError with what went wrong, where and how to mend it; what was at `output` before is then unchanged.
@@ -56,11 +57,24 @@ class _Run:
             ops, sources = self._emit(ops)
         ops, libraries, verification = self._settle(ops, sources)
         sources = [s for s in sources if s.op in {o.name for o in ops if s.target in o.targets}]
-        return _report(self.path, self.stage.output, self.found, self.clock, ops=ops, rejections=self.rejections,
-                       sources=sources, libraries=libraries, verification=verification, notes=self.notes)
+        return _report(
+            self.path,
+            self.stage.output,
+            self.found,
+            self.clock,
+            ops=ops,
+            rejections=self.rejections,
+            sources=sources,
+            libraries=libraries,
+            verification=verification,
+            notes=self.notes,
+        )
 
-    def _settle(self, ops: Sequence[FusedOp], sources: Sequence[Source],
-                ) -> tuple[Sequence[FusedOp], list[Library], Verification | None]:
+    def _settle(
+        self,
+        ops: Sequence[FusedOp],
+        sources: Sequence[Source],
+    ) -> tuple[Sequence[FusedOp], list[Library], Verification | None]:
         """Build, save and verify; without the kernels that failed, until none fails."""
         trial = Trial(self.path, self.options)
         while True:
@@ -76,9 +90,12 @@ class _Run:
             if not failed:
                 if not verification.ok:
                     worst = max(verification.outputs, key=lambda o: o.error)
-                    raise NumbersDiffer(f"output '{worst.output}' differs by {worst.error:.2g} of its largest value, "
-                                        f"{worst.tolerance:g} is allowed", where=str(self.path),
-                                        hint="report this; --no-verify writes the model all the same")
+                    raise NumbersDiffer(
+                        f"output '{worst.output}' differs by {worst.error:.2g} of its largest value, "
+                        f"{worst.tolerance:g} is allowed",
+                        where=str(self.path),
+                        hint="report this; --no-verify writes the model all the same",
+                    )
                 return ops, libraries, verification
             self.rejections += [rejection for _, _, rejection in failed]
             dropped = {(op, target) for op, target, _ in failed}
@@ -99,11 +116,21 @@ class _Run:
             for target in self._targets(op):
                 if target.kind != "portable":
                     try:
-                        sources.append(emit(op, target, debug=self.options.debug,
-                                            template_paths=self.options.rule_paths))
+                        sources.append(
+                            emit(op, target, debug=self.options.debug, template_paths=self.options.rule_paths)
+                        )
                     except Unsupported as e:
-                        self.rejections.append(Rejection(op.rule, op.calls[0].region.node_names[-1], "emit", e.code,
-                                                         f"{e.expected} for {target.name}", e.found, progress=1.0))
+                        self.rejections.append(
+                            Rejection(
+                                op.rule,
+                                op.calls[0].region.node_names[-1],
+                                "emit",
+                                e.code,
+                                f"{e.expected} for {target.name}",
+                                e.found,
+                                progress=1.0,
+                            )
+                        )
                         continue
                 targets.append(target.name)
             kept.append(replace(op, targets=tuple(targets)))
@@ -131,19 +158,41 @@ class _Run:
                     self.notes.append(note)
                 continue
             with self.clock.stage("build"):
-                libraries.append(build(files, target, self.stage.bundle / "lib", jobs=self.options.jobs,
-                                       debug=self.options.debug))
+                libraries.append(
+                    build(files, target, self.stage.bundle / "lib", jobs=self.options.jobs, debug=self.options.debug)
+                )
         return libraries
 
 
-def _report(path: Path, output: Path | None, found: Analysis, clock: Clock, *, ops: Sequence[FusedOp],
-            rejections: Sequence[Rejection], sources: Sequence[Source] = (), libraries: Sequence[Library] = (),
-            verification: Verification | None = None, notes: Sequence[str] = ()) -> Report:
+def _report(
+    path: Path,
+    output: Path | None,
+    found: Analysis,
+    clock: Clock,
+    *,
+    ops: Sequence[FusedOp],
+    rejections: Sequence[Rejection],
+    sources: Sequence[Source] = (),
+    libraries: Sequence[Library] = (),
+    verification: Verification | None = None,
+    notes: Sequence[str] = (),
+) -> Report:
     return make_report(
-        model=str(path), output=None if output is None else str(output), targets=[t.name for t in found.targets],
-        nodes_before=found.nodes_before, nodes_after=_executed(found.model), candidates=len(found.candidates),
-        idioms=found.idioms, ops=ops, selected=found.chosen, rejected=rejections, timings=clock.seconds,
-        sources=sources, libraries=libraries, verification=verification, notes=notes,
+        model=str(path),
+        output=None if output is None else str(output),
+        targets=[t.name for t in found.targets],
+        nodes_before=found.nodes_before,
+        nodes_after=_executed(found.model),
+        candidates=len(found.candidates),
+        idioms=found.idioms,
+        ops=ops,
+        selected=found.chosen,
+        rejected=rejections,
+        timings=clock.seconds,
+        sources=sources,
+        libraries=libraries,
+        verification=verification,
+        notes=notes,
     )
 
 

@@ -1,6 +1,6 @@
 """The frozen values that pass between stages.
 
-    load -> simplify -> match -> plan -> score -> select -> outline -> emit -> build -> save -> verify -> report
+load -> simplify -> match -> plan -> score -> select -> outline -> emit -> build -> save -> verify -> report
 """
 
 from __future__ import annotations

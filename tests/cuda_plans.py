@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import ml_dtypes
 import numpy as np
+import onnx_ir as ir
 
 from fusion_cli.plan.ir import (
     Attention,
@@ -23,6 +24,7 @@ from fusion_cli.plan.ir import (
     Store,
     Tensor,
 )
+from fusion_cli.types import FusedOp, TensorSpec
 
 Shape = tuple[int | str, ...]
 Array = np.ndarray
@@ -30,7 +32,8 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Case:
-    """A plan, the symbols' values to run it with, and values to plant in its inputs (slot -> (index, value))."""
+    """A plan, the symbols' values to run it with, and values to plant in its inputs (slot -> (index, value)); an index
+    shorter than the rank plants a whole slice."""
 
     name: str
     plan: Plan
@@ -45,7 +48,7 @@ class Case:
             array = random(tensor.dtype, shape, rng)
             if slot in self.planted and array.size:
                 where, value = self.planted[slot]
-                array[tuple(min(i, n - 1) for i, n in zip(where, shape, strict=True))] = value
+                array[tuple(min(i, n - 1) for i, n in zip(where, shape, strict=False))] = value
             arrays.append(array)
         return arrays
 
@@ -121,7 +124,12 @@ class Builder:
 
     def plan(self) -> Plan:
         return Plan(
-            tuple(self.tensors), tuple(self.host), tuple(self.stages), tuple(self.inputs), tuple(self.outputs), self.temps
+            tuple(self.tensors),
+            tuple(self.host),
+            tuple(self.stages),
+            tuple(self.inputs),
+            tuple(self.outputs),
+            self.temps,
         )
 
 
@@ -161,7 +169,12 @@ def integers() -> Case:
     dims = b.dims(ids)
     outs = b.output("int64", ("n",), dims), b.output("float64", ("n",), dims)
     b.stages.append(
-        Pointwise((Operand(ids), Operand(table), Operand(wide)), p.done(), (Store(outs[0], half), Store(outs[1], doubled)), dims)
+        Pointwise(
+            (Operand(ids), Operand(table), Operand(wide)),
+            p.done(),
+            (Store(outs[0], half), Store(outs[1], doubled)),
+            dims,
+        )
     )
     return Case("integers", b.plan(), ({"n": 1001}, {"n": 0}, {"n": 1}))
 
@@ -192,7 +205,11 @@ def layer_norm(dtype: str, length: int | str = "d") -> Case:
 def softmax(dtype: str) -> Case:
     """A masked softmax whose mask broadcasts over heads, with one scale per row, then a product along the row."""
     b = Builder()
-    x, mask, per_row = b.input(dtype, "b", "h", "q", "k"), b.input("bool", "b", 1, "q", "k"), b.input(dtype, "h", "q", 1)
+    x, mask, per_row = (
+        b.input(dtype, "b", "h", "q", "k"),
+        b.input("bool", "b", 1, "q", "k"),
+        b.input(dtype, "h", "q", 1),
+    )
     p = Program()
     score = p("Where", p.load(1, "bool"), p("Mul", p.load(0, dtype), p.load(2, dtype)), p.const(float("-inf")))
     top = p("reduce_max", score)
@@ -204,7 +221,7 @@ def softmax(dtype: str) -> Case:
     stores = Store(out, prob), Store(flat, p("reduce_min", score))
     b.stages.append(Rowwise(tuple(map(Operand, (x, mask, per_row))), p.done(), stores, dims))
     sizes = ({"b": 2, "h": 3, "q": 5, "k": 128}, {"b": 1, "h": 2, "q": 3, "k": 37}, {"b": 2, "h": 1, "q": 1, "k": 9001})
-    return Case(f"softmax_{dtype}", b.plan(), sizes)
+    return Case(f"softmax_{dtype}", b.plan(), sizes, {1: ((0, 0, 1), 0)})
 
 
 def linear(dtype: str, *, trans_a: bool = False, trans_b: bool = False, narrow: bool = False) -> Case:
@@ -220,7 +237,16 @@ def linear(dtype: str, *, trans_a: bool = False, trans_b: bool = False, narrow: 
     out = b.output(other, ("m", "n"), dims)
     operands = tuple(map(Operand, (a, w, bias, residual)))
     b.stages.append(
-        Linear(operands, p.done(), (Store(out, value),), dims, ("/fc1", "/act"), trans_a=trans_a, trans_b=trans_b, alpha=0.5)
+        Linear(
+            operands,
+            p.done(),
+            (Store(out, value),),
+            dims,
+            ("/fc1", "/act"),
+            trans_a=trans_a,
+            trans_b=trans_b,
+            alpha=0.5,
+        )
     )
     sizes = (
         {"m": 128, "n": 192, "k": 64},
@@ -248,11 +274,14 @@ def batched(dtype: str) -> Case:
     lifted = b.alias(hidden, ("b", 1, "s", "n"), b.op("unsqueeze", hidden_dims, ints=(1,)))
     turned = b.op("permute", b.dims(other), ints=(0, 2, 3, 1))
     dims = b.op("matmul", b.dims(lifted), turned)
-    q = Program()
     out = b.output(dtype, ("b", "h", "s", "s"), dims)
     operands = Operand(lifted), Operand(other, (0, 2, 3, 1))
-    b.stages.append(Linear(operands, q.done() or (Instr("acc", (), dtype),), (Store(out, 0),), dims))
-    sizes = ({"b": 2, "s": 33, "k": 40, "h": 3, "n": 24}, {"b": 3, "s": 150, "k": 129, "h": 2, "n": 160}, {"b": 2, "s": 1, "k": 8, "h": 1, "n": 8})
+    b.stages.append(Linear(operands, (Instr("acc", (), dtype),), (Store(out, 0),), dims))
+    sizes = (
+        {"b": 2, "s": 33, "k": 40, "h": 3, "n": 24},
+        {"b": 3, "s": 150, "k": 129, "h": 2, "n": 160},
+        {"b": 2, "s": 1, "k": 8, "h": 1, "n": 8},
+    )
     return Case(f"batched_{dtype}", b.plan(), sizes)
 
 
@@ -283,7 +312,13 @@ def attention(dtype: str, depth: int, value_depth: int | None = None, prob: str 
     out = b.output(dtype, ("b", "q", "h", dv), merged)
     b.stages.append(
         Attention(
-            (Operand(q, (0, 2, 1, 3)), Operand(k, None if transposed else (0, 2, 1, 3)), Operand(v, (0, 2, 1, 3)), Operand(bias), Operand(mask)),
+            (
+                Operand(q, (0, 2, 1, 3)),
+                Operand(k, None if transposed else (0, 2, 1, 3)),
+                Operand(v, (0, 2, 1, 3)),
+                Operand(bias),
+                Operand(mask),
+            ),
             p.done(),
             (Store(out, 0),),
             dims,
@@ -303,7 +338,7 @@ def attention(dtype: str, depth: int, value_depth: int | None = None, prob: str 
         {"b": 1, "h": 1, "q": 0, "k": 3},
     )
     name = f"attention_{dtype}_{depth}_{dv}{'_' + prob if prob else ''}{'_kt' if transposed else ''}"
-    return Case(name, b.plan(), sizes)
+    return Case(name, b.plan(), sizes, {4: ((0, 0, 0), 0)})
 
 
 def causal(dtype: str, depth: int = 64) -> Case:
@@ -316,7 +351,9 @@ def causal(dtype: str, depth: int = 64) -> Case:
     dims = b.dims(q)
     out = b.output(dtype, ("b", "h", "s", depth), dims)
     b.stages.append(
-        Attention((Operand(q), Operand(k), Operand(v)), p.done(), (Store(out, 0),), dims, scale=depth**-0.5, score=score)
+        Attention(
+            (Operand(q), Operand(k), Operand(v)), p.done(), (Store(out, 0),), dims, scale=depth**-0.5, score=score
+        )
     )
     return Case(f"causal_{dtype}_{depth}", b.plan(), ({"b": 2, "h": 2, "s": 200}, {"b": 1, "h": 1, "s": 1}))
 
@@ -324,7 +361,12 @@ def causal(dtype: str, depth: int = 64) -> Case:
 def conv(dtype: str) -> Case:
     """Convolution with bias, then ReLU and a residual."""
     b = Builder()
-    x, w, bias, residual = b.input(dtype, "n", 3, "h", "w"), b.input(dtype, 8, 3, 3, 3), b.input(dtype, 8), b.input(dtype, "n", 8, "oh", "ow")
+    x, w, bias, residual = (
+        b.input(dtype, "n", 3, "h", "w"),
+        b.input(dtype, 8, 3, 3, 3),
+        b.input(dtype, 8),
+        b.input(dtype, "n", 8, "oh", "ow"),
+    )
     dims = b.op("conv", b.dims(x), b.dims(w), ints=(2, 2, 2, 1, 1, 1, 1, 1, 1, 0))
     p = Program()
     value = p("Relu", p("Add", p("acc", dtype=dtype), p.load(3, dtype)))
@@ -333,7 +375,11 @@ def conv(dtype: str) -> Case:
         Conv(tuple(map(Operand, (x, w, bias, residual))), p.done(), (Store(out, value),), dims, ("/conv",), bias=2,
              strides=(2, 2), pads=(1, 1, 1, 1), dilations=(1, 1))
     )  # fmt: skip
-    return Case(f"conv_{dtype}", b.plan(), ({"n": 2, "h": 17, "w": 23, "oh": 9, "ow": 12}, {"n": 1, "h": 1, "w": 1, "oh": 1, "ow": 1}))
+    return Case(
+        f"conv_{dtype}",
+        b.plan(),
+        ({"n": 2, "h": 17, "w": 23, "oh": 9, "ow": 12}, {"n": 1, "h": 1, "w": 1, "oh": 1, "ow": 1}),
+    )
 
 
 def chain(dtype: str) -> Case:
@@ -359,16 +405,50 @@ def chain(dtype: str) -> Case:
     value = p("Add", p("acc", dtype=dtype), p.load(2, dtype))
     out = b.output(dtype, ("b", "s", "d"), dims)
     b.stages.append(Linear((Operand(hidden), Operand(w2), Operand(x)), p.done(), (Store(out, value),), dims, ("/fc2",)))
-    return Case(f"chain_{dtype}", b.plan(), ({"b": 2, "s": 19, "d": 96, "f": 200}, {"b": 1, "s": 64, "d": 512, "f": 2048}))
+    return Case(
+        f"chain_{dtype}", b.plan(), ({"b": 2, "s": 19, "d": 96, "f": 200}, {"b": 1, "s": 64, "d": 512, "f": 2048})
+    )
 
 
 def all_cases() -> list[Case]:
     cases = [pointwise(d) for d in ("float32", "float16", "bfloat16")]
-    cases += [integers(), layer_norm("float32"), layer_norm("float16"), layer_norm("bfloat16", 4096), softmax("float16"), softmax("float32")]
+    cases += [
+        integers(),
+        layer_norm("float32"),
+        layer_norm("float16"),
+        layer_norm("bfloat16", 4096),
+        softmax("float16"),
+        softmax("float32"),
+    ]
     cases += [linear(d) for d in ("float32", "float16", "bfloat16")]
-    cases += [linear("float16", trans_a=True, trans_b=True, narrow=True), linear("float16", trans_b=True), linear("float32", trans_b=True)]
+    cases += [
+        linear("float16", trans_a=True, trans_b=True, narrow=True),
+        linear("float16", trans_b=True),
+        linear("float32", trans_b=True),
+    ]
     cases += [batched("float16"), batched("float32"), chain("float16"), chain("float32")]
-    cases += [attention("float16", 64), attention("bfloat16", 128, prob="guard"), attention("float16", 80, 40, prob="general", transposed=True)]
-    cases += [attention("float32", 64, prob="guard"), attention("float32", 33, 70, prob="general"), attention("float16", 256)]
+    cases += [
+        attention("float16", 64),
+        attention("bfloat16", 128, prob="guard"),
+        attention("float16", 80, 40, prob="general", transposed=True),
+    ]
+    cases += [
+        attention("float32", 64, prob="guard"),
+        attention("float32", 33, 70, prob="general"),
+        attention("float16", 256),
+    ]
     cases += [causal("float16"), causal("float32"), conv("float32"), conv("float16")]
     return cases
+
+
+def fused_op(case: Case) -> FusedOp:
+    """The operator that a case's plan implements."""
+
+    def specs(prefix: str, tensors: Sequence[int]) -> tuple[TensorSpec, ...]:
+        found = [case.plan.tensors[t] for t in tensors]
+        return tuple(TensorSpec(f"{prefix}{n}", t.dtype, t.shape) for n, t in enumerate(found))
+
+    name = f"Case_{case.name}"
+    inputs, outputs = specs("in", case.plan.inputs), specs("out", case.plan.outputs)
+    body = ir.Function("fusion", name, graph=ir.Graph([], [], nodes=[], opset_imports={"": 20}), attributes=[])
+    return FusedOp(name, "test", "auto", body, case.plan, inputs, outputs, (), (), ())

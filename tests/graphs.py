@@ -16,8 +16,9 @@ from fusion_cli.simplify import simplify
 RNG = np.random.default_rng(7)
 
 
-def parse(text: str, weights: dict[str, tuple[int, ...]] | None = None, opset: int = 17,
-          dtype: type = np.float32) -> onnx.ModelProto:
+def parse(
+    text: str, weights: dict[str, tuple[int, ...]] | None = None, opset: int = 17, dtype: type = np.float32
+) -> onnx.ModelProto:
     """A model of one graph in ONNX text; `weights` are initializers of these shapes with random values."""
     model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}, "com.microsoft": 1]> {text}')
     for name, shape in (weights or {}).items():

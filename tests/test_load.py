@@ -16,9 +16,12 @@ from fusion_cli.load import is_fused, load_model
 def small_model(opset: int = 17) -> onnx.ModelProto:
     weight = numpy_helper.from_array(np.ones((3, 3), np.float32), "w")
     graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["y"], name="product")], "g",
+        [helper.make_node("MatMul", ["x", "w"], ["y"], name="product")],
+        "g",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 3])], [weight])
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 3])],
+        [weight],
+    )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
 

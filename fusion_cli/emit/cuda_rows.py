@@ -167,4 +167,3 @@ class _Printer:
         kind = self.program[i].op.removeprefix("reduce_")
         op = "Sum" if kind == "mean" else kind.capitalize()
         return Reduction(f"v{i}", f"r{i}", compute(self.program[i].dtype), op, value, kind == "mean")
-

@@ -17,7 +17,11 @@ DYNAMIC_HEAD_DIMS = (64, 128, 256)
 _MAX_RANK = 8
 _MAX_OPERANDS = 24
 _MATRIX_TYPES = ("float32", "float16", "bfloat16")
-_SIZES = {1: ("bool", "int8", "uint8"), 2: ("float16", "bfloat16", "int16", "uint16"), 8: ("float64", "int64", "uint64")}
+_SIZES = {
+    1: ("bool", "int8", "uint8"),
+    2: ("float16", "bfloat16", "int16", "uint16"),
+    8: ("float64", "int64", "uint64"),
+}
 
 
 @dataclass(frozen=True)
@@ -249,7 +253,7 @@ def _pointwise(names: Names, program: Sequence[Instr], extra: dict[int, Load]) -
         position="a.axis_{0}.at(e + i)",
         loads=extra,
     )
-    widest = max([_size(x.dtype) for x in (*body.loads, *outs)])
+    widest = max(_size(dtype) for dtype in [x.dtype for x in body.loads] + [y.dtype for y in outs])
     return PointwiseView(*names.common("pointwise"), body=body, width=min(8, 16 // widest))
 
 
@@ -257,9 +261,7 @@ def _size(dtype: str) -> int:
     return next((size for size, dtypes in _SIZES.items() if dtype in dtypes), 4)
 
 
-def _epilogue_pass(
-    plan: Plan, stage: Linear | Conv, name: str, acc_dtype: str
-) -> tuple[PointwiseView | None, str]:
+def _epilogue_pass(plan: Plan, stage: Linear | Conv, name: str, acc_dtype: str) -> tuple[PointwiseView | None, str]:
     """The epilogue as a pass over the product, and the tensor that holds the product ("" if none can)."""
     written = [s for s in stage.stores if plan.tensors[s.tensor].dtype == acc_dtype]
     operands = {_root(plan, o.tensor) for o in stage.operands}
@@ -267,9 +269,7 @@ def _epilogue_pass(
     if home is not None and len(stage.stores) == 1 and stage.program[home.instr].op == "acc":
         return None, f"t{home.tensor}"
     extra = len(stage.operands)
-    program = tuple(
-        Instr("load", (), i.dtype, extra) if i.op == "acc" else i for i in stage.program
-    )
+    program = tuple(Instr("load", (), i.dtype, extra) if i.op == "acc" else i for i in stage.program)
     load = Load(extra, f"in{extra}", acc_dtype, "product", "gpu::view(product)")
     names = Names(plan, stage, f"{name}_pass")
     epilogue = _pointwise(names, program, {extra: load})
@@ -429,4 +429,3 @@ def conv(plan: Plan, stage: Conv, name: str) -> ConvView:
         passes=passes,
         accumulator=home,
     )
-

@@ -64,12 +64,18 @@ def _check_opset(proto: onnx.ModelProto, path: Path) -> None:
     uses_default_domain = any(n.domain in ("", "ai.onnx") for n in proto.graph.node)
     if version is None:
         if uses_default_domain:
-            raise ModelError("the model imports no version of the ONNX operators", where=str(path),
-                             hint="export it again; opset_import is missing")
+            raise ModelError(
+                "the model imports no version of the ONNX operators",
+                where=str(path),
+                hint="export it again; opset_import is missing",
+            )
         return
     if not OLDEST_OPSET <= version <= NEWEST_OPSET:
-        raise ModelError(f"opset {version} is not supported", where=str(path),
-                         hint=f"convert the model to an opset from {OLDEST_OPSET} to {NEWEST_OPSET}")
+        raise ModelError(
+            f"opset {version} is not supported",
+            where=str(path),
+            hint=f"convert the model to an opset from {OLDEST_OPSET} to {NEWEST_OPSET}",
+        )
 
 
 def _attach_base_dir(model: ir.Model, folder: Path) -> None:

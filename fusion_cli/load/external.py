@@ -28,11 +28,13 @@ def _check_file(tensor: onnx.TensorProto, path: Path) -> None:
     where = f"{path}: tensor '{tensor.name}'"
     folder = path.parent.resolve()
     if not location or Path(location).is_absolute() or not file.resolve().is_relative_to(folder):
-        raise ModelError(f"external data '{location}' lies outside the model's folder", where=where,
-                         hint="keep the data file beside the model")
+        raise ModelError(
+            f"external data '{location}' lies outside the model's folder",
+            where=where,
+            hint="keep the data file beside the model",
+        )
     if not file.is_file():
-        raise ModelError(f"external data file '{location}' is missing", where=where,
-                         hint="copy it beside the model")
+        raise ModelError(f"external data file '{location}' is missing", where=where, hint="copy it beside the model")
     try:
         offset, length = int(info.get("offset", 0)), int(info.get("length", 0))
     except ValueError as e:
@@ -47,16 +49,19 @@ def _check_file(tensor: onnx.TensorProto, path: Path) -> None:
 def _check_raw(tensor: onnx.TensorProto, path: Path) -> None:
     needed = _nbytes(tensor)
     if needed is not None and len(tensor.raw_data) != needed:
-        raise ModelError(f"tensor '{tensor.name}' holds {len(tensor.raw_data)} bytes where its shape needs {needed}",
-                         where=str(path), hint="the file is damaged; export it again")
+        raise ModelError(
+            f"tensor '{tensor.name}' holds {len(tensor.raw_data)} bytes where its shape needs {needed}",
+            where=str(path),
+            hint="the file is damaged; export it again",
+        )
 
 
 def _nbytes(tensor: onnx.TensorProto) -> int | None:
     try:
-        dtype = ir.DataType(tensor.data_type)
-        return math.ceil(math.prod(tensor.dims) * dtype.itemsize)
+        itemsize: float = ir.DataType(tensor.data_type).itemsize
     except (ValueError, TypeError):
         return None
+    return math.ceil(math.prod(tensor.dims) * itemsize)
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:

@@ -76,6 +76,7 @@ def _find_rule(matcher: Matcher, rule: Rule) -> tuple[list[Match], list[Miss]]:
 
 def _groups(matcher: Matcher, rule: Rule) -> list[frozenset[ir.Node]]:
     """Regions of rules that are nothing but one growing pattern."""
+
     def lone(pattern: Pattern) -> bool:
         return len(pattern.calls) == 1 and pattern.calls[0].is_growing
 
@@ -119,8 +120,10 @@ def _near_misses(misses: list[Miss], matches: list[Match]) -> list[Rejection]:
             if known is None or miss.progress > known.progress:
                 furthest[miss.node] = miss
     ranked = sorted(furthest.values(), key=lambda m: -m.progress)[:MISSES_PER_RULE]
-    return [Rejection(m.rule, _name(m.node), "match", m.code, m.expected, m.found, progress=round(m.progress, 3))
-            for m in ranked]
+    return [
+        Rejection(m.rule, _name(m.node), "match", m.code, m.expected, m.found, progress=round(m.progress, 3))
+        for m in ranked
+    ]
 
 
 def _rejection(rule: str, index: GraphIndex, nodes: frozenset[ir.Node], reason: Unsupported) -> Rejection:

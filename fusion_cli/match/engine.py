@@ -128,8 +128,9 @@ class _Search:
         self.best: tuple[int, str, str, str] = (0, "", "", "")
 
     def run(self, anchor: Call, candidate: ir.Node | Match) -> Match | None:
-        self.anchor = candidate if isinstance(candidate, ir.Node) else \
-            max(candidate.nodes, key=self.index.position.__getitem__)
+        self.anchor = (
+            candidate if isinstance(candidate, ir.Node) else max(candidate.nodes, key=self.index.position.__getitem__)
+        )
         for _ in self._assign(anchor, candidate):
             return self._finish()
         return None
@@ -238,8 +239,11 @@ class _Search:
             elif name in self.pattern.constants:
                 if not self._is_number(value, self.pattern.constants[name]):
                     shown = self.index.scalar(value)
-                    self._note("FUS104", f"{call} with {name} = {self.pattern.constants[name]:g}",
-                               f"'{value.name}'" + ("" if shown is None else f" = {shown:g}"))
+                    self._note(
+                        "FUS104",
+                        f"{call} with {name} = {self.pattern.constants[name]:g}",
+                        f"'{value.name}'" + ("" if shown is None else f" = {shown:g}"),
+                    )
                     return False
             else:
                 root, casts = self.index.root(value)
@@ -273,10 +277,9 @@ class _Search:
         elif any(target in c.inputs for c in self.pattern.calls):
             options = self.matcher.grower.forward(call, self.bindings[source], taken)
         else:
-            options = iter([self.matcher.grower.maximal(call, self.bindings[source], taken)])
+            grown = self.matcher.grower.maximal(call, self.bindings[source], taken)
+            options = iter([] if grown is None else [grown])
         for grown in options:
-            if grown is None:
-                continue
             mark = dict(self.bindings)
             self.bindings[source] = grown.source
             self.bindings[target] = grown.target

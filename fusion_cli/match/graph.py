@@ -20,8 +20,10 @@ MAX_EMBEDDED = 64
 
 # Inputs that are attributes in another opset: (operator, input index) -> attribute name.
 _INPUT_ATTRIBUTES = {
-    **{(f"Reduce{k}", 1): "axes" for k in ("Mean", "Sum", "Max", "Min", "Prod", "L1", "L2", "SumSquare", "LogSum",
-                                           "LogSumExp")},
+    **{
+        (f"Reduce{k}", 1): "axes"
+        for k in ("Mean", "Sum", "Max", "Min", "Prod", "L1", "L2", "SumSquare", "LogSum", "LogSumExp")
+    },
     ("Squeeze", 1): "axes",
     ("Unsqueeze", 1): "axes",
 }
@@ -127,8 +129,11 @@ class GraphIndex:
             return None
         if value not in self._scalars:
             array = self.constant(value)
-            self._scalars[value] = float(array.ravel()[0]) if array is not None and array.size == 1 and \
-                array.dtype.kind not in "US" else None
+            self._scalars[value] = (
+                float(array.ravel()[0])
+                if array is not None and array.size == 1 and array.dtype.kind not in "US"
+                else None
+            )
         return self._scalars[value]
 
     def constant(self, value: ir.Value | None, limit: int = MAX_EMBEDDED) -> np.ndarray[Any, Any] | None:
@@ -166,10 +171,10 @@ class GraphIndex:
             if not attribute.is_ref() and attribute.type not in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
                 found[name] = attribute.value
         for i, value in enumerate(node.inputs):
-            name = _INPUT_ATTRIBUTES.get((node.op_type, i)) if not node.domain else None
-            array = self.constant(value) if name else None
-            if name and array is not None:
-                found[name] = [int(x) for x in array.ravel()]
+            known = _INPUT_ATTRIBUTES.get((node.op_type, i)) if not node.domain else None
+            array = self.constant(value) if known else None
+            if known and array is not None:
+                found[known] = [int(x) for x in array.ravel()]
         rank = self._rank(node)
         for name in _AXIS_NAMES:
             if name in found and rank:

@@ -1,8 +1,8 @@
 """The built-in patterns that match a connected set of nodes: Pointwise, Rowwise and Move.
 
-    Pointwise   elementwise operators, any arrangement, operands broadcast to one shape
-    Rowwise     those, and reductions, softmax and norms over the last axis
-    Move        reshapes, transposes and their like: data moves, no number changes
+Pointwise   elementwise operators, any arrangement, operands broadcast to one shape
+Rowwise     those, and reductions, softmax and norms over the last axis
+Move        reshapes, transposes and their like: data moves, no number changes
 """
 
 from __future__ import annotations
@@ -16,11 +16,80 @@ from fusion_cli.match.graph import GraphIndex
 from fusion_cli.match.pattern import Call
 from fusion_cli.match.predicates import dims_of
 
-ELEMENTWISE = frozenset(["Abs", "Add", "And", "Cast", "Ceil", "Celu", "Clip", "Cos", "Div", "Elu", "Equal", "Erf", "Exp", "Floor", "Gelu", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "IsInf", "IsNaN", "LeakyRelu", "Less", "LessOrEqual", "Log", "Max", "Mean", "Min", "Mish", "Mod", "Mul", "Neg", "Not", "Or", "PRelu", "Pow", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign", "Sqrt", "Sub", "Sum", "Swish", "Tanh", "ThresholdedRelu", "Where", "Xor", "Identity"])
-ROW_OPERATORS = frozenset(["ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceSumSquare", "Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization"])
+ELEMENTWISE = frozenset(
+    [
+        "Abs",
+        "Add",
+        "And",
+        "Cast",
+        "Ceil",
+        "Celu",
+        "Clip",
+        "Cos",
+        "Div",
+        "Elu",
+        "Equal",
+        "Erf",
+        "Exp",
+        "Floor",
+        "Gelu",
+        "Greater",
+        "GreaterOrEqual",
+        "HardSigmoid",
+        "HardSwish",
+        "IsInf",
+        "IsNaN",
+        "LeakyRelu",
+        "Less",
+        "LessOrEqual",
+        "Log",
+        "Max",
+        "Mean",
+        "Min",
+        "Mish",
+        "Mod",
+        "Mul",
+        "Neg",
+        "Not",
+        "Or",
+        "PRelu",
+        "Pow",
+        "Reciprocal",
+        "Relu",
+        "Round",
+        "Selu",
+        "Sigmoid",
+        "Sign",
+        "Sin",
+        "Softplus",
+        "Softsign",
+        "Sqrt",
+        "Sub",
+        "Sum",
+        "Swish",
+        "Tanh",
+        "ThresholdedRelu",
+        "Where",
+        "Xor",
+        "Identity",
+    ]
+)
+ROW_OPERATORS = frozenset(
+    [
+        "ReduceMean",
+        "ReduceSum",
+        "ReduceMax",
+        "ReduceMin",
+        "ReduceL2",
+        "ReduceSumSquare",
+        "Softmax",
+        "LogSoftmax",
+        "LayerNormalization",
+        "RMSNormalization",
+    ]
+)
 MOVES = frozenset(["Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten", "Expand", "Identity"])
-_SMALL = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.BOOL,
-                    ir.DataType.DOUBLE})
+_SMALL = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.BOOL, ir.DataType.DOUBLE})
 DEFAULT_MAX_OPS = 64
 
 
@@ -39,8 +108,13 @@ class Grower:
     def __init__(self, index: GraphIndex) -> None:
         self.index = index
 
-    def backward(self, call: Call, target: ir.Value, source: ir.Value | None, taken: frozenset[ir.Node],
-                 ) -> Iterator[Grown]:
+    def backward(
+        self,
+        call: Call,
+        target: ir.Value,
+        source: ir.Value | None,
+        taken: frozenset[ir.Node],
+    ) -> Iterator[Grown]:
         """Regions that end at `target`, nearest source first."""
         least, most = _bounds(call)
         if least == 0 and source in (None, target):
@@ -135,8 +209,12 @@ class Grower:
         if call.op != "Rowwise" or node.op_type not in ROW_OPERATORS:
             return False
         attributes = self.index.attributes(node)
-        return (attributes.get("axis", -1) == -1 and attributes.get("axes", [-1]) == [-1]
-                and attributes.get("keepdims", 1) == 1 and len(node.outputs) == 1)
+        return (
+            attributes.get("axis", -1) == -1
+            and attributes.get("axes", [-1]) == [-1]
+            and attributes.get("keepdims", 1) == 1
+            and len(node.outputs) == 1
+        )
 
     @staticmethod
     def _is_kind(call: Call, group: Iterable[ir.Node]) -> bool:

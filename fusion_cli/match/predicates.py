@@ -30,8 +30,20 @@ from fusion_cli.match.graph import GraphIndex
 
 DTYPES = ("float16", "float32", "float64", "bfloat16", "int8", "int32", "int64", "uint8", "bool")
 _ENVIRONMENT = SandboxedEnvironment(undefined=StrictUndefined)
-PREDICATES = ("rank", "dim", "dtype", "shape", "is_constant", "value", "consumers", "is_graph_input",
-              "is_graph_output", "same_shape", "divisible", "bound")
+PREDICATES = (
+    "rank",
+    "dim",
+    "dtype",
+    "shape",
+    "is_constant",
+    "value",
+    "consumers",
+    "is_graph_input",
+    "is_graph_output",
+    "same_shape",
+    "divisible",
+    "bound",
+)
 
 
 @cache
@@ -70,8 +82,10 @@ def dims_of(value: ir.Value) -> list[int | str] | None:
     """A shape as numbers and symbols, or None; an unnamed unknown dimension is unequal to every other."""
     if value.shape is None:
         return None
-    return [d if isinstance(d, int) else str(d.value) if d.value is not None else f"?{id(value)}:{i}"
-            for i, d in enumerate(value.shape)]
+    return [
+        d if isinstance(d, int) else str(d.value) if d.value is not None else f"?{id(value)}:{i}"
+        for i, d in enumerate(value.shape)
+    ]
 
 
 def _type_of(value: ir.Value) -> str:

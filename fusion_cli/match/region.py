@@ -15,12 +15,60 @@ from fusion_cli.errors import Unsupported
 from fusion_cli.match.graph import GraphIndex
 from fusion_cli.types import Region
 
-_SHAPE_INPUTS = frozenset({
-    ("Reshape", 1), ("Expand", 1), ("Unsqueeze", 1), ("Squeeze", 1), ("Tile", 1), ("Split", 1),
-    ("Slice", 1), ("Slice", 2), ("Slice", 3), ("Slice", 4), ("ConstantOfShape", 0),
-})
-_SHAPE_OPERATORS = frozenset(["Shape", "Gather", "Concat", "Unsqueeze", "Squeeze", "Slice", "Cast", "Add", "Sub", "Mul", "Div", "Mod", "Min", "Max", "Equal", "Where", "ConstantOfShape", "Reshape", "Identity", "ReduceProd"])
-_MOVES = frozenset(["Shape", "Gather", "Concat", "Unsqueeze", "Squeeze", "Slice", "Reshape", "Transpose", "Identity", "Flatten", "Expand"])
+_SHAPE_INPUTS = frozenset(
+    {
+        ("Reshape", 1),
+        ("Expand", 1),
+        ("Unsqueeze", 1),
+        ("Squeeze", 1),
+        ("Tile", 1),
+        ("Split", 1),
+        ("Slice", 1),
+        ("Slice", 2),
+        ("Slice", 3),
+        ("Slice", 4),
+        ("ConstantOfShape", 0),
+    }
+)
+_SHAPE_OPERATORS = frozenset(
+    [
+        "Shape",
+        "Gather",
+        "Concat",
+        "Unsqueeze",
+        "Squeeze",
+        "Slice",
+        "Cast",
+        "Add",
+        "Sub",
+        "Mul",
+        "Div",
+        "Mod",
+        "Min",
+        "Max",
+        "Equal",
+        "Where",
+        "ConstantOfShape",
+        "Reshape",
+        "Identity",
+        "ReduceProd",
+    ]
+)
+_MOVES = frozenset(
+    [
+        "Shape",
+        "Gather",
+        "Concat",
+        "Unsqueeze",
+        "Squeeze",
+        "Slice",
+        "Reshape",
+        "Transpose",
+        "Identity",
+        "Flatten",
+        "Expand",
+    ]
+)
 _MAX_SHAPE_NODES = 64
 
 
@@ -52,8 +100,11 @@ def _with_own_casts(index: GraphIndex, inside: set[ir.Node]) -> set[ir.Node]:
                 continue
             _, passed = index.root(value)
             for cast in passed:
-                if cast in inside or index.escapes(cast.outputs[0]) or \
-                        not set(index.consumers(cast.outputs[0])) <= inside:
+                if (
+                    cast in inside
+                    or index.escapes(cast.outputs[0])
+                    or not set(index.consumers(cast.outputs[0])) <= inside
+                ):
                     break
                 inside.add(cast)
     return inside
@@ -92,8 +143,11 @@ def _chain(index: GraphIndex, value: ir.Value, inside: set[ir.Node], tensors: se
     return chain
 
 
-def _inputs(index: GraphIndex, nodes: list[ir.Node], shape_nodes: list[ir.Node],
-            ) -> tuple[list[ir.Value], list[ir.Value]]:
+def _inputs(
+    index: GraphIndex,
+    nodes: list[ir.Node],
+    shape_nodes: list[ir.Node],
+) -> tuple[list[ir.Value], list[ir.Value]]:
     """Values that come from outside, in order of first use, and the constants to embed."""
     made = {v for n in (*nodes, *shape_nodes) for v in n.outputs}
     inputs: dict[ir.Value, None] = {}
@@ -114,8 +168,11 @@ def is_embedded(index: GraphIndex, value: ir.Value) -> bool:
     if not index.is_constant(value):
         return False
     array = index.constant(value)
-    return array is not None and array.dtype.kind in "fiub" and \
-        (array.size == 1 or (array.dtype.kind == "i" and array.ndim <= 1))
+    return (
+        array is not None
+        and array.dtype.kind in "fiub"
+        and (array.size == 1 or (array.dtype.kind == "i" and array.ndim <= 1))
+    )
 
 
 def _is_needed(index: GraphIndex, value: ir.Value, inside: set[ir.Node], copied: set[ir.Node]) -> bool:
@@ -128,5 +185,7 @@ def _is_needed(index: GraphIndex, value: ir.Value, inside: set[ir.Node], copied:
 def _dies(index: GraphIndex, node: ir.Node, inside: set[ir.Node], copied: set[ir.Node]) -> bool:
     if node not in copied:
         return False
-    return all(not index.escapes(v) and all(c in inside or _dies(index, c, inside, copied) for c in index.consumers(v))
-               for v in node.outputs)
+    return all(
+        not index.escapes(v) and all(c in inside or _dies(index, c, inside, copied) for c in index.consumers(v))
+        for v in node.outputs
+    )

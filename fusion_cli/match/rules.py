@@ -50,8 +50,10 @@ def load_rules(names: Sequence[str] = (), rule_paths: Sequence[Path] = (), opt_l
     for folder in (resource_dir("rules"), *rule_paths):
         if not folder.is_dir():
             raise RuleError("no such rule folder", where=str(folder))
-        for kind, files in (("idiom", folder.glob("idioms/*.rule")),
-                            ("fusion", [*folder.glob("fusions/*.rule"), *folder.glob("*.rule")])):
+        for kind, files in (
+            ("idiom", folder.glob("idioms/*.rule")),
+            ("fusion", [*folder.glob("fusions/*.rule"), *folder.glob("*.rule")]),
+        ):
             for path in sorted(files):
                 rules |= {r.name: r for r in parse_rules(path, kind)}
     findings = check_references(rules.values())
@@ -134,8 +136,9 @@ def check_references(rules: Iterable[Rule]) -> list[Finding]:
     for rule in rules:
         for name in sorted(rule.references() - known):
             word = re.compile(rf"(?:{PATTERN_DOMAIN}\.|unless:.*\b){re.escape(name)}\b")
-            number, source, place = next((n, s, m) for n, s in enumerate(rule.text.splitlines(), 1)
-                                         if (m := word.search(s)) is not None)
+            number, source, place = next(
+                (n, s, m) for n, s in enumerate(rule.text.splitlines(), 1) if (m := word.search(s)) is not None
+            )
             message = f"no idiom '{name}'{_maybe(name, known)}"
             findings.append(Finding(rule.path, number, place.start() + 1, message, source))
     return findings
@@ -147,7 +150,7 @@ def _pattern(function: onnx.FunctionProto, where: tuple[str, ...], text: str, pa
     for node in function.node:
         attributes = {a.name: _attribute(a) for a in node.attribute}
         if node.op_type == "Constant" and not node.domain:
-            constants[node.output[0]] = float(np.ravel(next(iter(attributes.values())))[0])
+            constants[node.output[0]] = float(np.asarray(next(iter(attributes.values()))).ravel()[0])
         else:
             call = Call(len(calls), node.domain, node.op_type, tuple(node.input), tuple(node.output), attributes)
             calls.append(call)
@@ -158,7 +161,8 @@ def _pattern(function: onnx.FunctionProto, where: tuple[str, ...], text: str, pa
             number = next((n for n, s in enumerate(text.splitlines(), 1) if condition in s), 1)
             source = text.splitlines()[number - 1]
             column = max(source.find(condition), 0) + 1
-            raise _as_error(Finding(path, number, column, e.message + (f" ({e.hint})" if e.hint else ""), source)) from e
+            message = f"{e.message} ({e.hint})" if e.hint else e.message
+            raise _as_error(Finding(path, number, column, message, source)) from e
     return Pattern(function.name, tuple(function.input), tuple(function.output), tuple(calls), constants, where)
 
 
@@ -170,8 +174,18 @@ def _rule(name: str, kind: str, keys: dict[str, list[str]], patterns: list[Patte
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", kernel):
         raise RuleError(f"kernel '{kernel}' is not a template name (letters, digits, underscores)", where=str(path))
     unless = tuple(n.strip() for line in keys.get("unless", []) for n in line.split(","))
-    return Rule(name, kind, keys.get("summary", [""])[-1], path, text, int(level), kernel, unless,
-                keys.get("counted", ["yes"])[-1] != "no", tuple(patterns))
+    return Rule(
+        name,
+        kind,
+        keys.get("summary", [""])[-1],
+        path,
+        text,
+        int(level),
+        kernel,
+        unless,
+        keys.get("counted", ["yes"])[-1] != "no",
+        tuple(patterns),
+    )
 
 
 def _keys_by_function(text: str) -> list[dict[str, list[str]]]:
@@ -202,8 +216,9 @@ def _in_dependency_order(rules: list[Rule]) -> list[Rule]:
 
     def visit(rule: Rule, above: tuple[str, ...]) -> None:
         if rule.name in above:
-            raise RuleError(f"idioms refer to each other in a circle: {' -> '.join((*above, rule.name))}",
-                            where=str(rule.path))
+            raise RuleError(
+                f"idioms refer to each other in a circle: {' -> '.join((*above, rule.name))}", where=str(rule.path)
+            )
         if rule.name not in done:
             for name in sorted(rule.references()):
                 visit(by_name[name], (*above, rule.name))

@@ -72,7 +72,9 @@ def _function(model: ir.Model, name: str, body: ir.Graph) -> ir.Function:
     return ir.Function(DOMAIN, name, graph=body, attributes={})
 
 
-def _call(graph: ir.Graph, region: Region, nodes: Sequence[ir.Node], name: str, op: str, replaced: _Replaced) -> ir.Node:
+def _call(
+    graph: ir.Graph, region: Region, nodes: Sequence[ir.Node], name: str, op: str, replaced: _Replaced
+) -> ir.Node:
     """Replace the region's nodes by one call. Shape nodes stay: what no longer needs them is swept up later."""
     shape_nodes = set(region.shape_nodes)
     moved = [n for n in nodes if n not in shape_nodes]
@@ -96,16 +98,25 @@ def _finish(model: ir.Model) -> None:
         model.opset_imports[DOMAIN] = 1
     passes.RemoveUnusedNodesPass()(model)
     passes.TopologicalSortPass()(model)
-    passes.RemoveUnusedFunctionsPass()(model)
+    passes.RemoveUnusedFunctionsPass()(model)  # type: ignore[no-untyped-call]
 
 
 def _op(name: str, function: ir.Function, calls: Iterable[tuple[Candidate, str]]) -> FusedOp:
     candidates, names = zip(*calls, strict=True)
     first: Candidate = candidates[0]
     targets = tuple(dict.fromkeys(t for c in candidates for t in c.targets))
-    return FusedOp(name, first.region.rule, first.region.kernel, function, first.plan,
-                   tuple(map(_spec, first.region.inputs)), tuple(map(_spec, first.region.outputs)),
-                   candidates, names, targets)
+    return FusedOp(
+        name,
+        first.region.rule,
+        first.region.kernel,
+        function,
+        first.plan,
+        tuple(map(_spec, first.region.inputs)),
+        tuple(map(_spec, first.region.outputs)),
+        candidates,
+        names,
+        targets,
+    )
 
 
 def _spec(value: ir.Value) -> TensorSpec:

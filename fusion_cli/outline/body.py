@@ -30,8 +30,17 @@ def build_body(region: Region, nodes: Sequence[ir.Node]) -> ir.Graph:
     for i, node in enumerate(_ordered(nodes)):
         inputs = [None if v is None else values[v.name or ""] for v in node.inputs]
         copies = [values[v.name or ""] for v in node.outputs]
-        body.append(ir.Node(node.domain, node.op_type, inputs, list(node.attributes.values()), overload=node.overload,
-                            outputs=copies, name=f"{node.op_type}_{i}"))
+        body.append(
+            ir.Node(
+                node.domain,
+                node.op_type,
+                inputs,
+                list(node.attributes.values()),
+                overload=node.overload,
+                outputs=copies,
+                name=f"{node.op_type}_{i}",
+            )
+        )
     return ir.Graph(parameters, [values[v.name or ""] for v in region.outputs], nodes=body)
 
 
@@ -47,8 +56,11 @@ def _ordered(nodes: Sequence[ir.Node]) -> list[ir.Node]:
         stack = [start]
         while stack:
             node = stack[-1]
-            waiting = [m for v in node.inputs if v is not None and (m := makers.get(v.name)) not in (None, node)
-                       and m not in done]
+            waiting = [
+                m
+                for v in node.inputs
+                if v is not None and (m := makers.get(v.name)) not in (None, node) and m not in done
+            ]
             if node in done or not waiting:
                 stack.pop()
                 done[node] = None

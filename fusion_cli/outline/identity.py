@@ -18,8 +18,12 @@ DIGITS = 8
 def digest(candidate: Candidate, body: ir.Graph) -> str:
     """A short hexadecimal name for the operator."""
     region = candidate.region
-    parts = [region.kernel, ",".join(candidate.targets), _body_text(body),
-             str(_anonymous(candidate.plan)) if candidate.plan is not None else ""]
+    parts = [
+        region.kernel,
+        ",".join(candidate.targets),
+        _body_text(body),
+        str(_anonymous(candidate.plan)) if candidate.plan is not None else "",
+    ]
     return hashlib.sha256(_numbered("\n".join(parts)).encode()).hexdigest()[:DIGITS]
 
 
@@ -45,8 +49,11 @@ def _anonymous(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(_anonymous(v) for v in value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {f.name: _anonymous(getattr(value, f.name)) for f in dataclasses.fields(value)
-                  if f.name not in ("nodes", "name")}
+        fields = {
+            f.name: _anonymous(getattr(value, f.name))
+            for f in dataclasses.fields(value)
+            if f.name not in ("nodes", "name")
+        }
         return (type(value).__name__, tuple(sorted(fields.items())))
     return value
 
@@ -58,5 +65,3 @@ def _numbered(text: str) -> str:
     """Symbols by order of appearance: layers whose dimensions are named differently are still equal."""
     seen: dict[str, str] = {}
     return _SYMBOL.sub(lambda m: seen.setdefault(m[0], f"s{len(seen)}"), text)
-
-

@@ -75,7 +75,8 @@ def save_model(model: ir.Model, stage: Staging) -> None:
         onnx.checker.check_model(stage.model, full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as e:
         first = (str(e).splitlines() or [""])[0]
-        raise ModelError(f"the checker rejects the model as it would be written: {first}", where=str(stage.output)) from e
+        message = f"the checker rejects the model as it would be written: {first}"
+        raise ModelError(message, where=str(stage.output)) from e
 
 
 def commit(stage: Staging) -> None:

@@ -3,36 +3,46 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import onnx_ir as ir
 
 from fusion_cli.types import Region
 
 
-def breaks_order(regions: Sequence[Region], position: dict[ir.Node, int]) -> int | None:
+def breaks_order(regions: Sequence[Region], position: Mapping[ir.Node, int]) -> int | None:
     """The index of the last region that lies on a cycle once every region is one node; None if there is none."""
     owner = {node: i for i, region in enumerate(regions) for node in region.nodes}
     vertex = {node: owner.get(node, len(regions) + p) for node, p in position.items()}
-    after: dict[int, set[int]] = defaultdict(set)
-    waiting: dict[int, int] = defaultdict(int)
-    for node in position:
-        for value in _read(node):
-            producer = value.producer()
-            if producer in vertex and vertex[producer] != vertex[node] and vertex[node] not in after[vertex[producer]]:
-                after[vertex[producer]].add(vertex[node])
-                waiting[vertex[node]] += 1
-    ready = [v for v in set(vertex.values()) if not waiting[v]]
-    done: set[int] = set()
+    edges = {
+        (vertex[producer], vertex[node])
+        for node in position
+        for value in _read(node)
+        if (producer := value.producer()) in vertex and vertex[producer] != vertex[node]
+    }
+    # What is left after peeling from the front lies on a cycle or behind one; peeling that from the back leaves cycles.
+    behind = _peel(set(vertex.values()), edges)
+    cyclic = _peel(behind, {(b, a) for a, b in edges if a in behind and b in behind})
+    return max((i for i in cyclic if i < len(regions)), default=None)
+
+
+def _peel(vertices: set[int], edges: Iterable[tuple[int, int]]) -> set[int]:
+    """The vertices that are left when those without incoming edges are removed again and again."""
+    after: dict[int, list[int]] = defaultdict(list)
+    waiting = dict.fromkeys(vertices, 0)
+    for a, b in edges:
+        if a in waiting and b in waiting:
+            after[a].append(b)
+            waiting[b] += 1
+    ready = [v for v, n in waiting.items() if not n]
     while ready:
-        current = ready.pop()
-        done.add(current)
-        for following in after[current]:
+        done = ready.pop()
+        del waiting[done]
+        for following in after[done]:
             waiting[following] -= 1
             if not waiting[following]:
                 ready.append(following)
-    stuck = [i for i in range(len(regions)) if i not in done]
-    return stuck[-1] if stuck else None
+    return set(waiting)
 
 
 def _read(node: ir.Node) -> list[ir.Value]:

@@ -179,9 +179,13 @@ void fold_batches(Product& p, Space<N>& batches, const int64_t (&row)[N]) {
   batches.count = 1;
 }
 
-// The vendor's kernels win once there is enough work to hide the second launch that their epilogue takes.
+// From how many multiplications on a vendor's product and its epilogue's pass beat one kernel of ours.
+#ifndef FUSION_VENDOR_FROM
+#define FUSION_VENDOR_FROM 16777216.0
+#endif
+
 inline bool prefer_vendor(const Product& p, const Ints& dims) {
-  return static_cast<double>(count(dims)) * static_cast<double>(p.k) > static_cast<double>(1 << 24);
+  return static_cast<double>(count(dims)) * static_cast<double>(p.k) >= FUSION_VENDOR_FROM;
 }
 
 }  // namespace fusion::gpu

@@ -1,0 +1,120 @@
+"""Hardware profiles: the numbers that predictions are made with."""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fusion_cli.errors import FusionError
+from fusion_cli.resources import resource_dir
+from fusion_cli.types import Target
+
+
+@dataclass(frozen=True)
+class DeviceProfile:
+    """What a device can do. Bandwidths in GB/s, sizes in bytes, times in us, matrix rates in TFLOP/s by element type,
+    elementwise rates in Gop/s."""
+
+    name: str
+    kind: str
+    arch: str
+    description: str
+    bandwidth_gbs: float
+    cache_bandwidth_gbs: float
+    cache_bytes: float
+    onchip_bytes: float
+    node_us: float
+    op_us: float
+    kernel_us: float
+    overlapped: bool
+    """Whether dispatch runs ahead of the device, so that the longer of the two counts."""
+    tflops: dict[str, float]
+    simple_gops: float
+    special_gops: float
+    linear_efficiency: float
+    attention_efficiency: float
+    conv_efficiency: float
+    linear_slowdown: tuple[tuple[float, float], ...]
+    """(rows of A, time of the generated operator's GEMM over that of the vendor's node), for constant weights."""
+    advisory: bool = False
+    """A device nothing is built for: its scores rank candidates and turn none down."""
+
+    def bandwidth(self, working_set: float) -> float:
+        """Bytes per us for a kernel that touches `working_set` bytes."""
+        fits = working_set <= self.cache_bytes / 2
+        return (self.cache_bandwidth_gbs if fits else self.bandwidth_gbs) * 1e3
+
+    def matrix_rate(self, dtype: str) -> float:
+        """Floating-point operations per us of the vendor's matrix products."""
+        return self.tflops.get(dtype, self.tflops["float32"]) * 1e6
+
+    def gemm_slowdown(self, rows: float) -> float:
+        """Interpolated in the logarithm of the rows; 1 where the profile has no table."""
+        table = self.linear_slowdown
+        if not table:
+            return 1.0
+        position = math.log(max(rows, 1.0))
+        for (low, a), (high, b) in zip(table, table[1:], strict=False):
+            if position <= math.log(high):
+                share = max(0.0, (position - math.log(low)) / (math.log(high) - math.log(low)))
+                return a + (b - a) * share
+        return table[-1][1]
+
+
+def load_profile(target: Target) -> DeviceProfile:
+    """The profile for a target: of the same architecture, or else the most capable one that is not above it. The
+    portable target, for which nothing is built, takes the first GPU's, as advice only."""
+    profiles = [read_profile(path) for path in sorted(resource_dir("devices").glob("*.toml"))]
+    if target.kind == "cpu":
+        return next(p for p in profiles if p.kind == "cpu")
+    gpus = sorted((p for p in profiles if p.kind == "cuda"), key=lambda p: _capability(p.arch))
+    if target.kind == "portable":
+        return replace(gpus[0], advisory=True)
+    fitting = [p for p in gpus if _capability(p.arch) <= _capability(target.arch)]
+    return (fitting or gpus)[-1 if fitting else 0]
+
+
+def read_profile(path: Path) -> DeviceProfile:
+    """Read one profile. Raises FusionError naming what is missing or of the wrong type."""
+    try:
+        data = tomllib.loads(path.read_text("utf-8"))
+        return _profile(data)
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise FusionError(f"cannot be read: {error}", where=str(path)) from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise FusionError(f"not a device profile: {error!r}", where=str(path)) from error
+
+
+def _profile(data: dict[str, Any]) -> DeviceProfile:
+    memory, dispatch, compute, generated = (data[k] for k in ("memory", "dispatch", "compute", "generated"))
+    rates = {k: float(v) for k, v in compute.items()}
+    return DeviceProfile(
+        name=str(data["name"]),
+        kind=str(data["kind"]),
+        arch=str(data.get("arch", "")),
+        description=str(data["description"]),
+        bandwidth_gbs=float(memory["bandwidth_gbs"]),
+        cache_bandwidth_gbs=float(memory["cache_bandwidth_gbs"]),
+        cache_bytes=float(memory["cache_mb"]) * 2**20,
+        onchip_bytes=float(memory["onchip_kb"]) * 2**10,
+        node_us=float(dispatch["node_us"]),
+        op_us=float(dispatch["op_us"]),
+        kernel_us=float(dispatch["kernel_us"]),
+        overlapped=bool(dispatch["overlapped"]),
+        tflops={k: v for k, v in rates.items() if not k.endswith("_gops")},
+        simple_gops=rates["simple_gops"],
+        special_gops=rates["special_gops"],
+        linear_efficiency=float(generated["linear_efficiency"]),
+        attention_efficiency=float(generated["attention_efficiency"]),
+        conv_efficiency=float(generated["conv_efficiency"]),
+        linear_slowdown=tuple((float(m), float(t)) for m, t in generated["linear_slowdown"]),
+    )
+
+
+def _capability(arch: str) -> int:
+    digits = re.search(r"\d+", arch)
+    return int(digits.group()) if digits else 0

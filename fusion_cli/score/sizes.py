@@ -1,0 +1,105 @@
+"""Numbers for a model's symbolic dimensions, to predict costs with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import onnx_ir as ir
+from onnx_shape_inference import infer_symbolic_shapes
+from onnxscript import optimizer
+
+from fusion_cli.types import Options
+
+BATCH, LENGTH = 1, 128
+"""What a dimension is taken for that nobody gave a size: one that comes first, and any other."""
+
+
+_FOLDED = 1 << 12
+"""Bytes of the largest constants worth folding: shapes."""
+
+
+def default_sizes(model: ir.Model, options: Options) -> list[dict[str, int]]:
+    """Sizes of every symbolic dimension of the model, at each end of the ranges the user gave.
+
+    Sizes of the graph inputs come from `options.shapes`, `options.dims`, or defaults; those inside follow from shape
+    inference with these. A symbol that stays unknown is absent.
+    """
+    low = _bound(model, options, 0)
+    high = _bound(model, options, 1)
+    ends = [low] if low == high else [low, high]
+    return [_inferred(model, sizes) for sizes in ends]
+
+
+def number(dim: int | ir.SymbolicDim | None, sizes: Mapping[str, int]) -> int | None:
+    """The size of a dimension, if it can be told."""
+    if isinstance(dim, int):
+        return dim
+    if dim is None or dim.value is None:
+        return None
+    if dim.value in sizes:
+        return sizes[dim.value]
+    free = dim.free_symbols()
+    if free and all(name in sizes for name in free):
+        value = dim.evaluate({name: sizes[name] for name in free})
+        return value if isinstance(value, int) else None
+    return None
+
+
+def dimensions(value: ir.Value, sizes: Mapping[str, int]) -> tuple[int, ...] | None:
+    """The shape of a value in numbers, if all of it can be told."""
+    if value.shape is None:
+        return None
+    known = [number(d, sizes) for d in value.shape]
+    return None if None in known else tuple(k for k in known if k is not None)
+
+
+def _bound(model: ir.Model, options: Options, end: int) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for value in model.graph.inputs:
+        given = options.shapes.get(value.name or "")
+        for axis, dim in enumerate(value.shape or ()):
+            if isinstance(dim, int) or dim.value is None:
+                continue
+            if given is not None and axis < len(given):
+                sizes[dim.value] = given[axis]
+            elif dim.value in options.dims:
+                sizes[dim.value] = options.dims[dim.value][end]
+            else:
+                sizes.setdefault(dim.value, BATCH if axis == 0 else LENGTH)
+    return sizes | {name: bounds[end] for name, bounds in options.dims.items()}
+
+
+def _inferred(model: ir.Model, inputs: Mapping[str, int]) -> dict[str, int]:
+    """Infer shapes on a copy with numbers at the inputs, and read off what each symbol became.
+
+    With numbers the shape arithmetic of exporters folds to constants, which inference alone does not see through.
+    """
+    copy = model.clone()
+    for value in copy.graph.inputs:
+        if value.shape is not None:
+            value.shape = ir.Shape([_fixed(d, inputs) for d in value.shape])
+    for node in copy.graph:
+        for value in node.outputs:
+            if value.shape is not None and not value.shape.is_static():
+                value.shape = None
+    infer_symbolic_shapes(copy, warn_on_missing=False)
+    optimizer.optimize_ir(
+        copy, num_iterations=2, input_size_limit=_FOLDED, output_size_limit=_FOLDED, onnx_shape_inference=False
+    )
+    infer_symbolic_shapes(copy, warn_on_missing=False)
+    shapes = {v.name: v.shape for v in _values(copy)}
+    sizes = dict(inputs)
+    for value in _values(model):
+        for old, new in zip(value.shape or (), shapes.get(value.name) or (), strict=False):
+            if not isinstance(old, int) and old.value is not None and isinstance(new, int):
+                sizes.setdefault(old.value, new)
+    return sizes
+
+
+def _fixed(dim: int | ir.SymbolicDim, sizes: Mapping[str, int]) -> int | ir.SymbolicDim:
+    known = number(dim, sizes)
+    return dim if known is None else known
+
+
+def _values(model: ir.Model) -> Sequence[ir.Value]:
+    return [v for node in model.graph for v in node.outputs]

@@ -1,0 +1,133 @@
+"""Running operators on a GPU through ONNX Runtime's CUDA provider, on device memory held by torch."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnxruntime as ort
+import torch
+from onnx import TensorProto, helper
+
+from fusion_cli.build import build
+from fusion_cli.emit import emit, emit_registration
+from fusion_cli.types import FusedOp, Library, Target
+
+Array = np.ndarray
+
+
+def gpu_target() -> Target:
+    """The target that fits this machine's GPU."""
+    major, minor = torch.cuda.get_device_capability()
+    arch = f"sm_{major}{minor}{'a' if (major, minor) == (9, 0) else ''}"
+    return Target(arch, "cuda", arch)
+
+
+def build_library(ops: Sequence[FusedOp], folder: Path) -> Library:
+    target = gpu_target()
+    sources = [emit(op, target) for op in ops] + [emit_registration(target, ops)]
+    cache = Path(os.environ["FUSION_CLI_CACHE"]) if "FUSION_CLI_CACHE" in os.environ else folder / "cache"
+    return build(sources, target, folder, cache_dir=cache)
+
+
+def onnx_element(dtype: str) -> int:
+    return int(getattr(TensorProto, {"float32": "FLOAT", "float64": "DOUBLE"}.get(dtype, dtype.upper())))
+
+
+def model_of(op: FusedOp) -> onnx.ModelProto:
+    """A model of one node, the operator."""
+    values = [
+        [helper.make_tensor_value_info(s.name, onnx_element(s.dtype), list(s.shape)) for s in specs]
+        for specs in (op.inputs, op.outputs)
+    ]
+    node = helper.make_node(
+        op.name, [s.name for s in op.inputs], [s.name for s in op.outputs], "the_node", domain="fusion"
+    )
+    graph = helper.make_graph([node], "g", *values)
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("fusion", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+
+
+def to_device(array: Array) -> torch.Tensor:
+    plain = array.view(np.int16) if array.dtype == ml_dtypes.bfloat16 else array
+    return torch.from_numpy(np.ascontiguousarray(plain)).cuda()
+
+
+class Runner:
+    """One operator in a session of the CUDA provider, bound to fixed device buffers."""
+
+    def __init__(
+        self,
+        op: FusedOp,
+        library: Path,
+        inputs: Sequence[Array],
+        out_shapes: Sequence[Sequence[int]],
+        *,
+        graph: bool = False,
+    ) -> None:
+        options = ort.SessionOptions()
+        options.log_severity_level = 3
+        options.register_custom_ops_library(str(library))
+        cuda = {"enable_cuda_graph": "1" if graph else "0", "use_tf32": "0"}
+        self.session = ort.InferenceSession(
+            model_of(op).SerializeToString(), options, providers=[("CUDAExecutionProvider", cuda)]
+        )
+        self.binding = self.session.io_binding()
+        self.op = op
+        self.inputs = [to_device(a) for a in inputs]
+        for spec, array, tensor in zip(op.inputs, inputs, self.inputs, strict=True):
+            self._bind(self.binding.bind_input, spec.name, spec.dtype, array.shape, tensor)
+        self.outputs = []
+        for spec, shape in zip(op.outputs, out_shapes, strict=True):
+            tensor = to_device(np.zeros(shape, ml_dtypes.bfloat16 if spec.dtype == "bfloat16" else spec.dtype))
+            self.outputs.append(tensor)
+            self._bind(self.binding.bind_output, spec.name, spec.dtype, shape, tensor)
+
+    def _bind(self, bind, name: str, dtype: str, shape: Sequence[int], tensor: torch.Tensor) -> None:  # type: ignore[no-untyped-def]
+        pointer = tensor.data_ptr() or torch.empty(16, device="cuda").data_ptr()
+        bind(name, "cuda", 0, onnx_element(dtype), list(shape), pointer)
+
+    def run(self) -> list[Array]:
+        torch.cuda.synchronize()
+        self.session.run_with_iobinding(self.binding)
+        self.binding.synchronize_outputs()
+        torch.cuda.synchronize()
+        found = []
+        for spec, tensor in zip(self.op.outputs, self.outputs, strict=True):
+            array = tensor.cpu().numpy()
+            found.append(array.view(ml_dtypes.bfloat16) if spec.dtype == "bfloat16" else array)
+        return found
+
+    def milliseconds(self, repeats: int = 50) -> float:
+        """Time per call when many are enqueued back to back."""
+        run_options = ort.RunOptions()
+        run_options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+        for _ in range(5):
+            self.session.run_with_iobinding(self.binding, run_options)
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        for _ in range(repeats):
+            self.session.run_with_iobinding(self.binding, run_options)
+        torch.cuda.synchronize()
+        return (time.perf_counter() - begin) / repeats * 1e3
+
+
+TOLERANCE = {"float32": 2e-5, "float16": 3e-3, "bfloat16": 2e-2, "float64": 1e-12}
+
+
+def error_of(got: Array, want: Array) -> float:
+    """Largest difference over the largest finite magnitude; infinite where NaN or infinities differ."""
+    if got.shape != want.shape:
+        return float("inf")
+    if got.size == 0:
+        return 0.0
+    a, b = got.astype(np.float64), want.astype(np.float64)
+    special = ~np.isfinite(b)
+    if not np.array_equal(a[special], b[special], equal_nan=True) or not np.isfinite(a[~special]).all():
+        return float("inf")
+    return float(np.abs(a - b)[~special].max(initial=0.0) / max(np.abs(b[~special]).max(initial=0.0), 1e-30))
