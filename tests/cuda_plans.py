@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import ml_dtypes
 import numpy as np
@@ -452,3 +452,43 @@ def fused_op(case: Case) -> FusedOp:
     inputs, outputs = specs("in", case.plan.inputs), specs("out", case.plan.outputs)
     body = ir.Function("fusion", name, graph=ir.Graph([], [], nodes=[], opset_imports={"": 20}), attributes=[])
     return FusedOp(name, "test", "auto", body, case.plan, inputs, outputs, (), (), ())
+
+
+def merged(name: str, cases: Sequence[Case]) -> Case:
+    """One operator that does everything the cases do, one after the other."""
+    plans = [c.plan for c in cases]
+    tensors: list[Tensor] = []
+    host: list[HostOp] = []
+    stages: list[Stage] = []
+    inputs: list[int] = []
+    outputs: list[int] = []
+    buffers = 0
+    for plan in plans:
+        t, h = len(tensors), len(host)
+        first = {"input": len(inputs), "output": len(outputs), "temp": buffers, "alias": t}
+        for tensor in plan.tensors:
+            tensors.append(replace(tensor, slot=tensor.slot + first[tensor.role], dims=tensor.dims + h))
+        for op in plan.host:
+            ints = (op.ints[0] + len(inputs),) if op.kind in ("dims", "read") else op.ints
+            host.append(HostOp(op.kind, tuple(a + h for a in op.args), ints))
+        for stage in plan.stages:
+            operands = tuple(replace(o, tensor=o.tensor + t) for o in stage.operands)
+            stores = tuple(replace(s, tensor=s.tensor + t) for s in stage.stores)
+            stages.append(replace(stage, operands=operands, stores=stores, dims=stage.dims + h))
+        inputs += [i + t for i in plan.inputs]
+        outputs += [i + t for i in plan.outputs]
+        buffers += plan.buffers
+    plan = Plan(tuple(tensors), tuple(host), tuple(stages), tuple(inputs), tuple(outputs), buffers)
+    sizes: dict[str, int] = {}
+    for case in cases:
+        sizes |= case.sizes[0]
+    return Case(name, plan, (sizes,))
+
+
+def everything(dtype: str) -> Case:
+    """All kinds of stage in one operator."""
+    cases = [pointwise(dtype), softmax(dtype), batched(dtype), linear(dtype, narrow=dtype != "float32")]
+    cases += [attention(dtype, 64, prob="general"), causal(dtype, 80)]
+    if dtype != "bfloat16":
+        cases.append(conv(dtype))
+    return merged(f"everything_{dtype}", cases)

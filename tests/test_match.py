@@ -55,8 +55,8 @@ def test_norms(opset: int, square: str, root: str, centred: bool) -> None:
             {},
         ),
         (
-            "m = ReduceMean <axes = [-1]> (x) d = Sub (x, m) q = Mul (d, d) v = ReduceSum <keepdims = 1> (q, axis) {eps} "
-            "e = Add (v, eps) s = Sqrt (e) y = Div (d, s)",
+            "m = ReduceMean <axes = [-1]> (x) d = Sub (x, m) q = Mul (d, d) v = ReduceSum <keepdims = 1> (q, axis) "
+            "{eps} e = Add (v, eps) s = Sqrt (e) y = Div (d, s)",
             {},
         ),
         (

@@ -13,83 +13,11 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from fusion_cli.match.graph import GraphIndex
+from fusion_cli.match.operators import ELEMENTWISE, MOVES, ROW_OPERATORS
 from fusion_cli.match.pattern import Call
 from fusion_cli.match.predicates import dims_of
 
-ELEMENTWISE = frozenset(
-    [
-        "Abs",
-        "Add",
-        "And",
-        "Cast",
-        "Ceil",
-        "Celu",
-        "Clip",
-        "Cos",
-        "Div",
-        "Elu",
-        "Equal",
-        "Erf",
-        "Exp",
-        "Floor",
-        "Gelu",
-        "Greater",
-        "GreaterOrEqual",
-        "HardSigmoid",
-        "HardSwish",
-        "IsInf",
-        "IsNaN",
-        "LeakyRelu",
-        "Less",
-        "LessOrEqual",
-        "Log",
-        "Max",
-        "Mean",
-        "Min",
-        "Mish",
-        "Mod",
-        "Mul",
-        "Neg",
-        "Not",
-        "Or",
-        "PRelu",
-        "Pow",
-        "Reciprocal",
-        "Relu",
-        "Round",
-        "Selu",
-        "Sigmoid",
-        "Sign",
-        "Sin",
-        "Softplus",
-        "Softsign",
-        "Sqrt",
-        "Sub",
-        "Sum",
-        "Swish",
-        "Tanh",
-        "ThresholdedRelu",
-        "Where",
-        "Xor",
-        "Identity",
-    ]
-)
-ROW_OPERATORS = frozenset(
-    [
-        "ReduceMean",
-        "ReduceSum",
-        "ReduceMax",
-        "ReduceMin",
-        "ReduceL2",
-        "ReduceSumSquare",
-        "Softmax",
-        "LogSoftmax",
-        "LayerNormalization",
-        "RMSNormalization",
-    ]
-)
-MOVES = frozenset(["Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten", "Expand", "Identity"])
-_SMALL = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.BOOL, ir.DataType.DOUBLE})
+_DATA = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.BOOL, ir.DataType.DOUBLE})
 DEFAULT_MAX_OPS = 64
 
 
@@ -228,7 +156,7 @@ class Grower:
     def _worth(self, node: ir.Node) -> bool:
         """Whether the node handles data rather than shapes."""
         output = node.outputs[0]
-        return output.dtype in _SMALL and output.shape is not None
+        return output.dtype in _DATA and output.shape is not None
 
     def _fits(self, call: Call, node: ir.Node, source: ir.Value) -> bool:
         shape, wanted = dims_of(node.outputs[0]), dims_of(source)

@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from fusion_cli.errors import Unsupported
 from fusion_cli.match.graph import GraphIndex
+from fusion_cli.match.operators import MOVES, SHAPE_OPERATORS
 from fusion_cli.types import Region
 
 _SHAPE_INPUTS = frozenset(
@@ -30,52 +31,14 @@ _SHAPE_INPUTS = frozenset(
         ("ConstantOfShape", 0),
     }
 )
-_SHAPE_OPERATORS = frozenset(
-    [
-        "Shape",
-        "Gather",
-        "Concat",
-        "Unsqueeze",
-        "Squeeze",
-        "Slice",
-        "Cast",
-        "Add",
-        "Sub",
-        "Mul",
-        "Div",
-        "Mod",
-        "Min",
-        "Max",
-        "Equal",
-        "Where",
-        "ConstantOfShape",
-        "Reshape",
-        "Identity",
-        "ReduceProd",
-    ]
-)
-_MOVES = frozenset(
-    [
-        "Shape",
-        "Gather",
-        "Concat",
-        "Unsqueeze",
-        "Squeeze",
-        "Slice",
-        "Reshape",
-        "Transpose",
-        "Identity",
-        "Flatten",
-        "Expand",
-    ]
-)
+_ARRANGING = MOVES | {"Shape", "Gather", "Concat", "Slice"}
 _MAX_SHAPE_NODES = 64
 
 
 def make_region(index: GraphIndex, nodes: Iterable[ir.Node], rule: str, kernel: str, opt_level: int) -> Region:
     """The region of these nodes. Raises Unsupported if it is not convex or has a value of unknown type or rank."""
     inside = _with_own_casts(index, set(nodes))
-    if all(n.op_type in _MOVES for n in inside):
+    if all(n.op_type in _ARRANGING for n in inside):
         raise Unsupported("FUS110", "at least one node that computes", "nodes that only move data or count")
     ordered = sorted(inside, key=index.position.__getitem__)
     copied = _shape_nodes(index, ordered)
@@ -132,7 +95,7 @@ def _chain(index: GraphIndex, value: ir.Value, inside: set[ir.Node], tensors: se
         node = index.producer(current)
         if index.is_constant(current) or node in chain or node in inside:
             continue
-        if node is None or node.domain or node.op_type not in _SHAPE_OPERATORS or len(chain) >= _MAX_SHAPE_NODES:
+        if node is None or node.domain or node.op_type not in SHAPE_OPERATORS or len(chain) >= _MAX_SHAPE_NODES:
             return None
         chain.add(node)
         if node.op_type == "Shape":

@@ -84,7 +84,12 @@ def _inferred(model: ir.Model, inputs: Mapping[str, int]) -> dict[str, int]:
                 value.shape = None
     infer_symbolic_shapes(copy, warn_on_missing=False)
     optimizer.optimize_ir(
-        copy, num_iterations=2, input_size_limit=_FOLDED, output_size_limit=_FOLDED, onnx_shape_inference=False
+        copy,
+        num_iterations=2,
+        input_size_limit=_FOLDED,
+        output_size_limit=_FOLDED,
+        should_fold=lambda node: True if node.op_type == "ConstantOfShape" else None,
+        onnx_shape_inference=False,
     )
     infer_symbolic_shapes(copy, warn_on_missing=False)
     shapes = {v.name: v.shape for v in _values(copy)}

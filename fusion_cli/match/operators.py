@@ -1,0 +1,27 @@
+"""The operators that growing patterns and regions are made of, by kind."""
+
+from __future__ import annotations
+
+ELEMENTWISE = frozenset(
+    """
+    Abs Add And Cast Ceil Celu Clip Cos Div Elu Equal Erf Exp Floor Gelu Greater GreaterOrEqual HardSigmoid HardSwish
+    Identity IsInf IsNaN LeakyRelu Less LessOrEqual Log Max Mean Min Mish Mod Mul Neg Not Or PRelu Pow Reciprocal Relu
+    Round Selu Sigmoid Sign Sin Softplus Softsign Sqrt Sub Sum Swish Tanh ThresholdedRelu Where Xor
+    """.split()
+)
+ROW_OPERATORS = frozenset(
+    """
+    LayerNormalization LogSoftmax RMSNormalization ReduceL2 ReduceMax ReduceMean ReduceMin ReduceSum ReduceSumSquare
+    Softmax
+    """.split()
+)
+MOVES = frozenset("Expand Flatten Identity Reshape Squeeze Transpose Unsqueeze".split())
+"""Operators that only say where numbers lie."""
+
+SHAPE_OPERATORS = frozenset(
+    """
+    Add Cast Concat ConstantOfShape Div Equal Gather Identity Max Min Mod Mul ReduceProd Reshape Shape Slice Squeeze Sub
+    Unsqueeze Where
+    """.split()
+)
+"""Operators that exporters compute shapes with at run time."""

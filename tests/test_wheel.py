@@ -1,0 +1,60 @@
+"""A wheel built from the checkout does the same job from elsewhere: it has its rules, templates and profiles."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.cli_helpers import ROOT, write_model
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("hatchling", reason="hatchling builds the wheel")
+    pytest.importorskip("build", reason="the build front end is not installed")
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return next(folder.glob("*.whl"))
+
+
+def test_wheel_holds_what_the_program_reads(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    expected = [f"fusion_cli/{p.relative_to(ROOT).as_posix()}" for d in ("rules", "templates") for p in files(ROOT / d)]
+    expected += [p.relative_to(ROOT).as_posix() for p in (ROOT / "fusion_cli" / "devices").glob("*.toml")]
+    assert expected
+    assert [name for name in expected if name not in names] == []
+    assert [name for name in names if not name.startswith(("fusion_cli/", "fusion_cli-"))] == []
+
+
+def files(folder: Path) -> list[Path]:
+    return [p for p in folder.rglob("*") if p.is_file() and "__pycache__" not in p.parts]
+
+
+def test_installed_wheel_optimizes_outside_the_checkout(wheel: Path, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    zipfile.ZipFile(wheel).extractall(site)
+    model = write_model(tmp_path / "model.onnx")
+    # -P keeps the working directory off the path; the checkout is not on it either.
+    code = (
+        "import fusion_cli, sys; from fusion_cli.cli import main; print(fusion_cli.__file__, file=sys.stderr); main()"
+    )
+    arguments = ["optimize", str(model), "-o", str(tmp_path / "fused.onnx"), "--target", "cpu", "--force"]
+    result = subprocess.run(
+        [sys.executable, "-P", "-c", code, *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stderr.startswith(str(site))
+    assert "passed" in result.stdout
+    assert list((tmp_path / "fused.fusion" / "lib").glob("*.so"))
