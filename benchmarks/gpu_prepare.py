@@ -69,8 +69,8 @@ def prepare(case: Case, scratch: Path, target: Path, *, force: bool) -> str:
     model = onnx.load(fused)
     forget_weights(model, onnx.load(weights.graph_path(case.example)))
     onnx.save(model, target / "fused.weightless.onnx")
-    libraries = ", ".join(f"{lib.path.name} {lib.path.stat().st_size >> 10} KiB" for lib in report.libraries)
-    return f"{report.summary.fusions} fusions, {libraries or 'no library'}"
+    packed = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
+    return f"{report.summary.fusions} fusions, {packed >> 10} KiB"
 
 
 def forget_weights(fused: onnx.ModelProto, bare: onnx.ModelProto) -> None:

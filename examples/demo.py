@@ -121,15 +121,20 @@ def fusions(report: Report, target: str) -> str:
     return counts(f.rule for f in report.fusions if target in f.targets)
 
 
-def reasons(rejected: Iterable[Rejection]) -> str:
-    """What matched but was not taken, and why; candidates that only lost to a better one of the same nodes last."""
-    late = [r for r in rejected if r.stage != "match"]
-    examples = {(r.rule, r.stage, r.code): r for r in late}
-    found = Counter((r.rule, r.stage, r.code) for r in late)
-    ordered = sorted(found, key=lambda key: (key[1] == "select", -found[key]))
-    lines = [f"{found[k]} x {k[0]}: {k[2]}, {examples[k].found}" for k in ordered[:SHOWN_REASONS]]
-    if len(ordered) > SHOWN_REASONS:
-        lines.append(f"and {len(ordered) - SHOWN_REASONS} reasons more, in report.json")
+def reasons(rejected: Sequence[Rejection]) -> str:
+    """What matched but was not taken, and why: the commonest reasons, then how many lost to a better region."""
+    beaten = sum(r.stage == "select" for r in rejected)
+    late = [r for r in rejected if r.stage not in ("match", "select")]
+    examples = {(r.rule, r.code): r for r in late}
+    found = Counter((r.rule, r.code) for r in late).most_common()
+    lines = [
+        f"{n} x {rule}: {examples[rule, code].found}; expected {examples[rule, code].expected} ({code})"
+        for (rule, code), n in found[:SHOWN_REASONS]
+    ]
+    if len(found) > SHOWN_REASONS:
+        lines.append(f"{len(found) - SHOWN_REASONS} reasons more, in report.json")
+    if beaten:
+        lines.append(f"{beaten} regions gave way to better ones that share their nodes")
     return "\n".join(lines) or "nothing"
 
 

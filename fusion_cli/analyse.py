@@ -10,7 +10,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from fusion_cli.errors import FusionError, Unsupported
+from fusion_cli.errors import NothingToDo, Unsupported
 from fusion_cli.load import is_fused, load_model
 from fusion_cli.match import RuleSet, find_regions, load_rules
 from fusion_cli.plan import Plan, plan_region
@@ -58,7 +58,7 @@ def analyse(path: Path, options: Options, clock: Clock) -> Analysis:
     with clock.stage("load"):
         model = load_model(path)
         if is_fused(model):
-            raise AlreadyFused(path)
+            raise NothingToDo("already optimized by fusion-cli; left as it is", where=str(path))
         nodes_before = len(list(model.graph))
     with clock.stage("simplify"):
         model = simplify(model)
@@ -70,15 +70,6 @@ def analyse(path: Path, options: Options, clock: Clock) -> Analysis:
     return Analysis(
         model, nodes_before, targets, candidates, chosen, found.idioms, (*found.rejections, *rejections, *lost)
     )
-
-
-class AlreadyFused(FusionError):
-    """The model is this tool's own output."""
-
-    exit_code = 0
-
-    def __init__(self, path: Path) -> None:
-        super().__init__("the model is already optimized by fusion-cli; nothing to do", where=str(path))
 
 
 def score_regions(
@@ -120,7 +111,7 @@ def _score(
     reasons: list[Rejection] = []
     for name, profile in profiles.items():
         try:
-            scores[name] = score_region(region, plan, profile, sizes, force=options.force)
+            scores[name] = replace(score_region(region, plan, profile, sizes, force=options.force), target=name)
         except Unsupported as e:
             reasons.append(_rejection(region, "score", e, name))
     forced = {n: replace(s, before_us=max(s.before_us, s.after_us + len(region.nodes))) for n, s in scores.items()}

@@ -16,6 +16,7 @@ from fusion_cli.match import load_rules
 from fusion_cli.outline import inline_back, outline
 from fusion_cli.report import Report, make_report, write_report
 from fusion_cli.runtime import write_manifest
+from fusion_cli.runtime.manifest import file_sha256
 from fusion_cli.save import Staging, commit, save_model, staging
 from fusion_cli.types import FusedOp, Library, Options, Rejection, Source, Target, Verification
 from fusion_cli.verify.trial import Trial
@@ -82,7 +83,7 @@ class _Run:
             libraries = self._build(ops, sources)
             with self.clock.stage("save"):
                 save_model(self.found.model, self.stage)
-                write_manifest(self.stage.bundle, model=self.stage.model, ops=ops, libraries=libraries)
+                self._manifest(ops, libraries)
             if not self.options.verify:
                 return ops, libraries, None
             with self.clock.stage("verify"):
@@ -100,6 +101,26 @@ class _Run:
             self.rejections += [rejection for _, _, rejection in failed]
             dropped = {(op, target) for op, target, _ in failed}
             ops = [replace(o, targets=tuple(t for t in o.targets if (o.name, t) not in dropped)) for o in ops]
+
+    def _manifest(self, ops: Sequence[FusedOp], libraries: Sequence[Library]) -> None:
+        targets = {t.name: t for t in self.found.targets}
+        write_manifest(
+            self.stage.bundle,
+            model_sha256=file_sha256(self.stage.model),
+            libraries=[(targets[lib.target], lib) for lib in libraries],
+            ops=[
+                {
+                    "name": op.name,
+                    "rule": op.rule,
+                    "targets": list(op.targets),
+                    "calls": [
+                        {"node": name, "replaces": list(c.region.node_names)}
+                        for name, c in zip(op.call_names, op.calls, strict=True)
+                    ],
+                }
+                for op in ops
+            ],
+        )
 
     def _keep(self, ops: Sequence[FusedOp]) -> list[FusedOp]:
         """Put the nodes of operators that no target has a kernel for back where they were."""
@@ -186,7 +207,7 @@ def _report(
         candidates=len(found.candidates),
         idioms=found.idioms,
         ops=ops,
-        selected=found.chosen,
+        selected=found.chosen if output is None else (),
         rejected=rejections,
         timings=clock.seconds,
         sources=sources,

@@ -116,8 +116,8 @@ def all_values(model: ir.Model, feeds: Mapping[str, np.ndarray], regions: Sequen
     names = [o.name for o in session.get_outputs()]
     values = {n: _viewed(v, dtypes[n]) for n, v in zip(names, _run(session, names, feeds), strict=True)}
     values |= {n: _viewed(v, dtypes.get(n, "")) for n, v in feeds.items()}
-    values |= {str(v.name): v.const_value.numpy() for v in model.graph.initializers.values() if v.const_value is not None}
-    return values
+    initializers = (v for v in model.graph.initializers.values() if v.const_value is not None)
+    return values | {str(v.name): v.const_value.numpy() for v in initializers}
 
 
 def _run(session: ort.InferenceSession, names: list[str], feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
@@ -128,7 +128,8 @@ def _run(session: ort.InferenceSession, names: list[str], feeds: Mapping[str, np
         if element is None:
             binding.bind_cpu_input(i.name, array)
         else:
-            binding.bind_ortvalue_input(i.name, ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array.view(np.uint16), element))
+            value = ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array.view(np.uint16), element)
+            binding.bind_ortvalue_input(i.name, value)
     for name in names:
         binding.bind_output(name)
     session.run_with_iobinding(binding)

@@ -97,8 +97,8 @@ def test_unsupported_opset(tmp_path: Path, opset: int) -> None:
 
 
 def test_unknown_rule_names_the_nearest(model: Path, tmp_path: Path) -> None:
-    result = call("optimize", model, "-o", tmp_path / "out.onnx", "--rules", "Pointwise,Rowwize")
-    failed(result, 1, "no fusion rule 'Rowwize'", "did you mean 'Rowwise'?")
+    result = call("optimize", model, "-o", tmp_path / "out.onnx", "--rules", "PointwiseRegion,RowwizeRegion")
+    failed(result, 1, "no fusion rule 'RowwizeRegion'", "did you mean 'RowwiseRegion'?")
 
 
 def test_unknown_target_names_the_nearest(model: Path, tmp_path: Path) -> None:

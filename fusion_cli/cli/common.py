@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import logging
 import sys
 import traceback
 import warnings
@@ -29,6 +30,7 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; FusionError and OSError become a message, anything else says it is a fault of ours."""
+        logging.getLogger().addHandler(logging.NullHandler())  # libraries' remarks are no business of the user's
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = _show_warning
@@ -58,7 +60,7 @@ def fail(ctx: click.Context, message: str, code: int) -> None:
     """Print "error: MESSAGE" (after the traceback, where --debug was given) and exit."""
     if wants_traceback(ctx):
         traceback.print_exc()
-    click.echo(f"error: {printable(message)}", err=True)
+    click.echo(f"error: {printable(message)}" if code else printable(message), err=True)
     ctx.exit(code)
 
 
@@ -72,10 +74,12 @@ def debug_option(command: F) -> F:
 
     def remember(ctx: click.Context, _: click.Parameter, value: bool) -> bool:
         ctx.meta["fusion_cli.debug"] = value
+        if value:
+            logging.basicConfig(stream=sys.stderr, level=logging.INFO)
         return value
 
-    option = click.option("--debug", is_flag=True, callback=remember, help="Show tracebacks; debug info in kernels.")
-    return option(command)
+    text = "Show tracebacks and logs; debug info in kernels."
+    return click.option("--debug", is_flag=True, callback=remember, help=text)(command)
 
 
 def json_option(command: F) -> F:

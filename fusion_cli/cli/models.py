@@ -11,7 +11,7 @@ import click
 from fusion_cli import runtime
 from fusion_cli.cli.common import debug_option, echo_json, json_option, model_options, progress, stdout
 from fusion_cli.errors import FusionError, ModelError, NumbersDiffer
-from fusion_cli.load import load_model
+from fusion_cli.load import is_fused, load_model
 from fusion_cli.report.text import printable, show_us
 from fusion_cli.types import Options
 from fusion_cli.verify import (
@@ -22,6 +22,7 @@ from fusion_cli.verify import (
     Providers,
     Runner,
     alternate,
+    check_providers,
     feeds_for,
     open_model,
     reason,
@@ -116,7 +117,9 @@ def bench(
     shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in feeds.items())
     console = stdout()
     console.print(f"inputs: {shapes}", markup=False, highlight=False)
-    names = (f"{first} (stock)", f"{first} (its libraries)") if second is None else (str(first), str(second))
+    names = (str(first), str(second))
+    if second is None:
+        names = (f"{first} (stock)", f"{first} ({'its libraries' if is_fused(load_model(first)) else 'again'})")
     width = max(map(len, names))
     for name, us in zip(names, (timing.a_us, timing.b_us), strict=True):
         console.print(f"{name:<{width}}  {show_us(us)}", markup=False, highlight=False)
@@ -135,8 +138,10 @@ def _feeds(first: Path, second: Path, options: Options, providers: Providers) ->
 
 def _with_kernels(path: Path, providers: Providers) -> Runner:
     try:
-        return Runner(runtime.session(path, providers=list(providers)))
+        session = runtime.session(path, providers=list(providers))
     except FusionError:
         raise
     except Exception as error:  # ONNX Runtime raises a class of its own per status code, all without a base
         raise CannotRun(reason(error)) from error
+    check_providers(session, providers)
+    return Runner(session)

@@ -63,12 +63,12 @@ def stage_view(plan: Plan, stage: Stage, name: str) -> StageView:
 
 
 def tensor_lines(plan: Plan) -> list[str]:
-    """One line per tensor: `const gpu::Tensor t3{pointer, &dimensions};`."""
+    """One line per tensor that a stage reads or writes: `const gpu::Tensor t3{pointer, &dimensions};`."""
+    used = {o.tensor for stage in plan.stages for o in stage.operands}
+    used |= {s.tensor for stage in plan.stages for s in stage.stores}
     lines = []
-    for i, tensor in enumerate(plan.tensors):
-        home = resolve(plan, i)
-        if tensor.role == "input" and i not in plan.inputs:
-            continue
+    for i in sorted(used):
+        tensor, home = plan.tensors[i], resolve(plan, i)
         match home.role:
             case "input":
                 pointer = f"const_cast<void*>(run.input({home.slot}))"

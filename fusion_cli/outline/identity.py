@@ -20,7 +20,6 @@ def digest(candidate: Candidate, body: ir.Graph) -> str:
     region = candidate.region
     parts = [
         region.kernel,
-        ",".join(candidate.targets),
         _body_text(body),
         str(_anonymous(candidate.plan)) if candidate.plan is not None else "",
     ]

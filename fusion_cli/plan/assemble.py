@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
-from fusion_cli.errors import Unsupported
-from fusion_cli.plan import codes
 from fusion_cli.plan.attention import Parts, between
 from fusion_cli.plan.graph import Val
 from fusion_cli.plan.ir import Attention, Const, Conv, Instr, Linear, Operand, Pointwise, Rowwise, Stage, Store
@@ -64,14 +63,14 @@ class Operands:
 
     def __init__(self, partition: Partition, storage: Storage) -> None:
         self.items: list[Operand] = []
-        self._partition = partition
-        self._storage = storage
+        self.partition = partition
+        self.storage = storage
 
     def add(self, val: Val, perm: tuple[int, ...] | None = None) -> int:
-        while val.op == "transpose" and val not in self._partition.copied:
+        while val.op == "transpose" and val not in self.partition.copied:
             perm = val.perm if perm is None else tuple(val.perm[p] for p in perm)
             val = val.args[0]
-        operand = Operand(self._storage.tensor(val), perm)
+        operand = Operand(self.storage.tensor(val), perm)
         if operand not in self.items:
             self.items.append(operand)
         return self.items.index(operand)
@@ -94,35 +93,40 @@ def assemble(partition: Partition, storage: Storage, group: Group) -> Stage:
     nodes = tuple(dict.fromkeys(v.node for v in group.vals if v.node))
     if group.kind == "attention":
         return _attention(partition, storage, group, operands, program)
-    special = {"linear": _linear_operands, "conv": _conv_operands}.get(group.kind)
-    fields = special(operands, group.anchor) if special else {}
-    if special:
+    fields: dict[str, Any] = {}
+    if group.kind in ("linear", "conv"):
+        fields = (_linear_operands if group.kind == "linear" else _conv_operands)(operands, group.anchor)
         program.bind(group.anchor, Instr("acc", (), group.anchor.dtype))
     program.compute(group.vals)
-    stores = tuple(Store(t, program.value(v)) for v in partition.stored(group) for t in storage.targets(v))
-    kind = {"pointwise": Pointwise, "rowwise": Rowwise, "linear": Linear, "conv": Conv}[group.kind]
-    return kind(tuple(operands.items), tuple(program.instrs), stores, group.like.dims, nodes, **fields)  # type: ignore[arg-type]
+    stores = tuple(Store(storage.tensor(v), program.value(v)) for v in partition.stored(group))
+    return _STAGES[group.kind](tuple(operands.items), tuple(program.instrs), stores, group.like.dims, nodes, **fields)
 
 
-def _linear_operands(operands: Operands, matmul: Val) -> dict[str, object]:
-    fields: dict[str, object] = {"alpha": matmul.attr("alpha")}
+_STAGES: dict[str, type[Pointwise | Rowwise | Linear | Conv]] = {
+    "pointwise": Pointwise,
+    "rowwise": Rowwise,
+    "linear": Linear,
+    "conv": Conv,
+}
+
+
+def _linear_operands(operands: Operands, matmul: Val) -> dict[str, Any]:
+    fields: dict[str, Any] = {"alpha": matmul.attr("alpha")}
     for name, val in zip("ab", matmul.args, strict=True):
         transposed = bool(matmul.attr(f"trans_{name}"))
-        if val.op == "transpose" and swaps_last_two(val.perm) and val not in operands._partition.copied:
+        if val.op == "transpose" and swaps_last_two(val.perm) and val not in operands.partition.copied:
             transposed, val = not transposed, val.args[0]
         fields[name] = operands.add(val)
         fields[f"trans_{name}"] = transposed
     return fields
 
 
-def _conv_operands(operands: Operands, conv: Val) -> dict[str, object]:
+def _conv_operands(operands: Operands, conv: Val) -> dict[str, Any]:
     indices = [operands.add(v) for v in conv.args]
     return {**dict(conv.attrs), "x": indices[0], "w": indices[1], "bias": indices[2] if len(indices) > 2 else -1}
 
 
-def _attention(
-    partition: Partition, storage: Storage, group: Group, operands: Operands, program: Program
-) -> Attention:
+def _attention(partition: Partition, storage: Storage, group: Group, operands: Operands, program: Program) -> Attention:
     val = group.anchor
     parts = val.attr("parts")
     assert isinstance(parts, Parts)
@@ -133,12 +137,10 @@ def _attention(
     program.compute(between(parts.score, parts.score_acc), leaves)
     score = program.value(parts.score)
     prob, prob_index = _probability_program(operands, parts, leaves)
-    if len(partition.stored(group)) != 1:
-        raise Unsupported(codes.NOTHING_TO_DO, "one attention output", str(len(partition.stored(group))))
     return Attention(
         operands=tuple(operands.items),
         program=tuple(program.instrs),
-        stores=tuple(Store(t, 0) for t in storage.targets(val)),
+        stores=(Store(storage.tensor(val), 0),),
         dims=parts.dims,
         nodes=tuple(dict.fromkeys((*(m.node for m in group.vals if m is not val and m.node), *parts.nodes))),
         q=q,
@@ -152,13 +154,10 @@ def _attention(
     )
 
 
-def _probability_program(
-    operands: Operands, parts: Parts, leaves: Mapping[Val, Val]
-) -> tuple[tuple[Instr, ...], int]:
+def _probability_program(operands: Operands, parts: Parts, leaves: Mapping[Val, Val]) -> tuple[tuple[Instr, ...], int]:
     if parts.prob is parts.prob_acc:
         return (), 0
     program = Program(operands)
     program.bind(parts.prob_acc, Instr("acc", (), parts.prob_acc.dtype))
     program.compute(between(parts.prob, parts.prob_acc), leaves)
     return tuple(program.instrs), program.value(parts.prob)
-

@@ -99,9 +99,7 @@ def _match(builder: Builder, uses: Uses, softmax: Val) -> tuple[Val, tuple[Val, 
     out, out_perm = _output(uses, product)
     leaves = _leaves((softmax.args[0], acc), (prob, softmax))
     nodes = tuple(dict.fromkeys(x.node for x in (*score_inside, softmax, *prob_inside, product, out) if x.node))
-    parts = Parts(
-        scale, (q_perm, k_perm, v_perm), softmax.args[0], acc, prob, softmax, leaves, dims, out_perm, nodes
-    )
+    parts = Parts(scale, (q_perm, k_perm, v_perm), softmax.args[0], acc, prob, softmax, leaves, dims, out_perm, nodes)
     return out, (q, k, v), parts
 
 

@@ -1,4 +1,7 @@
-"""Why a region cannot be compiled: reason codes FUS2xx, their titles and help. The documentation is generated from this."""
+"""Why a region cannot be compiled: reason codes FUS2xx, their titles and help.
+
+The documentation is generated from this.
+"""
 
 from __future__ import annotations
 
@@ -13,30 +16,30 @@ UNPROVEN_SHAPE = "FUS208"
 CONSTANT = "FUS209"
 UNUSED_OUTPUT = "FUS210"
 DANGLING = "FUS211"
-NOTHING_TO_DO = "FUS212"
+INVALID = "FUS212"
 
 CODES: dict[str, tuple[str, str]] = {
     UNKNOWN_RANK: (
         "The rank of a tensor is unknown",
-        "Kernels index tensors by axis, so the number of dimensions of every tensor of a region must be known, though "
-        "the sizes need not be. Shape inference gave up on a value; give the model's input shapes with --shape, or "
-        "export the model with them.",
+        "Kernels index tensors by axis, so the number of dimensions of every tensor of a region must be known, "
+        "though the sizes need not be. Shape inference gave up on a value; give the model's input shapes with "
+        "--shape, or export the model with them.",
     ),
     OPERATOR: (
         "An operator has no kernel stage",
         "Regions are compiled from elementwise operators, reductions, softmax, norms, matrix products, attention, "
-        "convolutions and views (reshape, transpose, expand). The region holds an operator that is none of these; the "
-        "nodes around it may still be fused on their own.",
+        "convolutions and views (reshape, transpose, expand). The region holds an operator that is none of these; "
+        "the nodes around it may still be fused on their own.",
     ),
     DTYPE: (
         "An element type has no kernel",
-        "Kernels compute on float32, float16, bfloat16, int32, int64 and bool. Quantized, double and string tensors stay "
-        "with ONNX Runtime.",
+        "Kernels compute on float32, float16, bfloat16, int32, int64 and bool. Quantized, double and string "
+        "tensors stay with ONNX Runtime.",
     ),
     OPSET: (
         "The operator's version has other semantics",
-        "Old operator sets define this operator differently (for instance broadcasting by attribute before opset 7). "
-        "Convert the model to a newer opset with onnx.version_converter.",
+        "Old operator sets define this operator differently (for instance broadcasting by attribute before opset "
+        "7). Convert the model to a newer opset with onnx.version_converter.",
     ),
     ATTRIBUTE: (
         "An operator is used in a form without a kernel",
@@ -44,13 +47,13 @@ CODES: dict[str, tuple[str, str]] = {
     ),
     REDUCED_AXES: (
         "A reduction is not over the last axes",
-        "Row kernels reduce over the last axis, or over trailing axes taken together. A reduction, softmax or norm over "
-        "other axes stays with ONNX Runtime.",
+        "Row kernels reduce over the last axis, or over trailing axes taken together. A reduction, softmax or norm "
+        "over other axes stays with ONNX Runtime.",
     ),
     SHAPE_PROGRAM: (
         "Shape arithmetic cannot be done on the host",
-        "Dimensions are computed on the host from the dimensions of the inputs and from small integer inputs. A shape or "
-        "an axis of this region depends on something else.",
+        "Dimensions are computed on the host from the dimensions of the inputs and from small integer inputs. A "
+        "shape or an axis of this region depends on something else.",
     ),
     UNPROVEN_SHAPE: (
         "Two sizes cannot be proven equal",
@@ -59,19 +62,22 @@ CODES: dict[str, tuple[str, str]] = {
     ),
     CONSTANT: (
         "A constant cannot be written into the kernel",
-        "Kernels take scalars (and constants whose elements are all equal) as literals; other constants must be inputs "
-        "of the operator, and axes and permutations must be constant.",
+        "Kernels take scalars (and constants whose elements are all equal) as literals; other constants must be "
+        "inputs of the operator, and axes and permutations must be constant.",
     ),
     UNUSED_OUTPUT: (
         "An optional output is needed",
-        "Something reads an optional output (a mask, a running statistic, a key cache) that the kernel does not compute.",
+        "Something reads an optional output (a mask, a running statistic, a key cache) that the kernel does not "
+        "compute.",
     ),
     DANGLING: (
         "A value comes from nowhere",
-        "A node of the region reads a value that is neither computed in the region, nor one of its inputs or constants.",
+        "A node of the region reads a value that is neither computed in the region, nor one of its inputs or "
+        "constants.",
     ),
-    NOTHING_TO_DO: (
-        "The region computes nothing",
-        "Every output of the region is one of its inputs or a constant, so there is no kernel to generate.",
+    INVALID: (
+        "The nodes do not fit together",
+        "Operands have shapes or attributes that the operator does not allow, so the model would fail at run time "
+        "too. Check it with onnx.checker and full shape inference.",
     ),
 }

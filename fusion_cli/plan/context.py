@@ -99,7 +99,9 @@ class Context:
         """Shape arithmetic read as data: possible where its outcome is one known number."""
         elements = [self.b.sizes.norm(e).known for e in self.b.host.values[self.host(value)]]
         if len(elements) != 1 or elements[0] is None:
-            raise Unsupported(codes.SHAPE_PROGRAM, "shape arithmetic used for shapes only", f"{value.name} used as data")
+            raise Unsupported(
+                codes.SHAPE_PROGRAM, "shape arithmetic used for shapes only", f"{value.name} used as data"
+            )
         rank = 0 if value.shape is None else len(value.shape)
         return self.b.const(elements[0], dtype_name(value.dtype), (1,) * rank)
 

@@ -15,9 +15,13 @@ from fusion_cli.plan.lowering import dtype_name
 
 Rule = Callable[[Context, ir.Node], Val]
 
-_UNARY = ["Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Erf", "Exp", "Floor", "IsNaN", "Log", "Neg", "Not", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Tan", "Tanh"]
-_BINARY = ["Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Mul", "Or", "Sub", "Xor"]
-_BOOL_RESULT = {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "IsNaN", "And", "Or", "Xor", "Not"}
+_UNARY = (
+    "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Erf", "Exp", "Floor", "IsNaN",
+    "Log", "Neg", "Not", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign",
+    "Sqrt", "Tan", "Tanh",
+)  # fmt: skip_BINARY = (
+    "Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Mul", "Or", "Sub", "Xor",
+)  # fmt: skip_BOOL_RESULT = {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "IsNaN", "And", "Or", "Xor", "Not"}
 
 
 def _plain(ctx: Context, node: ir.Node) -> Val:

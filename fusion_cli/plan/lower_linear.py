@@ -35,9 +35,7 @@ def _gemm(ctx: Context, node: ir.Node) -> Val:
     b, get = ctx.b, node.attributes
     a, w, c = ctx.operand(node, 0), ctx.operand(node, 1), ctx.optional(node, 2)
     _floats(a, w)
-    result = b.matmul(
-        a, w, bool(get.get_int("transA", 0)), bool(get.get_int("transB", 0)), get.get_float("alpha", 1.0)
-    )
+    result = b.matmul(a, w, bool(get.get_int("transA", 0)), bool(get.get_int("transB", 0)), get.get_float("alpha", 1.0))
     beta = get.get_float("beta", 1.0)
     if c is None or beta == 0:
         return result

@@ -24,7 +24,7 @@ def _reduce(ctx: Context, node: ir.Node) -> Val:
     b, x = ctx.b, ctx.operand(node, 0)
     rank = len(x.shape)
     axes = ctx.ints(node, 1, "axes")
-    if not axes and node.attributes.get_int("noop_with_empty_axes", 0):
+    if not axes and node.attributes.get_int("noop_with_empty_axes", 0) != 0:
         return x
     axes = axes or tuple(range(rank))
     # Axes of size 1 before the last ones change nothing.
@@ -82,7 +82,9 @@ def _normalize(ctx: Context, x: Val, epsilon: float) -> tuple[Val, Val, Val]:
 def _no_extra_outputs(node: ir.Node, region_outputs: tuple[ir.Value, ...]) -> None:
     for value in node.outputs[1:]:
         if value.uses() or value in region_outputs or value.is_graph_output():
-            raise Unsupported(codes.UNUSED_OUTPUT, f"only the first output of {node.op_type} used", f"{value.name} used")
+            raise Unsupported(
+                codes.UNUSED_OUTPUT, f"only the first output of {node.op_type} used", f"{value.name} used"
+            )
 
 
 def _float32(ctx: Context, x: Val) -> Val:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -9,7 +10,10 @@ from fusion_cli.plan.attention import Uses
 from fusion_cli.plan.graph import ANCHORS, LEAVES, REDUCTIONS, Val
 from fusion_cli.plan.sizes import ONE, Shape, Sizes
 
-_CHEAP = frozenset(["Add", "And", "Cast", "Div", "Equal", "Expand", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Max", "Min", "Mul", "Neg", "Not", "Or", "Sub", "Where"])
+_CHEAP = frozenset({
+    "Add", "And", "Cast", "Div", "Equal", "Expand", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual",
+    "Max", "Min", "Mul", "Neg", "Not", "Or", "Sub", "Where",
+})  # fmt: skip
 _RECOMPUTED = 8
 """Operations worth repeating per element rather than writing their result to memory."""
 
@@ -21,6 +25,11 @@ class Group:
     kind: str
     like: Val
     vals: list[Val] = field(default_factory=list)
+    needs: set[Group] = field(default_factory=set)
+    """The groups whose values it reads."""
+    first: int = 0
+    last: int = 0
+    """Where its values lie in the topological order."""
 
     @property
     def shape(self) -> Shape:
@@ -45,22 +54,23 @@ class Partition:
         self.outputs = set(outputs)
         self.copied = {v for v in self.uses.order if v.op == "transpose" and self._needs_copy(v)}
         self.group: dict[Val, Group] = {}
+        self._position = {v: i for i, v in enumerate(self.uses.order)}
+        self._output_sources = {self.source(o) for o in outputs}
+        self._keys: dict[Shape, Shape] = {}
         for val in self.uses.order:
             if self._is_computed(val):
                 self._place(val)
-        while self._merge_once():
-            pass
+        self._merge()
 
     def ordered(self) -> list[Group]:
         """The groups in an order to run them in."""
-        position = {v: i for i, v in enumerate(self.uses.order)}
-        pending = sorted(dict.fromkeys(self.group.values()), key=lambda g: max(position[v] for v in g.vals))
+        pending = sorted(dict.fromkeys(self.group.values()), key=lambda g: g.last)
         done: dict[Group, None] = {}
         while pending:
-            ready = next(g for g in pending if all(p in done for p in self.producers(g)))
+            ready = next(g for g in pending if g.needs <= done.keys())
             pending.remove(ready)
             done[ready] = None
-            ready.vals.sort(key=position.__getitem__)
+            ready.vals.sort(key=self._position.__getitem__)
         return list(done)
 
     def source(self, val: Val) -> Val:
@@ -72,10 +82,6 @@ class Partition:
     def stored(self, group: Group) -> list[Val]:
         """The group's values that others read, or that are outputs."""
         return [v for v in group.vals if self._is_stored(v, group)]
-
-    def producers(self, group: Group) -> set[Group]:
-        sources = (self.source(a) for v in group.vals for a in v.args)
-        return {self.group[s] for s in sources if s in self.group} - {group}
 
     # Which values
 
@@ -99,7 +105,7 @@ class Partition:
                 yield from ((r, False) for r, _ in self._readers(reader))
 
     def _is_output(self, val: Val) -> bool:
-        return any(self.source(o) is val for o in self.outputs)
+        return val in self._output_sources
 
     def _is_stored(self, val: Val, group: Group) -> bool:
         return self._is_output(val) or any(
@@ -114,20 +120,20 @@ class Partition:
     # Growing
 
     def _place(self, val: Val) -> None:
-        if val.op in ANCHORS:
-            kind = "linear" if val.op == "matmul" else val.op
-            self.group[val] = Group(kind, val, [val])
-            return
-        group = self._home(val)
+        group = None if val.op in ANCHORS else self._home(val)
         if group is None:
-            row = val.op in REDUCTIONS
-            group = Group("rowwise" if row else "pointwise", val.args[0] if row else val)
+            kind = {"matmul": "linear", "conv": "conv", "attention": "attention"}.get(val.op, "pointwise")
+            like = val.args[0] if val.op in REDUCTIONS else val
+            group = Group(kind, like, first=self._position[val])
         group.vals.append(val)
+        group.last = self._position[val]
         if val.op in REDUCTIONS:
             group.kind = "rowwise"
         elif self._same(val.shape, group.shape):
             group.widen(val)
         self.group[val] = group
+        sources = (self.source(a) for a in val.args)
+        group.needs |= {self.group[s] for s in sources if s in self.group} - {group}
 
     def _home(self, val: Val) -> Group | None:
         """The latest group among the producers that can compute `val` too."""
@@ -162,32 +168,54 @@ class Partition:
     def _reaches(self, start: Group, goal: Group, skip_direct: bool = False) -> bool:
         """Whether `goal` depends on `start` (with `skip_direct`: by way of a third group)."""
         seen: set[Group] = set()
-        stack = [p for p in self.producers(goal) if not (skip_direct and p is start)]
+        stack = [p for p in goal.needs if not (skip_direct and p is start)]
         while stack:
             group = stack.pop()
             if group is start:
                 return True
-            if group not in seen:
+            # What depends on `start` computes something after the first value of `start`.
+            if group not in seen and group.last > start.first:
                 seen.add(group)
-                stack.extend(self.producers(group))
+                stack.extend(group.needs)
         return False
 
     def _same(self, a: Shape, b: Shape) -> bool:
-        return self.sizes.same_shape(a, b)
+        return self._key(a) == self._key(b)
+
+    def _key(self, shape: Shape) -> Shape:
+        """Equal keys are provably equal shapes, leading ones aside."""
+        if shape not in self._keys:
+            self._keys[shape] = tuple(self.sizes.norm(s) for s in self.sizes.strip(shape))
+        return self._keys[shape]
 
     def _per_row(self, shape: Shape, group: Group) -> bool:
         return bool(shape) and self._same(shape, (*group.shape[:-1], ONE)) and self.sizes.equal(shape[-1], ONE)
 
     # Merging
 
-    def _merge_once(self) -> bool:
-        groups = list(dict.fromkeys(self.group.values()))
-        for first in groups:
-            for second in groups:
-                if first is not second and (self._absorbs(first, second) or self._siblings(first, second)):
-                    self._unite(first, second)
-                    return True
-        return False
+    def _merge(self) -> None:
+        """Merge producers into consumers, then kernels that read the same, as long as there are any to merge."""
+        readers: dict[Val, list[Group]] = {}
+        changed = True
+        while changed:
+            changed = False
+            for group in dict.fromkeys(self.group.values()):
+                for first in sorted(group.needs, key=lambda g: g.last):
+                    if self._is_alive(group) and self._is_alive(first) and self._absorbs(first, group):
+                        self._unite(first, group)
+                        changed = True
+            readers.clear()
+            for group in dict.fromkeys(self.group.values()):
+                for source in self._loads(group):
+                    readers.setdefault(source, []).append(group)
+            for sharing in readers.values():
+                for first, second in itertools.pairwise(sharing):
+                    if self._is_alive(first) and self._is_alive(second) and self._siblings(first, second):
+                        self._unite(first, second)
+                        changed = True
+
+    def _is_alive(self, group: Group) -> bool:
+        return self.group[group.vals[0]] is group
 
     def _unite(self, first: Group, second: Group) -> None:
         second.vals = first.vals + second.vals
@@ -195,12 +223,18 @@ class Partition:
             second.kind = "rowwise"
         if self._same(first.shape, second.shape):
             second.widen(first.like)
+        second.first, second.last = min(first.first, second.first), max(first.last, second.last)
+        second.needs = (second.needs | first.needs) - {first, second}
         for val in first.vals:
             self.group[val] = second
+        for group in dict.fromkeys(self.group.values()):
+            if first in group.needs:
+                group.needs.remove(first)
+                group.needs.add(second)
 
     def _absorbs(self, first: Group, second: Group) -> bool:
         """Whether the kernel of `second` can compute `first`, whose values it reads, on the way."""
-        if first not in self.producers(second) or first.kind not in ("pointwise", "rowwise"):
+        if first not in second.needs or first.kind not in ("pointwise", "rowwise"):
             return False
         if first.kind == "rowwise" and second.kind not in ("pointwise", "rowwise"):
             return False
@@ -226,17 +260,17 @@ class Partition:
         return len(group.vals) <= _RECOMPUTED and all(v.op in _CHEAP or v.op == "transpose" for v in group.vals)
 
     def _siblings(self, first: Group, second: Group) -> bool:
-        """Whether two independent kernels over one iteration space read something in common."""
+        """Whether two kernels that read the same are independent and over one iteration space."""
         rows = ("pointwise", "rowwise")
         if first.kind not in rows or second.kind not in rows or not self._same(first.shape, second.shape):
             return False
-        shared = self._loads(first) & self._loads(second)
-        return bool(shared) and not self._reaches(first, second) and not self._reaches(second, first)
+        return first is not second and not self._reaches(first, second) and not self._reaches(second, first)
 
-    def _loads(self, group: Group) -> set[Val]:
+    def _loads(self, group: Group) -> list[Val]:
         """What a group reads from memory at full size."""
-        sources = {self.source(a) for v in group.vals for a in v.args if self._same(a.shape, group.shape)}
-        return {s for s in sources if s.op == "input" or self.group.get(s, group) is not group}
+        args = (a for v in group.vals for a in v.args if self._same(a.shape, group.shape))
+        sources = dict.fromkeys(self.source(a) for a in args)
+        return [s for s in sources if s.op == "input" or self.group.get(s, group) is not group]
 
 
 def swaps_last_two(perm: tuple[int, ...]) -> bool:

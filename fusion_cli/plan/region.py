@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import onnx_ir as ir
-
 from fusion_cli.errors import Unsupported
 from fusion_cli.plan import codes, lower_elementwise, lower_linear, lower_rows, lower_views
 from fusion_cli.plan.assemble import assemble
@@ -35,7 +33,11 @@ def supported_ops() -> frozenset[str]:
 def plan_region(region: Region) -> Plan:
     """Compile a region to stages. Raises Unsupported with a code of `plan.codes` where that cannot be done."""
     context = Context(region, HOST_RULES)
-    outputs = _lower(context)
+    try:
+        outputs = _lower(context)
+    except (ValueError, IndexError, TypeError) as error:
+        # Operands that no valid model has: shapes that do not broadcast, axes out of range, missing inputs.
+        raise Unsupported(codes.INVALID, "operands that the operators allow", str(error)) from error
     outputs = fuse_attention(context.b, outputs)
     outputs = _distinct(outputs)
     partition = Partition(context.b.sizes, outputs)
@@ -51,7 +53,8 @@ def _lower(context: Context) -> list[Val]:
             continue
         rule = RULES.get(node.op_type)
         if rule is None or node.domain not in ("", "ai.onnx"):
-            raise Unsupported(codes.OPERATOR, "an operator with a kernel stage", f"{node.domain or 'ONNX'} {node.op_type}")
+            name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+            raise Unsupported(codes.OPERATOR, "an operator with a kernel stage", name)
         context.b.node = node.name or node.op_type
         context.bind(node.outputs[0], rule(context, node))
     missing = next((v for v in context.region.outputs if v not in context.tensors), None)

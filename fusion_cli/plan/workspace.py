@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal
 
 from fusion_cli.errors import Unsupported
 from fusion_cli.plan import codes
 from fusion_cli.plan.graph import LEAVES, Val
 from fusion_cli.plan.ir import Stage, Tensor
 from fusion_cli.plan.partition import Partition
-from fusion_cli.plan.sizes import Shape, Sizes
+from fusion_cli.plan.sizes import Shape
+
+Role = Literal["input", "output", "temp", "alias"]
 
 
 class Storage:
@@ -44,32 +47,27 @@ class Storage:
             root = self._root.get(source)
             if root is None:
                 if source.op in LEAVES:
-                    raise Unsupported(codes.CONSTANT, "a tensor in memory", f"a literal read by {val.node or 'a kernel'}")
+                    raise Unsupported(
+                        codes.CONSTANT, "a tensor in memory", f"a literal read by {val.node or 'a kernel'}"
+                    )
                 root = self._root[source] = self._tensor[source] = self._new("temp", -1, source)
             if val not in self._tensor:
                 self._tensor[val] = self._alias(root, val)
         return self._tensor[val]
-
-    def targets(self, val: Val) -> tuple[int, ...]:
-        return (self.tensor(val),)
 
     def _alias(self, root: int, val: Val) -> int:
         if self._shape(val.shape) == self.tensors[root].shape and val.dims == self.tensors[root].dims:
             return root
         return self._new("alias", root, val)
 
-    def _new(self, role: str, slot: int, val: Val) -> int:
+    def _new(self, role: Role, slot: int, val: Val) -> int:
         shape = self._shape(val.shape)
-        self.tensors.append(Tensor(role, slot, val.dtype, shape, val.dims, val.name))  # type: ignore[arg-type]
+        self.tensors.append(Tensor(role, slot, val.dtype, shape, val.dims, val.name))
         return len(self.tensors) - 1
 
     def _shape(self, shape: Shape) -> tuple[int | str, ...]:
-        return tuple(_dim(self._sizes, s) for s in shape)
-
-
-def _dim(sizes: Sizes, size: object) -> int | str:
-    normal = sizes.norm(size)  # type: ignore[arg-type]
-    return str(normal) if normal.known is None else normal.known
+        normal = (self._sizes.norm(s) for s in shape)
+        return tuple(str(s) if s.known is None else s.known for s in normal)
 
 
 def assign_buffers(tensors: Sequence[Tensor], stages: Sequence[Stage]) -> tuple[tuple[Tensor, ...], int]:
@@ -88,7 +86,7 @@ def assign_buffers(tensors: Sequence[Tensor], stages: Sequence[Stage]) -> tuple[
     free_after: list[int] = []
     for root, (first, last) in sorted(life.items(), key=lambda item: item[1]):
         slot = next((b for b, end in enumerate(free_after) if end < first), len(free_after))
-        free_after[slot:slot + 1] = [last]
+        free_after[slot : slot + 1] = [last]
         placed[root] = replace(tensors[root], slot=slot)
     return tuple(placed), len(free_after)
 

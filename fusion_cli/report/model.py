@@ -19,7 +19,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class Summary:
-    """The counts of a run; bytes and launches are predictions for the first target that kernels are made for."""
+    """The counts of a run. Savings are predictions, of each fusion for the first of the targets it is made for."""
 
     nodes_before: int
     nodes_after: int
@@ -204,9 +204,8 @@ def _summarise(
 
 
 def _main_score(fusion: Fusion, targets: Sequence[str]) -> Score | None:
-    """The score for the first asked target that the fusion has one for."""
-    named = [fusion.predicted[t] for t in targets if t in fusion.predicted]
-    return next(iter(named or fusion.predicted.values()), None)
+    """The prediction for the first asked target that the fusion is for."""
+    return next((fusion.predicted[t] for t in targets if t in fusion.targets and t in fusion.predicted), None)
 
 
 def _fusion_dict(fusion: Fusion) -> dict[str, Any]:

@@ -20,8 +20,8 @@ import onnx_ir as ir
 from fusion_cli import __version__
 from fusion_cli.errors import FusionError, ModelError
 from fusion_cli.load import FUSED_KEY
+from fusion_cli.runtime.manifest import METADATA_KEY
 
-BUNDLE_KEY = "fusion.bundle"
 _EXTERNAL_FROM = 1 << 30
 """Weights of more bytes than this are kept in a file of their own: a protobuf ends at 2 GiB."""
 
@@ -64,7 +64,7 @@ def save_model(model: ir.Model, stage: Staging) -> None:
     """Write the model into the staging folder, weights outside it where they were or where they are too many, and
     check it. Raises ModelError if the checker finds fault with it."""
     model.metadata_props[FUSED_KEY] = __version__
-    model.metadata_props[BUNDLE_KEY] = stage.bundle.name
+    model.metadata_props[METADATA_KEY] = stage.bundle.name
     tensors = [v.const_value for v in model.graph.initializers.values() if v.const_value is not None]
     external = any(isinstance(t, ir.ExternalTensor) for t in tensors) or sum(t.nbytes for t in tensors) > _EXTERNAL_FROM
     if external:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import tomllib
@@ -28,6 +29,7 @@ class DeviceProfile:
     cache_bytes: float
     onchip_bytes: float
     node_us: float
+    shape_node_us: float
     op_us: float
     kernel_us: float
     overlapped: bool
@@ -40,6 +42,8 @@ class DeviceProfile:
     conv_efficiency: float
     linear_slowdown: tuple[tuple[float, float], ...]
     """(rows of A, time of the generated operator's GEMM over that of the vendor's node), for constant weights."""
+    target: str = ""
+    """The target that predictions are for."""
     advisory: bool = False
     """A device nothing is built for: its scores rank candidates and turn none down."""
 
@@ -58,7 +62,7 @@ class DeviceProfile:
         if not table:
             return 1.0
         position = math.log(max(rows, 1.0))
-        for (low, a), (high, b) in zip(table, table[1:], strict=False):
+        for (low, a), (high, b) in itertools.pairwise(table):
             if position <= math.log(high):
                 share = max(0.0, (position - math.log(low)) / (math.log(high) - math.log(low)))
                 return a + (b - a) * share
@@ -69,13 +73,18 @@ def load_profile(target: Target) -> DeviceProfile:
     """The profile for a target: of the same architecture, or else the most capable one that is not above it. The
     portable target, for which nothing is built, takes the first GPU's, as advice only."""
     profiles = [read_profile(path) for path in sorted(resource_dir("devices").glob("*.toml"))]
-    if target.kind == "cpu":
-        return next(p for p in profiles if p.kind == "cpu")
     gpus = sorted((p for p in profiles if p.kind == "cuda"), key=lambda p: _capability(p.arch))
-    if target.kind == "portable":
-        return replace(gpus[0], advisory=True)
-    fitting = [p for p in gpus if _capability(p.arch) <= _capability(target.arch)]
-    return (fitting or gpus)[-1 if fitting else 0]
+    if target.kind == "cpu":
+        found = next(p for p in profiles if p.kind == "cpu")
+    elif target.kind == "portable":
+        found = gpus[0]
+    else:
+        found = max(
+            (p for p in gpus if _capability(p.arch) <= _capability(target.arch)),
+            default=gpus[0],
+            key=lambda p: _capability(p.arch),
+        )
+    return replace(found, target=target.name, advisory=target.kind == "portable")
 
 
 def read_profile(path: Path) -> DeviceProfile:
@@ -102,6 +111,7 @@ def _profile(data: dict[str, Any]) -> DeviceProfile:
         cache_bytes=float(memory["cache_mb"]) * 2**20,
         onchip_bytes=float(memory["onchip_kb"]) * 2**10,
         node_us=float(dispatch["node_us"]),
+        shape_node_us=float(dispatch["shape_node_us"]),
         op_us=float(dispatch["op_us"]),
         kernel_us=float(dispatch["kernel_us"]),
         overlapped=bool(dispatch["overlapped"]),

@@ -10,8 +10,9 @@ from onnxscript import optimizer
 
 from fusion_cli.types import Options
 
-BATCH, LENGTH = 1, 128
-"""What a dimension is taken for that nobody gave a size: one that comes first, and any other."""
+BATCH, LENGTHS = 1, (128, 16)
+"""What a dimension is taken for that nobody gave a size: one that comes first, and any other. A second length is tried
+where the first does not fit the model, whose tables of positions may be short."""
 
 
 _FOLDED = 1 << 12
@@ -24,10 +25,16 @@ def default_sizes(model: ir.Model, options: Options) -> list[dict[str, int]]:
     Sizes of the graph inputs come from `options.shapes`, `options.dims`, or defaults; those inside follow from shape
     inference with these. A symbol that stays unknown is absent.
     """
-    low = _bound(model, options, 0)
-    high = _bound(model, options, 1)
-    ends = [low] if low == high else [low, high]
-    return [_inferred(model, sizes) for sizes in ends]
+    symbols = _symbols(model)
+    ends: list[dict[str, int]] = []
+    for end in (0, 1) if options.dims else (0,):
+        best: dict[str, int] = {}
+        for length in LENGTHS:
+            best = max(best, _inferred(model, _bound(model, options, end, length)), key=len)
+            if symbols <= best.keys():
+                break
+        ends.append(best)
+    return ends[:1] if ends[0] == ends[-1] else ends
 
 
 def number(dim: int | ir.SymbolicDim | None, sizes: Mapping[str, int]) -> int | None:
@@ -53,7 +60,7 @@ def dimensions(value: ir.Value, sizes: Mapping[str, int]) -> tuple[int, ...] | N
     return None if None in known else tuple(k for k in known if k is not None)
 
 
-def _bound(model: ir.Model, options: Options, end: int) -> dict[str, int]:
+def _bound(model: ir.Model, options: Options, end: int, length: int) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for value in model.graph.inputs:
         given = options.shapes.get(value.name or "")
@@ -65,7 +72,7 @@ def _bound(model: ir.Model, options: Options, end: int) -> dict[str, int]:
             elif dim.value in options.dims:
                 sizes[dim.value] = options.dims[dim.value][end]
             else:
-                sizes.setdefault(dim.value, BATCH if axis == 0 else LENGTH)
+                sizes.setdefault(dim.value, BATCH if axis == 0 else length)
     return sizes | {name: bounds[end] for name, bounds in options.dims.items()}
 
 
@@ -108,3 +115,8 @@ def _fixed(dim: int | ir.SymbolicDim, sizes: Mapping[str, int]) -> int | ir.Symb
 
 def _values(model: ir.Model) -> Sequence[ir.Value]:
     return [v for node in model.graph for v in node.outputs]
+
+
+def _symbols(model: ir.Model) -> set[str]:
+    dims = (d for v in _values(model) for d in v.shape or ())
+    return {d.value for d in dims if not isinstance(d, int) and d.value is not None}

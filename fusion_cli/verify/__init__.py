@@ -5,7 +5,7 @@ from fusion_cli.verify.feeds import Feeds, load_feeds, make_feeds
 from fusion_cli.verify.model import feeds_for, verify_model
 from fusion_cli.verify.numbers import largest_error, tolerance
 from fusion_cli.verify.ops import check_ops
-from fusion_cli.verify.sessions import CPU, CUDA, CannotRun, Providers, Runner, open_model, reason
+from fusion_cli.verify.sessions import CPU, CUDA, CannotRun, Providers, Runner, check_providers, open_model, reason
 from fusion_cli.verify.timing import Timing, alternate
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Timing",
     "alternate",
     "check_ops",
+    "check_providers",
     "feeds_for",
     "largest_error",
     "load_feeds",

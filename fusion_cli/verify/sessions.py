@@ -69,9 +69,19 @@ def open_model(
         for library in libraries:
             options.register_custom_ops_library(str(library))
         source = model if isinstance(model, bytes) else str(model)
-        return Runner(ort.InferenceSession(source, options, providers=list(providers)))
+        session = ort.InferenceSession(source, options, providers=list(providers))
     except Exception as error:  # ONNX Runtime raises a class of its own per status code, all without a base
         raise CannotRun(reason(error)) from error
+    check_providers(session, providers)
+    return Runner(session)
+
+
+def check_providers(session: ort.InferenceSession, providers: Providers) -> None:
+    """ONNX Runtime goes on without a provider that it does not have. Raises CannotRun where it did."""
+    wanted = [p if isinstance(p, str) else p[0] for p in providers]
+    missing = [p for p in wanted if p not in session.get_providers()]
+    if missing:
+        raise CannotRun(f"no {', '.join(missing)} here: it comes with 'fusion-cli[gpu]' and needs a GPU and its driver")
 
 
 def onnx_runtime() -> ModuleType:

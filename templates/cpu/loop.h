@@ -5,7 +5,8 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
-#include <memory>
+#include <cstdlib>
+#include <new>
 
 #include "include/dims.h"
 #include "include/half.h"
@@ -209,17 +210,21 @@ void parallel(const Run& run, int64_t total, int64_t grain, F body) {
 template <class T>
 T* thread_row(int index, int64_t n) {
   struct Row {
-    std::unique_ptr<char[]> data;
+    ~Row() { std::free(data); }
+    void* data = nullptr;
     size_t bytes = 0;
   };
   static thread_local Row rows[64];
   Row& row = rows[index];
   const size_t bytes = (static_cast<size_t>(n) * sizeof(T) + 63) / 64 * 64;
   if (row.bytes < bytes) {
-    row.data.reset(new char[bytes + 64]);
+    std::free(row.data);
+    row.bytes = 0;
+    row.data = std::aligned_alloc(64, bytes);
+    if (!row.data) throw std::bad_alloc();
     row.bytes = bytes;
   }
-  return reinterpret_cast<T*>((reinterpret_cast<uintptr_t>(row.data.get()) + 63) / 64 * 64);
+  return static_cast<T*>(row.data);
 }
 
 // 16-bit floats to float and back, a run at a time: loops that compute then see only float and vectorise.
@@ -228,19 +233,27 @@ const float* widen(const T* p, int64_t stride, int64_t n, float* out) {
   for (int64_t i = 0; i < n; ++i) out[i] = to_float(p[i * stride]);
   return out;
 }
-#if defined(__F16C__)
+#if defined(FUSION_F16C)
 inline const float* widen(const half* p, int64_t stride, int64_t n, float* out) {
   int64_t i = 0;
   if (stride == 1)
-    for (; i + 8 <= n; i += 8)
-      _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + i))));
+    for (; i + 8 <= n; i += 8) {
+      fusion_v8hi narrow;
+      __builtin_memcpy(&narrow, p + i, sizeof(narrow));
+      const fusion_v8sf wide = __builtin_ia32_vcvtph2ps256(narrow);
+      __builtin_memcpy(out + i, &wide, sizeof(wide));
+    }
   for (; i < n; ++i) out[i] = to_float(p[i * stride]);
   return out;
 }
 inline void narrow(const float* p, int64_t n, half* out) {
   int64_t i = 0;
-  for (; i + 8 <= n; i += 8)
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), _mm256_cvtps_ph(_mm256_loadu_ps(p + i), 0));
+  for (; i + 8 <= n; i += 8) {
+    fusion_v8sf wide;
+    __builtin_memcpy(&wide, p + i, sizeof(wide));
+    const fusion_v8hi narrow = __builtin_ia32_vcvtps2ph256(wide, 0);
+    __builtin_memcpy(out + i, &narrow, sizeof(narrow));
+  }
   for (; i < n; ++i) store(out + i, p[i]);
 }
 #endif

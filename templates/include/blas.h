@@ -29,7 +29,10 @@ class Blas {
     if (functions().gemm == nullptr) return blas;
     void* handle = nullptr;
     if (!obtain(api, context, kVersion, kHandle, &handle) || handle == nullptr) return blas;
-    if (functions().set_stream(handle, stream) != 0) return blas;
+    cudaStream_t current = nullptr;
+    // Setting the stream, even to what it is, would take the handle's workspace away.
+    if (functions().get_stream(handle, &current) != 0) return blas;
+    if (current != stream && functions().set_stream(handle, stream) != 0) return blas;
     void* tf32 = nullptr;
     blas.tf32_ = obtain(api, context, kVersion, kUseTf32, &tf32) && tf32 != nullptr;
     blas.handle_ = handle;
@@ -67,6 +70,7 @@ class Blas {
   }
 
  private:
+  using GetStream = int (*)(void*, cudaStream_t*);
   using SetStream = int (*)(void*, cudaStream_t);
   using Gemm = int (*)(void*, int, int, int, int, int, const void*, const void*, int, int, const void*, int, int,
                        const void*, void*, int, int, int, int);
@@ -76,6 +80,7 @@ class Blas {
   static constexpr int kDefaultAlgorithm = -1;  // CUBLAS_GEMM_DEFAULT
 
   struct Functions {
+    GetStream get_stream = nullptr;
     SetStream set_stream = nullptr;
     Gemm gemm = nullptr;
     GemmBatched gemm_batched = nullptr;
@@ -87,9 +92,10 @@ class Blas {
         if (library == nullptr) library = dlopen(name, RTLD_NOW | RTLD_NOLOAD);
       }
       if (library == nullptr) return;
+      get_stream = reinterpret_cast<GetStream>(dlsym(library, "cublasGetStream_v2"));
       set_stream = reinterpret_cast<SetStream>(dlsym(library, "cublasSetStream_v2"));
       gemm_batched = reinterpret_cast<GemmBatched>(dlsym(library, "cublasGemmStridedBatchedEx"));
-      if (set_stream && gemm_batched) gemm = reinterpret_cast<Gemm>(dlsym(library, "cublasGemmEx"));
+      if (get_stream && set_stream && gemm_batched) gemm = reinterpret_cast<Gemm>(dlsym(library, "cublasGemmEx"));
     }
   };
 

@@ -1,0 +1,213 @@
+"""What ONNX Runtime would run for a region's nodes, after its own fusions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from fusion_cli.score.profile import DeviceProfile
+from fusion_cli.score.sizes import dimensions
+from fusion_cli.score.work import BYTES, Work, count, operations_of
+from fusion_cli.types import Region
+
+# Fusions of chains: the operators in dataflow order, with alternatives; "?" marks what may be absent. Which ones ONNX
+# Runtime makes was read off the graphs that 1.31 optimizes exported models to: a norm that squares by Mul instead of
+# Pow, or divides by Reciprocal, is left as it is.
+_CHAINS: tuple[tuple[str, str], ...] = (
+    ("LayerNormalization", "ReduceMean Sub Pow ReduceMean Add Sqrt Div Mul? Add?"),
+    ("SimplifiedLayerNormalization", "Pow ReduceMean Add Sqrt Div Mul Mul?"),
+    ("FastGelu", "Pow Mul Add Mul Tanh Add Mul Mul"),
+    ("Gelu", "Div|Mul Erf Add Mul Mul"),
+    ("QuickGelu", "Mul Sigmoid Mul"),
+    ("QuickGelu", "Sigmoid Mul"),
+)
+_GELUS = frozenset({"Gelu", "FastGelu"})
+_CPU_ACTIVATIONS = frozenset({"Relu", "Clip", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "HardSwish"})
+_VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout"})
+_PRODUCTS = frozenset({"MatMul", "Gemm"})
+_DTYPES = {"FLOAT": "float32", "FLOAT16": "float16", "BFLOAT16": "bfloat16", "DOUBLE": "float64"}
+
+
+@dataclass(eq=False)
+class Kernel:
+    """Nodes that ONNX Runtime runs as one kernel, and the operator it runs."""
+
+    op: str
+    nodes: list[ir.Node] = field(default_factory=list)
+
+
+def fused_kernels(region: Region, profile: DeviceProfile) -> list[Kernel]:
+    """The region's nodes, grouped the way ONNX Runtime's own optimizer groups them on this device."""
+    taken: dict[ir.Node, Kernel] = {}
+    for name, chain in _CHAINS:
+        for node in region.nodes:
+            nodes = _chain(node, chain.split(), taken, set(region.nodes))
+            if nodes:
+                kernel = Kernel(name, nodes)
+                taken.update(dict.fromkeys(nodes, kernel))
+    kernels: dict[Kernel, None] = {}
+    for node in region.nodes:
+        kernels[taken.setdefault(node, Kernel(node.op_type, [node]))] = None
+    for node in region.nodes:
+        _join_producer(node, taken, kernels, profile)
+    return list(kernels)
+
+
+def baseline_work(region: Region, profile: DeviceProfile, sizes: Mapping[str, int]) -> list[Work]:
+    """The work of each kernel; views have none but are nodes all the same."""
+    return [w for kernel in fused_kernels(region, profile) for w in _works(kernel, sizes)]
+
+
+def private_shape_nodes(region: Region) -> int:
+    """Shape arithmetic that nothing but the region reads: its nodes disappear with the fusion."""
+    own = {*region.nodes, *region.shape_nodes}
+    return sum(all(user in own for v in n.outputs for user, _ in v.uses()) for n in region.shape_nodes)
+
+
+def _chain(
+    start: ir.Node, operators: Sequence[str], taken: Mapping[ir.Node, Kernel], inside: set[ir.Node]
+) -> list[ir.Node]:
+    """The nodes of a chain that starts here; empty if it does not, or if others read what would be inside."""
+    if start.op_type not in operators[0].split("|") or start in taken:
+        return []
+    nodes = [start]
+    for operator in operators[1:]:
+        wanted = operator.rstrip("?").split("|")
+        readers = (user for n in reversed(nodes) for v in n.outputs for user, _ in v.uses())
+        found = next(
+            (r for r in readers if r.op_type in wanted and r in inside and r not in taken and r not in nodes), None
+        )
+        if found is not None:
+            nodes.append(found)
+        elif not operator.endswith("?"):
+            return []
+    escaping = [n for n in nodes if any(user not in nodes for v in n.outputs for user, _ in v.uses())]
+    return nodes if len(escaping) <= 1 and not any(v.is_graph_output() for v in nodes[0].outputs) else []
+
+
+def _join_producer(
+    node: ir.Node, taken: dict[ir.Node, Kernel], kernels: dict[Kernel, None], profile: DeviceProfile
+) -> None:
+    """Merge a node's kernel into that of the one node it follows, where ONNX Runtime has such a fusion."""
+    own = taken[node]
+    for value in node.inputs:
+        producer = None if value is None else value.producer()
+        other = taken.get(producer) if producer is not None else None
+        if value is None or other is None or other is own or len(value.uses()) != 1 or value.is_graph_output():
+            continue
+        name = _fusion(other, own, node, profile)
+        if name:
+            other.op = name
+            other.nodes += own.nodes
+            taken.update(dict.fromkeys(own.nodes, other))
+            del kernels[own]
+            return
+
+
+def _fusion(first: Kernel, second: Kernel, node: ir.Node, profile: DeviceProfile) -> str:
+    """The name of the fused operator, or "" where there is none."""
+    if second.op in _GELUS and first.op == "Add" and _adds_bias(first.nodes[0]):
+        return second.op
+    if second.op == "Add" and first.op == "MatMul" and _adds_bias(node) and _rank(node) == 2:
+        return "Gemm"
+    if second.op in ("Mul", "Div") and first.op == "MatMul" and _scales(node):
+        return "MatMul"
+    if second.op == "MatMul" and first.op == "Transpose":
+        return "MatMul" if _swaps_last_two(first.nodes[0]) else ""
+    if first.op == "Conv" and second.op in ("Relu", "Add"):
+        return "Conv"
+    if profile.kind == "cpu" and first.op in ("Conv", "Gemm") and second.op in _CPU_ACTIVATIONS:
+        return first.op
+    return ""
+
+
+def _rank(node: ir.Node) -> int:
+    shape = node.outputs[0].shape
+    return -1 if shape is None else len(shape)
+
+
+def _adds_bias(node: ir.Node) -> bool:
+    return any(v is not None and v.const_value is not None and len(v.const_value.shape) == 1 for v in node.inputs)
+
+
+def _scales(node: ir.Node) -> bool:
+    return any(v is not None and v.const_value is not None and v.const_value.size == 1 for v in node.inputs)
+
+
+def _swaps_last_two(node: ir.Node) -> bool:
+    perm = node.attributes.get_ints("perm") or ()
+    return len(perm) > 1 and tuple(perm[-2:]) == (len(perm) - 1, len(perm) - 2)
+
+
+def _works(kernel: Kernel, sizes: Mapping[str, int]) -> list[Work]:
+    if kernel.op in _VIEWS:
+        return [Work(kernel.op, 0.0)]
+    inside = set(kernel.nodes)
+    read = {v for n in kernel.nodes for v in n.inputs if v is not None and v.producer() not in inside}
+    written = {
+        v
+        for n in kernel.nodes
+        for v in n.outputs
+        if v.is_graph_output() or any(user not in inside for user, _ in v.uses())
+    }
+    moved = float(sum(_bytes(v, sizes) for v in read | written))
+    out = max((float(_count(v, sizes)) for v in written), default=0.0)
+    anchor = next((n for n in kernel.nodes if n.op_type in (*_PRODUCTS, "Conv", "Attention")), None)
+    if anchor is not None and anchor.op_type == "Attention":
+        return _attention(anchor, moved, sizes)
+    if anchor is not None:
+        flops = _flops(anchor, sizes)
+        return [Work(kernel.op, moved, flops, _dtype(anchor.outputs[0]))]
+    space = max([out, *(float(_count(v, sizes)) for v in read)])
+    simple, special = operations_of(kernel.op)
+    return [Work(kernel.op, moved, simple=simple * space, special=special * space)]
+
+
+def _flops(node: ir.Node, sizes: Mapping[str, int]) -> float:
+    out = float(_count(node.outputs[0], sizes))
+    operand = node.inputs[1 if node.op_type == "Conv" else 0]
+    shape = dimensions(operand, sizes) if operand is not None else None
+    if not shape:
+        return 0.0
+    if node.op_type == "Conv":
+        return 2 * out * count(shape[1:])
+    return 2 * out * shape[0 if node.attributes.get_int("transA", 0) else -1]
+
+
+def _attention(node: ir.Node, moved: float, sizes: Mapping[str, int]) -> list[Work]:
+    """The Attention operator as two products and a softmax between them, with the scores in memory."""
+    q, k, v = (dimensions(x, sizes) if x is not None else None for x in node.inputs[:3])
+    if not q or not k or not v:
+        return [Work("Attention", moved)]
+    heads = node.attributes.get_int("q_num_heads", 0) if len(q) == 3 else q[1]
+    scores = float(q[0] * heads * q[-2] * k[-2])
+    size, dtype = BYTES.get(_dtype(node.outputs[0]), 4), _dtype(node.outputs[0])
+    depth, value_depth = (q[-1] / max(heads, 1), v[-1] / max(heads, 1)) if len(q) == 3 else (q[-1], v[-1])
+    simple, special = operations_of("Softmax")
+    return [
+        Work("MatMul", moved / 2 + scores * size, 2 * scores * depth, dtype),
+        Work("Softmax", 2 * scores * size, simple=simple * scores, special=special * scores),
+        Work("MatMul", moved / 2 + scores * size, 2 * scores * value_depth, dtype),
+    ]
+
+
+def _count(value: ir.Value, sizes: Mapping[str, int]) -> int:
+    shape = dimensions(value, sizes)
+    if shape is None:
+        shape = tuple(1 for _ in value.shape or ())
+    return count(shape)
+
+
+def _bytes(value: ir.Value, sizes: Mapping[str, int]) -> int:
+    return _count(value, sizes) * BYTES.get(_dtype(value), 4)
+
+
+def _dtype(value: ir.Value) -> str:
+    name = value.dtype.name if value.dtype is not None else "FLOAT"
+    return _DTYPES.get(name, name.lower())
+
+
+def total_bytes(works: Iterable[Work]) -> int:
+    return int(sum(w.bytes for w in works))
