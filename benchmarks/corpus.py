@@ -27,6 +27,7 @@ from benchmarks.tally import markdown, statuses
 
 TOLERANCE = {"f32": 1e-3, "f16": 2e-2, "bf16": 8e-2}
 """Largest error allowed, relative to the largest magnitude of the reference, by a model's element type."""
+GOOD = ("ok", "skipped")
 ROOT = Path(__file__).resolve().parent.parent
 Entry = dict[str, Any]
 
@@ -44,6 +45,7 @@ def default_folder() -> Path:
 @click.option("--jobs", type=int, default=1, show_default=True, help="Models at a time.")
 @click.option("--timeout", type=int, default=600, show_default=True, help="Seconds for one model, all its modes.")
 @click.option("--results", type=click.Path(path_type=Path), default=Path("corpus-results.jsonl"), show_default=True)
+@click.option("--retry", is_flag=True, help="Do again what did not end ok in an earlier run.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write all results as one JSON list.")
 @click.option("--markdown", "markdown_path", type=click.Path(path_type=Path), help="Write the summary page.")
 def main(
@@ -54,6 +56,7 @@ def main(
     jobs: int,
     timeout: int,
     results: Path,
+    retry: bool,
     json_path: Path | None,
     markdown_path: Path | None,
 ) -> None:
@@ -63,7 +66,7 @@ def main(
         return
     entries = [e for e in json.loads((folder / "index.json").read_text()) if fnmatch(e["id"], only)][:limit]
     wanted = modes or tuple(MODES)
-    done = load_results(results)
+    done = {k: r for k, r in load_results(results).items() if not retry or r["status"] in GOOD}
     run_all(folder, entries, wanted, done, results, jobs, timeout)
     kept = [done[e["id"], mode] for mode in wanted for e in entries if (e["id"], mode) in done]
     page = markdown(entries, kept)
@@ -73,7 +76,7 @@ def main(
         markdown_path.write_text(page)
     if json_path:
         json_path.write_text(json.dumps(kept, indent=1) + "\n")
-    bad = sum(n for c in statuses(entries, kept).values() for status, n in c.items() if status not in ("ok", "skipped"))
+    bad = sum(n for c in statuses(entries, kept).values() for status, n in c.items() if status not in GOOD)
     sys.exit(1 if bad else 0)
 
 

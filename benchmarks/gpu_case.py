@@ -19,7 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import contenders, reference
 from benchmarks.contenders import Contender
-from benchmarks.gpu_cases import CASES, Case
+from benchmarks.gpu_cases import CASES, FACTS, Case
 from examples import weights
 from examples.layers import ConvStack, TransformerLayer, randomize
 from fusion_cli.runtime.manifest import FILENAME, file_sha256
@@ -55,6 +55,7 @@ def main(case: Case, folder: Path, result_path: Path) -> None:
         "shape": list(case.shape),
         "dtype": case.dtype,
         "device": torch.cuda.get_device_name(),
+        **json.loads((folder / FACTS).read_text()),
         "calls": dict(contenders.fused_operators(fused)),
         # Timed first: the runs that are checked then come after hundreds of others.
         "ms": times(runners),

@@ -9,6 +9,8 @@ from pathlib import Path
 WORK = Path(".gpu-work")
 ARCHIVE = WORK / "work.tar.xz"
 TARGET = "sm_90a"
+FACTS = "facts.json"
+"""In each packed folder: how many regions each rule fused, and whether they were forced."""
 
 
 @dataclass(frozen=True)

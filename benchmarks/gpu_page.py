@@ -69,9 +69,10 @@ def page(results: Sequence[Result], device: str) -> str:
         ),
         "## Numbers and placement",
         "Largest error over the largest output, against the model computed in double precision. A fused model passes"
-        f" with at most {ERROR_FACTOR} times ONNX Runtime's own error and every fused node on the CUDA provider.",
+        f" with at most {ERROR_FACTOR} times ONNX Runtime's own error and every fused node on the CUDA provider."
+        " *Forced*: the cost model expected no gain.",
         table(
-            ["example", "fused", "fused, graph", "ORT", "fused nodes", "other nodes off the GPU", "passed"],
+            ["example", "regions", "fused", "fused, graph", "ORT", "fused nodes", "other nodes off the GPU", "passed"],
             [_checks(r) for r in results if "errors" in r],
         ),
     ]
@@ -98,4 +99,6 @@ def _checks(result: Result) -> list[str]:
     calls = sum(result["calls"].values())
     on = sum(c.get(CUDA, 0) for c in result.get("placement", {}).values())
     elsewhere = ", ".join(f"{n} {op}" for op, n in sorted(result.get("elsewhere", {}).items()))
-    return [result["example"], *cells, f"{on} of {calls}", elsewhere or "none", "no" if problems(result) else "yes"]
+    rules = ", ".join(f"{n} {rule}" for rule, n in result["rules"].items()) + " (forced)" * result["forced"]
+    passed = "no" if problems(result) else "yes"
+    return [result["example"], rules or "none", *cells, f"{on} of {calls}", elsewhere or "none", passed]

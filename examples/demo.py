@@ -57,12 +57,14 @@ class Outcome:
 
 
 def main(folder: Path) -> None:
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 140)
     outcomes = []
     for example in EXAMPLES:
         with console.status(f"{example.title}: optimizing"):
             outcomes.append(run(example, folder))
     console.print(table(outcomes))
+    for note in dict.fromkeys(note for outcome in outcomes for note in outcome.report.notes):
+        console.print(f"note: {note}", markup=False, highlight=False, soft_wrap=True)
     first = folder / EXAMPLES[0].name
     console.print(
         f"Next: {first}.fused.fusion/ holds report.json, the generated sources (src/) and libraries (lib/);\n"

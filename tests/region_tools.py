@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
 import onnx
+import onnx.parser
 import onnx_ir as ir
+import onnx_ir.passes.common as passes
 import onnxruntime as ort
+from onnx_shape_inference import infer_symbolic_shapes
+from plan_interpreter import interpret
 
-from fusion_cli.plan.region import supported_ops
+from fusion_cli.plan import Plan, plan_region, supported_ops
 from fusion_cli.plan.shapes import HOST_RULES
 from fusion_cli.types import Region
 
@@ -138,3 +143,51 @@ def _run(session: ort.InferenceSession, names: list[str], feeds: Mapping[str, np
 
 def _viewed(array: np.ndarray, kind: str) -> np.ndarray:
     return array.view(ml_dtypes.bfloat16) if "bfloat16" in kind and array.dtype != ml_dtypes.bfloat16 else array
+
+
+def parsed(text: str, opset: int = 20, inferred: bool = True) -> ir.Model:
+    """A model from ONNX text (graph only), with its shapes inferred."""
+    proto = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": {opset}]> {text}')
+    model = ir.from_proto(proto)
+    passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+    if inferred:
+        infer_symbolic_shapes(model, warn_on_missing=False)
+    return model
+
+
+def whole(model: ir.Model) -> Region:
+    """All nodes of a model's graph as one region, its inputs and outputs in the graph's order."""
+    shapes = host_nodes(model.graph)
+    found = region_of([n for n in model.graph if n not in set(shapes)], shapes)
+    return replace(found, outputs=tuple(model.graph.outputs))
+
+
+def check_region(
+    region: Region, values: Mapping[str, np.ndarray], tolerance: float, compute: type = np.float64
+) -> Plan:
+    """Plan the region, interpret the plan on `values`, and compare its outputs with them."""
+    plan = plan_region(region)
+    outputs = interpret(plan, [values[str(v.name)] for v in region.inputs], compute)
+    for value, found in zip(region.outputs, outputs, strict=True):
+        expected = values[str(value.name)]
+        assert found.shape == expected.shape, value.name
+        assert found.dtype == expected.dtype, value.name
+        assert largest_error(found, expected) <= tolerance, value.name
+    return plan
+
+
+def largest_error(found: np.ndarray, expected: np.ndarray) -> float:
+    """Largest difference over the largest magnitude; infinite where NaN or infinities do not match."""
+    a, b = found.astype(np.float64), expected.astype(np.float64)
+    finite = np.isfinite(b)
+    if not np.array_equal(a[~finite], b[~finite], equal_nan=True) or not np.isfinite(a[finite]).all():
+        return float("inf")
+    difference = np.abs(a[finite] - b[finite]).max(initial=0.0)
+    return float(difference / max(np.abs(b[finite]).max(initial=0.0), 1e-30))
+
+
+def check_model(text: str, feeds: Mapping[str, np.ndarray], tolerance: float = 1e-5, opset: int = 20) -> Plan:
+    """Plan a whole model given as text and compare it with ONNX Runtime."""
+    model = parsed(text, opset)
+    region = whole(model)
+    return check_region(region, all_values(model, feeds, [region]), tolerance)

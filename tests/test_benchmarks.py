@@ -133,6 +133,7 @@ def test_weights_of_unknown_origin_keep_their_data() -> None:
 
 GOOD: dict[str, Any] = {
     "example": "layer", "shape": [1, 2], "dtype": "float16", "device": "NVIDIA H200", "calls": {"Op_1": 2},
+    "rules": {"R": 2}, "forced": True,
     "errors": {"fused": 1.4e-3, "fused, graph": 1.4e-3, "ORT": 1e-3}, "failures": {}, "floor_ms": 0.1,
     "ms": {"fused": 0.5, "ORT": 1.0}, "placement": {"Op_1": {"CUDAExecutionProvider": 2}}, "elsewhere": {"Shape": 1},
 }  # fmt: skip
@@ -143,6 +144,7 @@ def test_a_good_gpu_case_has_no_problems(tmp_path: Path) -> None:
     page = gpu_page.write_page([GOOD], tmp_path)
     assert page.name == "gpu-nvidia-h200.md"
     assert "| layer | 2.00x |" in page.read_text()
+    assert "| layer | 2 R (forced) | 1.40e-03 | 1.40e-03 | 1.00e-03 | 2 of 2 | 1 Shape | yes |" in page.read_text()
     assert json.loads(page.with_suffix(".json").read_text()) == [GOOD]
 
 

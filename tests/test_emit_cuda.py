@@ -12,7 +12,7 @@ from cuda_plans import all_cases, attention, causal, conv, everything, fused_op,
 from fusion_cli.build import build, find_compiler
 from fusion_cli.build.toolchain_cuda import flags, link_flags
 from fusion_cli.emit import emit, emit_registration
-from fusion_cli.emit.cuda_stages import prob_kind
+from fusion_cli.emit.cuda_attention import prob_kind
 from fusion_cli.errors import Unsupported
 from fusion_cli.plan.ir import Attention, Instr, Operand, Plan
 from fusion_cli.types import Target
@@ -50,9 +50,7 @@ def test_debug_adds_line_information_and_ranges(tmp_path: Path) -> None:
     op = fused_op(pointwise("float16"))
     source = emit(op, SM_80, debug=True)
     assert "fusion::Range" in source.text
-    library = build(
-        [source, emit_registration(SM_80, [op])], SM_80, tmp_path, debug=True, cache_dir=tmp_path / "cache"
-    )
+    library = build([source, emit_registration(SM_80, [op])], SM_80, tmp_path, debug=True, cache_dir=tmp_path / "cache")
     assert b".nv_debug_line_sass" in library.path.read_bytes()
 
 

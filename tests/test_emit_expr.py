@@ -16,8 +16,9 @@ from fusion_cli.plan.ir import Instr, Pointwise, Store
 from fusion_cli.types import FusedOp
 
 UNARY = (
-    "Abs Acos Acosh Asin Asinh Atan Atanh Ceil Celu Cos Cosh Elu Erf Exp Floor HardSigmoid HardSwish Identity LeakyRelu "
-    "Log Mish Neg Reciprocal Relu Round Selu Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Tan Tanh ThresholdedRelu"
+    "Abs Acos Acosh Asin Asinh Atan Atanh Ceil Celu Cos Cosh Elu Erf Exp Floor HardSigmoid HardSwish "
+    "Identity LeakyRelu Log Mish Neg Reciprocal Relu Round Selu Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Tan Tanh "
+    "ThresholdedRelu"
 ).split()
 PREDICATES = ["IsNaN", "IsInf"]
 BINARY = "Add Sub Mul Div Pow Min Max PRelu".split()
@@ -25,7 +26,8 @@ COMPARE = "Equal Less LessOrEqual Greater GreaterOrEqual".split()
 INTEGER = "Add Sub Mul Div Mod Min Max".split()
 BITWISE = "BitwiseAnd BitwiseOr BitwiseXor".split()
 LOGICAL = "And Or Xor".split()
-SPECIAL = np.array([0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -2.5, np.nan, np.inf, -np.inf, 1e-40, 1e30, -1e30, 88.9, -104], "f4")
+EDGES = [0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -2.5, 1e-40, 1e30, -1e30, 88.9, -104]
+SPECIAL = np.array([*EDGES, np.nan, np.inf, -np.inf], "f4")
 
 SETS = {
     "UnaryF32": ([(n, "float32") for n in UNARY] + [(n, "bool") for n in PREDICATES], ("float32",)),

@@ -1,8 +1,8 @@
 """Compiling generated sources into one custom-op library, in parallel, through a content-addressed cache.
 
-    <cache>/objects/<key>.o     key: compiler, flags, source without comments, our headers
-    <cache>/libraries/<key>.so  key: the objects and the link flags
-    <cache>/logs/<key>.log      the output of a build that failed
+<cache>/objects/<key>.o     key: compiler, flags, source without comments, our headers
+<cache>/libraries/<key>.so  key: the objects and the link flags
+<cache>/logs/<key>.log      the output of a build that failed
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def build(
     """Compile `sources` (one of them the registration file) and link them into a library in `out_dir`.
 
     `jobs` compilers run at once (0: one per core). The library is named by its content; `Library.compiled` counts the
-    sources that were not in the cache. Raises BuildError without a compiler, if one fails, or if files cannot be written.
+    sources that were not in the cache. Raises BuildError without a compiler, if one fails, or if a file cannot be
+    written.
     """
     start = time.perf_counter()
     tools = toolchain(target, debug=debug)
@@ -131,8 +132,8 @@ def _ninja(work: Path, edges: Sequence[tuple[str, str, tuple[str, ...]]], jobs: 
         lines += [f"build {output}: compile {source}", f"  compiler = {_escape(shlex.join(command))}"]
     (work / "build.ninja").write_text("\n".join(lines) + "\n")
     program = Path(ninja.BIN_DIR) / ("ninja.exe" if os.name == "nt" else "ninja")
-    command_line = [str(program), "-k", "0", "-j", str(jobs or os.cpu_count() or 1)]
-    result = subprocess.run(command_line, cwd=work, capture_output=True, text=True, env=_environment(tools), check=False)
+    arguments = [str(program), "-k", "0", "-j", str(jobs or os.cpu_count() or 1)]
+    result = subprocess.run(arguments, cwd=work, capture_output=True, text=True, env=_environment(tools), check=False)
     return None if result.returncode == 0 else result.stdout + result.stderr
 
 
@@ -150,8 +151,8 @@ def _failed(output: str, what: Sequence[str], cache: Path) -> BuildError:
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_text(output)
     lines = [line for line in output.splitlines() if line.strip() and not line.startswith("ninja:")]
-    errors = [line for line in lines if "error" in line]
-    shown = errors[-_SHOWN_LINES:] or lines[-_SHOWN_LINES:]
+    errors = [line for line in lines if "error" in line or "undefined reference" in line]
+    shown = (errors or lines)[-_SHOWN_LINES:]
     return BuildError("the compiler failed:\n  " + "\n  ".join(shown), where=", ".join(what), hint=f"full log: {log}")
 
 

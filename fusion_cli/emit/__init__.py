@@ -99,7 +99,9 @@ def _body(op: FusedOp) -> dict[str, Any]:
     nodes = [
         {
             "op_type": common.comment(node.op_type),
-            "attributes": {common.comment(k): _attribute(a.value) for k, a in node.attributes.items() if not a.is_ref()},
+            "attributes": {
+                common.comment(a.name): _attribute(a.value) for a in node.attributes.values() if not a.is_ref()
+            },
             "inputs": [None if v is None else common.comment(v.name or "") for v in node.inputs],
             "outputs": [common.comment(v.name or "") for v in node.outputs],
         }

@@ -30,7 +30,7 @@ class Port:
 def identifier(text: str) -> str:
     """`text` if it can be a C identifier; names of operators come from rules, so this is checked, not trusted."""
     if not _IDENTIFIER.fullmatch(text) or "__" in text:
-        raise TemplateError(f"{text!r} cannot be the name of an operator", hint="letters, digits and single underscores")
+        raise TemplateError(f"{text!r} cannot be the name of an operator", hint="use letters, digits and _")
     return text
 
 
@@ -119,7 +119,7 @@ def render(env: jinja2.Environment, name: str, variables: dict[str, object]) -> 
         raise TemplateError(f"there is no template {e.name}", hint="a rule's kernel names a template beside it") from e
     except jinja2.TemplateSyntaxError as e:
         raise TemplateError(e.message or "syntax error", where=f"{e.filename or e.name}:{e.lineno}") from e
-    except (jinja2.UndefinedError, jinja2.TemplateRuntimeError, TypeError, ValueError, LookupError, ArithmeticError) as e:
+    except (jinja2.TemplateRuntimeError, TypeError, ValueError, LookupError, ArithmeticError) as e:
         raise TemplateError(f"{type(e).__name__}: {e}", where=_place(e, name)) from e
 
 

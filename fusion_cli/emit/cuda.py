@@ -8,8 +8,10 @@ from typing import Any
 
 from fusion_cli.emit import cuda_stages
 from fusion_cli.emit.common import resolve
+from fusion_cli.emit.cuda_attention import AttentionView, attention
+from fusion_cli.emit.cuda_parts import StageView
 from fusion_cli.emit.cuda_rows import rowwise
-from fusion_cli.emit.cuda_stages import ConvView, LinearView, StageView
+from fusion_cli.emit.cuda_stages import ConvView, LinearView
 from fusion_cli.emit.expr import storage
 from fusion_cli.errors import Unsupported
 from fusion_cli.plan.ir import Attention, Conv, Linear, Plan, Pointwise, Rowwise, Stage
@@ -19,7 +21,6 @@ _HEADERS = {
     Pointwise: ("vector.cuh",),
     Rowwise: ("rowwise.cuh",),
     Linear: ("linear.cuh", "blas.h", "vector.cuh"),
-    Attention: ("attention.cuh",),
     Conv: ("conv.cuh", "vector.cuh"),
 }
 
@@ -38,7 +39,7 @@ def context(op: FusedOp, target: Target, *, debug: bool) -> dict[str, Any]:
     if plan is None:
         raise Unsupported("plan", "an operator with a plan", op.name)
     stages = [stage_view(plan, stage, f"stage_{i}") for i, stage in enumerate(plan.stages)]
-    headers = {h for stage in plan.stages for h in _HEADERS[type(stage)]}
+    headers = {h for stage, view in zip(plan.stages, stages, strict=True) for h in _headers(stage, view)}
     return {
         "stages": stages,
         "headers": sorted(headers),
@@ -46,6 +47,12 @@ def context(op: FusedOp, target: Target, *, debug: bool) -> dict[str, Any]:
         "buffers": buffers(plan, stages),
         "uses_blas": any(isinstance(stage, Linear) for stage in plan.stages),
     }
+
+
+def _headers(stage: Stage, view: StageView) -> tuple[str, ...]:
+    if isinstance(view, AttentionView):
+        return (f"attention_{view.flavour}.cuh",)
+    return _HEADERS[type(stage)]
 
 
 def stage_view(plan: Plan, stage: Stage, name: str) -> StageView:
@@ -57,7 +64,7 @@ def stage_view(plan: Plan, stage: Stage, name: str) -> StageView:
         case Linear():
             return cuda_stages.linear(plan, stage, name)
         case Attention():
-            return cuda_stages.attention(plan, stage, name)
+            return attention(plan, stage, name)
         case Conv():
             return cuda_stages.conv(plan, stage, name)
 

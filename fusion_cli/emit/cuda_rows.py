@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from fusion_cli.emit.common import space_shape, viewed_shape
-from fusion_cli.emit.cuda_stages import Load, Names, Out, StageView, result
+from fusion_cli.emit.cuda_parts import Load, Names, Out, StageView, result
 from fusion_cli.emit.expr import compute, needed, render_program
 from fusion_cli.emit.rows import Pass, schedule
 from fusion_cli.plan.ir import Instr, Plan, Rowwise

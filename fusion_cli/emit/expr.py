@@ -123,8 +123,8 @@ def literal(value: Const, dtype: str) -> str:
         number = int(value)
         if number == -(2**63):
             return "INT64_MIN"
-        text = f"{kind}({number}{'u' if number > 2**63 - 1 else ''}{'ll' if abs(number) > 2**31 - 1 else ''})"
-        return text
+        suffix = ("u" if number > 2**63 - 1 else "") + ("ll" if abs(number) > 2**31 - 1 else "")
+        return f"{kind}({number}{suffix})"
     if math.isnan(value):
         return f"fusion::nan<{kind}>()"
     if math.isinf(value):

@@ -35,13 +35,15 @@ def schedule(
     is computed in the first pass that uses it; loads are repeated where they are used.
     """
     live = needed(program, [s.instr for s in stores])
-    per_row = _per_row(program, uniform)
+    once = per_row(program, uniform)
     level = _levels(program)
-    at = _pass_of(program, live, per_row, level, stores, row_stores)
-    return tuple(_pass(program, p, live, per_row, level, at, stores, row_stores) for p in range(max(level, default=0) + 1))
+    at = _pass_of(program, live, once, level, stores, row_stores)
+    last = max(level, default=0)
+    return tuple(_pass(program, p, live, once, level, at, stores, row_stores) for p in range(last + 1))
 
 
-def _per_row(program: Sequence[Instr], uniform: Collection[int]) -> list[bool]:
+def per_row(program: Sequence[Instr], uniform: Collection[int]) -> list[bool]:
+    """Which instructions have one value per row, given the operands that do."""
     result: list[bool] = []
     for instr in program:
         if instr.op == "load":
@@ -65,7 +67,7 @@ def _levels(program: Sequence[Instr]) -> list[int]:
 def _pass_of(
     program: Sequence[Instr],
     live: Collection[int],
-    per_row: Sequence[bool],
+    once: Sequence[bool],
     level: Sequence[int],
     stores: Sequence[Store],
     row_stores: Collection[int],
@@ -84,7 +86,7 @@ def _pass_of(
             continue
         if program[i].op.startswith("reduce_"):
             use(program[i].args[0], level[i] - 1)
-        elif not per_row[i]:
+        elif not once[i]:
             for a in program[i].args:
                 use(a, first[i])
     return first
@@ -94,7 +96,7 @@ def _pass(
     program: Sequence[Instr],
     p: int,
     live: Collection[int],
-    per_row: Sequence[bool],
+    once: Sequence[bool],
     level: Sequence[int],
     at: dict[int, int],
     stores: Sequence[Store],
@@ -102,18 +104,16 @@ def _pass(
 ) -> Pass:
     reduce = tuple(i for i in sorted(live) if program[i].op.startswith("reduce_") and level[i] == p + 1)
     written = tuple(s for s in stores if s.tensor not in row_stores and at[s.instr] == p)
-    computed = [i for i in sorted(live) if not per_row[i] and program[i].op != "load" and at[i] == p]
+    computed = [i for i in sorted(live) if not once[i] and program[i].op != "load" and at[i] == p]
     used = {a for i in computed for a in program[i].args}
     used |= {program[i].args[0] for i in reduce} | {s.instr for s in written}
-    loads = [i for i in used if program[i].op == "load" and not per_row[i]]
-    remembered = [i for i in computed if any(_used_after(program, i, p, u, per_row, level, at) for u in live)]
+    loads = [i for i in used if program[i].op == "load" and not once[i]]
+    remembered = [i for i in computed if any(_used_after(program, i, p, u, once, level, at) for u in live)]
     return Pass(
-        row=tuple(
-            i for i in sorted(live) if per_row[i] and level[i] == p and not program[i].op.startswith("reduce_")
-        ),
+        row=tuple(i for i in sorted(live) if once[i] and level[i] == p and not program[i].op.startswith("reduce_")),
         row_stores=tuple(s for s in stores if s.tensor in row_stores and level[s.instr] == p),
         each=tuple(sorted([*loads, *computed])),
-        kept=tuple(sorted(i for i in used if not per_row[i] and program[i].op != "load" and at[i] < p)),
+        kept=tuple(sorted(i for i in used if not once[i] and program[i].op != "load" and at[i] < p)),
         keep=tuple(remembered),
         reduce=reduce,
         stores=written,
@@ -125,7 +125,7 @@ def _used_after(
     i: int,
     p: int,
     user: int,
-    per_row: Sequence[bool],
+    once: Sequence[bool],
     level: Sequence[int],
     at: dict[int, int],
 ) -> bool:
@@ -133,4 +133,4 @@ def _used_after(
         return False
     if program[user].op.startswith("reduce_"):
         return level[user] - 1 > p
-    return not per_row[user] and at[user] > p
+    return not once[user] and at[user] > p

@@ -96,7 +96,7 @@ def _match(builder: Builder, uses: Uses, softmax: Val) -> tuple[Val, tuple[Val, 
         return None
     dims = _output_dims(builder, matmul, product)
     scale *= q_scale * k_scale * float(str(matmul.attr("alpha")))
-    out, out_perm = _output(uses, product)
+    out, out_perm = _output(builder, uses, product)
     leaves = _leaves((softmax.args[0], acc), (prob, softmax))
     nodes = tuple(dict.fromkeys(x.node for x in (*score_inside, softmax, *prob_inside, product, out) if x.node))
     parts = Parts(scale, (q_perm, k_perm, v_perm), softmax.args[0], acc, prob, softmax, leaves, dims, out_perm, nodes)
@@ -203,10 +203,18 @@ def _output_dims(b: Builder, scores: Val, product: Val) -> int:
     return b.host.emit("broadcast", (product.dims, b.host.emit("matmul", (scores.dims, value.dims))))
 
 
-def _output(uses: Uses, product: Val) -> tuple[Val, tuple[int, ...] | None]:
-    readers = uses.readers(product)
-    if len(readers) == 1 and readers[0].op == "transpose" and product not in uses.outputs:
-        return readers[0], readers[0].perm
+def _output(b: Builder, uses: Uses, product: Val) -> tuple[Val, tuple[int, ...] | None]:
+    """The value to store, and the permutation of P @ V that it is: a transpose that alone reads the product, also
+    through a reshape that merges the axes of grouped heads."""
+    chain = [product]
+    while len(uses.readers(chain[-1])) == 1 and chain[-1] not in uses.outputs and len(chain) < 3:
+        chain.append(uses.readers(chain[-1])[0])
+    if len(chain) > 1 and chain[1].op == "transpose":
+        return chain[1], chain[1].perm
+    if [v.op for v in chain[1:]] == ["reshape", "transpose"]:
+        runs = b.axis_runs(chain[1].dims, product.dims)
+        if runs is not None:
+            return chain[2], tuple(i for axis in chain[2].perm for i in runs[axis])
     return product, None
 
 
@@ -240,7 +248,7 @@ def _rebuild(
         if val in found:
             out, qkv, parts = found[val]
             args = tuple(new[a] for a in (*qkv, *parts.leaves))
-            new[val] = replace(out, op="attention", args=args, attrs=(("parts", parts),))
+            new[val] = _attention_value(builder, out, args, parts)
         elif val.op == "softmax":
             builder.node = val.node
             new[val] = _plain_softmax(builder, new[val.args[0]])
@@ -249,6 +257,15 @@ def _rebuild(
         else:
             new[val] = replace(val, args=tuple(new[a] for a in val.args))
     return [new[o] for o in outputs]
+
+
+def _attention_value(b: Builder, out: Val, args: tuple[Val, ...], parts: Parts) -> Val:
+    dims = out.dims
+    if parts.out_perm is not None and len(parts.out_perm) != len(out.shape):
+        dims = b.host.emit("permute", (parts.dims,), parts.out_perm)
+    shape = b.host.values[dims]
+    val = replace(out, op="attention", args=args, attrs=(("parts", parts),), dims=dims, shape=shape)
+    return val if dims == out.dims else b.reshape(val, out.dims)
 
 
 def _plain_softmax(b: Builder, x: Val) -> Val:

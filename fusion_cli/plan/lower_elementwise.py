@@ -19,9 +19,11 @@ _UNARY = (
     "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Erf", "Exp", "Floor", "IsNaN",
     "Log", "Neg", "Not", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign",
     "Sqrt", "Tan", "Tanh",
-)  # fmt: skip_BINARY = (
+)  # fmt: skip
+_BINARY = (
     "Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Mul", "Or", "Sub", "Xor",
-)  # fmt: skip_BOOL_RESULT = {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "IsNaN", "And", "Or", "Xor", "Not"}
+)  # fmt: skip
+_BOOL_RESULT = {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "IsNaN", "And", "Or", "Xor", "Not"}
 
 
 def _plain(ctx: Context, node: ir.Node) -> Val:
@@ -89,13 +91,17 @@ def _never(ctx: Context, x: Val) -> Val:
     return ctx.b.compare("And", ctx.b.compare("IsNaN", x), ctx.b.const(False, "bool"))
 
 
+_LARGEST = {"float32": 3.4028234663852886e38, "float16": 65504.0, "bfloat16": 3.3895313892515355e38}
+
+
 def _clip(ctx: Context, node: ir.Node) -> Val:
+    """A bound that is not given is the largest finite number, so that infinities are clipped too."""
     result = ctx.operand(node, 0)
-    for index, name, op in ((1, "min", "Max"), (2, "max", "Min")):
-        if opset_version(node) < 11:
-            bound: Val | float | None = node.attributes.get_float(name)
-        else:
-            bound = ctx.optional(node, index)
+    for index, name, op, sign in ((1, "min", "Max", -1), (2, "max", "Min", 1)):
+        old = opset_version(node) < 11
+        bound = node.attributes.get_float(name) if old else ctx.optional(node, index)
+        if bound is None and result.dtype in _LARGEST:
+            bound = sign * _LARGEST[result.dtype]
         result = result if bound is None else ctx.b.apply(op, result, bound)
     return result
 

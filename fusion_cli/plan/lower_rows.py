@@ -27,12 +27,10 @@ def _reduce(ctx: Context, node: ir.Node) -> Val:
     if not axes and node.attributes.get_int("noop_with_empty_axes", 0) != 0:
         return x
     axes = axes or tuple(range(rank))
-    # Axes of size 1 before the last ones change nothing.
-    real = [a for a in axes if b.sizes.norm(x.shape[a]) != ONE] or [axes[-1]]
-    first = trailing(real, rank) if real != [axes[-1]] or normalized_axis(real[0], rank) == rank - 1 else None
+    # Axes of size 1 change nothing, wherever they are.
+    real = [a for a in axes if b.sizes.norm(x.shape[a]) != ONE]
+    first = trailing(real, rank) if real else rank
     dims = b.host.emit("reduce", (x.dims,), (node.attributes.get_int("keepdims", 1), *axes))
-    if first is None:
-        return b.reshape(x, dims)
     flat = b.flatten_from(x, first)
     before = _BEFORE.get(node.op_type)
     if before == "square":

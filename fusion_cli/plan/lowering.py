@@ -98,9 +98,10 @@ class Builder:
         """The same elements in the same order with dimensions `dims` (resolved: no 0 for "copy", no -1)."""
         if x.op == "reshape":
             x = x.args[0]
-        whole = self._split_again(x, self._shape(dims))
-        if whole is not None:
-            return whole
+        if x.op == "transpose":
+            moved = self._split_again(x, self._shape(dims)) or self._split_before(x, dims)
+            if moved is not None:
+                return moved
         if dims == x.dims or self._shape(dims) == self._shape(x.dims):
             return x
         if x.op == "const":
@@ -109,7 +110,7 @@ class Builder:
 
     def _split_again(self, x: Val, shape: Shape) -> Val | None:
         """Leading axes merged, the others transposed, and the leading axes split again: one transpose."""
-        if x.op != "transpose" or x.perm[0] != 0 or x.args[0].op != "reshape":
+        if x.perm[0] != 0 or x.args[0].op != "reshape":
             return None
         merged, before = x.args[0], x.args[0].args[0]
         count = len(before.shape) - len(merged.shape) + 1
@@ -119,6 +120,37 @@ class Builder:
         if shape != leading + self._shape(x.dims)[1:]:
             return None
         return self.transpose(before, (*range(count), *(p + count - 1 for p in x.perm[1:])))
+
+    def _split_before(self, x: Val, dims: int) -> Val | None:
+        """Axes of a transpose split: the transpose of split axes, which needs no copy."""
+        runs = self.axis_runs(x.dims, dims)
+        if runs is None:
+            return None
+        by_axis = dict(zip(x.perm, runs, strict=True))
+        order = [i for axis in sorted(by_axis) for i in by_axis[axis]]
+        before = self.reshape(x.args[0], self.host.emit("take", (dims,), order))
+        return self.transpose(before, [order.index(i) for i in range(len(order))])
+
+    def axis_runs(self, whole: int, split: int) -> list[list[int]] | None:
+        """Which axes of the shape `split` each axis of `whole` is split into; None where axes are merged."""
+        shape, target = self._shape(whole), self._shape(split)
+        runs: list[list[int]] = []
+        position = 0
+        for size in shape:
+            run: list[int] = []
+            product = ONE
+            while position < len(target) and (not run or product != size):
+                product = self.sizes.mul(product, target[position])
+                run.append(position)
+                position += 1
+            if product != size:
+                return None
+            runs.append(run)
+        rest = range(position, len(target))
+        if not runs or any(target[i] != ONE for i in rest):
+            return None
+        runs[-1] += rest
+        return runs
 
     def transpose(self, x: Val, perm: Sequence[int]) -> Val:
         if x.op == "transpose":
@@ -162,7 +194,7 @@ class Builder:
     def merge_shape(self, x: Val, shape: Shape) -> None:
         """Learn that x has this shape too."""
         for mine, given in zip(x.shape, shape, strict=True):
-            self.sizes.unify(mine, given)
+            self.sizes.learn(mine, given)
 
     def fixed(self, size: Size, what: str) -> int:
         """A dimension that must be known at compile time."""

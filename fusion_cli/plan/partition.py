@@ -136,14 +136,13 @@ class Partition:
         group.needs |= {self.group[s] for s in sources if s in self.group} - {group}
 
     def _home(self, val: Val) -> Group | None:
-        """The latest group among the producers that can compute `val` too."""
+        """The group among the producers that can compute `val` too: a product or convolution before others, since
+        those take epilogues only here, and the latest of them."""
         if val in self.copied:
             return None
-        for arg in reversed(val.args):
-            group = self.group.get(arg)
-            if group is not None and self._fits(group, val) and self._can_join(group, val):
-                return group
-        return None
+        groups = dict.fromkeys(self.group[a] for a in val.args if a in self.group)
+        ordered = sorted(groups, key=lambda g: (g.kind in ("linear", "conv"), g.last), reverse=True)
+        return next((g for g in ordered if self._fits(g, val) and self._can_join(g, val)), None)
 
     def _fits(self, group: Group, val: Val) -> bool:
         if val.op in REDUCTIONS:

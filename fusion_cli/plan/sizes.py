@@ -75,13 +75,13 @@ class Sizes:
             result = self._times(result, Size(1, (factor,)) if value is None else self.norm(value))
         return result
 
-    def unify(self, a: Size, b: Size) -> None:
-        """Record that two sizes are the same number; a contradiction is ignored (the model is then invalid)."""
-        a, b = self.norm(a), self.norm(b)
-        for left, right in sorted(((a, b), (b, a)), key=lambda pair: self._rank(pair[0])):
-            if left.symbol and left != right and not self._mentions(right, left.symbol):
-                self._value[left.symbol] = right
-                return
+    def learn(self, size: Size, claim: Size) -> None:
+        """Take what shape inference says of a size that is made up or not worked out here; nothing else is believed,
+        since shapes that a model declares of its outputs need not be right."""
+        size, claim = self.norm(size), self.norm(claim)
+        symbol = size.symbol
+        if symbol and symbol[0] in "?(" and not self._mentions(claim, symbol):
+            self._value[symbol] = claim
 
     def equal(self, a: Size, b: Size) -> bool:
         return self.norm(a) == self.norm(b)
@@ -164,9 +164,3 @@ class Sizes:
     def _times(a: Size, b: Size) -> Size:
         coef = a.coef * b.coef
         return Size(coef, tuple(sorted(a.factors + b.factors)) if coef else ())
-
-    @staticmethod
-    def _rank(size: Size) -> int:
-        """Which symbol gives way to the other: made-up ones first, then expressions, then names."""
-        name = size.symbol or ""
-        return 0 if name.startswith("?") else 1 if not name.isidentifier() else 2

@@ -91,7 +91,7 @@ def _explain_rejection(r: Rejection, console: Console) -> None:
 
 
 def _print(console: Console, text: str, style: str = "") -> None:
-    console.print(printable(text), style=style, markup=False, highlight=False)
+    console.print(printable(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def top_reasons(rejected: Iterable[Rejection], limit: int = _SHOWN_REASONS) -> list[str]:

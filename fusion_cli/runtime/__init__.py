@@ -24,6 +24,9 @@ from fusion_cli.runtime.manifest import (
 
 __all__ = ["METADATA_KEY", "read_manifest", "session", "write_manifest"]
 
+# The second, part of every ONNX Runtime wheel, runs only operators that call a remote service.
+_ON_CPU = {"CPUExecutionProvider", "AzureExecutionProvider"}
+
 Provider = str | tuple[str, Mapping[str, Any]]
 
 
@@ -33,8 +36,8 @@ def session(
     """An InferenceSession of a model, with its fused kernels where they fit.
 
     `providers` are ONNX Runtime's (default: all that are available). A model without a bundle, or whose bundle is
-    missing, damaged or does not fit, runs on ONNX Runtime's own kernels; the reason is a warning. Raises ModelError if the
-    model itself cannot be read.
+    missing, damaged or does not fit, runs on ONNX Runtime's own kernels; the reason is a warning. Raises ModelError if
+    the model itself cannot be read.
     """
     model = Path(path)
     available = ort.get_available_providers()
@@ -81,7 +84,7 @@ def _kind(providers: Sequence[Provider], available: Sequence[str]) -> str:
     usable = [n for n in names if n in available]
     if "CUDAExecutionProvider" in usable:
         return "cuda"
-    return "cpu" if set(usable) <= {"CPUExecutionProvider"} else ""
+    return "cpu" if set(usable) <= _ON_CPU else ""
 
 
 def _device(providers: Sequence[Provider]) -> int:

@@ -1,8 +1,8 @@
 """The manifest of a bundle: which kernel libraries belong to a model, and what they must hash to.
 
-    {"version": 1, "model_sha256": "...", "ops": [...],
-     "libraries": [{"target": "sm_90a", "kind": "cuda", "arch": "sm_90a", "path": "lib/libsm_90a-0f3c.so",
-                    "sha256": "...", "ops": ["LayerNormLinear_3fa9c1d2"]}]}
+{"version": 1, "model_sha256": "...", "ops": [...],
+ "libraries": [{"target": "sm_90a", "kind": "cuda", "arch": "sm_90a", "path": "lib/libsm_90a-0f3c.so",
+                "sha256": "...", "ops": ["LayerNormLinear_3fa9c1d2"]}]}
 """
 
 from __future__ import annotations

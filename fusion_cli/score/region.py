@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import onnx_ir as ir
+
 from fusion_cli.errors import Unsupported
 from fusion_cli.plan.host import run_host
 from fusion_cli.plan.ir import Plan
 from fusion_cli.score import codes
 from fusion_cli.score.baseline import baseline_work, private_shape_nodes, total_bytes
 from fusion_cli.score.profile import DeviceProfile
-from fusion_cli.score.sizes import number
+from fusion_cli.score.sizes import dimensions, number
 from fusion_cli.score.work import Work, stage_work
 from fusion_cli.types import Region, Score
 
@@ -96,15 +98,22 @@ def _dimensions(region: Region, plan: Plan, sizes: Mapping[str, int]) -> list[tu
         slot: [n if (n := number(d, sizes)) is not None else 1 for d in value.shape or ()]
         for slot, value in enumerate(region.inputs)
     }
-    reads = {
-        slot: [int(i) for i in constant.numpy().reshape(-1)]
-        for slot in plan.host_inputs
-        if (constant := region.inputs[slot].const_value) is not None
-    }
+    reads = {slot: _elements(region, region.inputs[slot], sizes) for slot in plan.host_inputs}
     try:
         return run_host(plan.host, shapes, reads)
     except (ValueError, IndexError) as error:
         raise Unsupported(codes.SIZES, "sizes that fit the region", str(error)) from error
+
+
+def _elements(region: Region, value: ir.Value, sizes: Mapping[str, int]) -> Sequence[int]:
+    """A shape that the region reads: a constant, or the shape of what it is read to make."""
+    if value.const_value is not None:
+        return [int(i) for i in value.const_value.numpy().reshape(-1)]
+    for user, index in value.uses():
+        made = dimensions(user.outputs[0], sizes)
+        if user in region.nodes and user.op_type in ("Reshape", "Expand") and index == 1 and made is not None:
+            return made
+    raise Unsupported(codes.SIZES, "a shape that follows from the graph inputs", f"{value.name}, read at run time")
 
 
 def _turn_down(costs: Sequence[_Cost]) -> None:

@@ -108,9 +108,18 @@ def _permuted(shape: Sequence[int], perm: Sequence[int] | None) -> Sequence[int]
 
 
 def _operations(program: Sequence[Instr]) -> tuple[int, int]:
-    """Simple and special operations per element."""
-    special = sum(i.op in SPECIAL for i in program)
-    return sum(i.op not in _FREE for i in program) - special, special
+    """Simple and special operations per element; what is computed once a row is as good as free."""
+    simple = special = 0
+    per_row: list[bool] = []
+    for instr in program:
+        reduction = instr.op.startswith("reduce_")
+        once = bool(instr.args) and all(per_row[a] for a in instr.args)
+        per_row.append(reduction or once or instr.op == "const")
+        if instr.op in SPECIAL and not once:
+            special += 1
+        elif instr.op not in _FREE and not once:
+            simple += 1
+    return simple, special
 
 
 def _input_slot(plan: Plan, tensor: int) -> int:

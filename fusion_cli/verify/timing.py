@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Timing:
-    """Medians in microseconds of the same number of alternating runs of A and B."""
+    """Microseconds of A (median) and of B (A's time by the median of what B took relative to A in the same round)."""
 
     a_us: float
     b_us: float
@@ -25,9 +25,9 @@ class Timing:
 def alternate(
     a: Callable[[], object], b: Callable[[], object], *, seconds: float = 1.0, least: int = 5, most: int = 1000
 ) -> Timing:
-    """Run A and B in turn, after one warm-up each, until `seconds` have passed; medians of what each took.
+    """Run A and B in turn, after one warm-up each, until `seconds` have passed.
 
-    At least `least` rounds are run, whatever they take, and `most` at the utmost. The one that goes first changes
+    The two of a round are compared with each other: what slows the machine down for a while slows both. At least `least` rounds are run, whatever they take, and `most` at the utmost. The one that goes first changes
     with every round, so that neither profits from what the other leaves in the caches.
     """
     a()
@@ -39,6 +39,7 @@ def alternate(
         for call, index in order:
             start = time.perf_counter()
             call()
-            samples[index].append((time.perf_counter() - start) * 1e6)
+            samples[index].append(max(time.perf_counter() - start, 1e-9) * 1e6)
         order = order[::-1]
-    return Timing(statistics.median(samples[0]), statistics.median(samples[1]), len(samples[0]))
+    relative = statistics.median(b / a for a, b in zip(*samples, strict=True))
+    return Timing(statistics.median(samples[0]), statistics.median(samples[0]) * relative, len(samples[0]))

@@ -52,7 +52,9 @@ class Trial:
             return Verification(ops=checks), failed
         seconds = _MODEL_SECONDS if "cpu" in runnable else 0.0
         variants = [partial(open_model, fused)]
-        variants += [partial(open_model, fused, libraries=[lib.path], providers=p) for lib, p in runnable.values()]
+        # The CPU's comes last: it is the one that is timed.
+        for library, providers in sorted(runnable.values(), key=lambda pair: pair[0].target == "cpu"):
+            variants.append(partial(open_model, fused, libraries=[library.path], providers=providers))
         verification = verify_model(self.original, self._feeds, variants, seconds=seconds)
         return replace(verification, ops=checks), self._blame(verification, ops, checks)
 

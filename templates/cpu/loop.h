@@ -15,6 +15,19 @@
 namespace fusion {
 namespace cpu {
 
+// Loops that compute more than they load are compiled for 512-bit vectors too and chosen between at run time.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define FUSION_WIDE __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,prefer-vector-width=512")))
+inline bool has_wide_vectors() {
+  static const bool has = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+                          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
+  return has;
+}
+#else
+#define FUSION_WIDE
+inline bool has_wide_vectors() { return false; }
+#endif
+
 // How many elements a pointwise loop handles at a time where it needs buffers for 16-bit floats.
 constexpr int kBlock = 256;
 

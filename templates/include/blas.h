@@ -48,24 +48,32 @@ class Blas {
     if ((trans_a && p.a_row != 1 && p.m != 1) || (trans_b && p.b_k != 1 && p.k != 1)) return false;
     const int64_t lda = leading(trans_a ? p.a_k : p.a_row, trans_a ? p.m : p.k);
     const int64_t ldb = leading(trans_b ? p.b_column : p.b_k, trans_b ? p.k : p.n);
-    if (batches.rank > 1 || p.k == 0) return false;
+    if (p.k == 0 || batches.rank > 2 || (batches.rank == 2 && batches.size[1] > kMostCalls)) return false;
     for (int64_t extent : {p.m, p.n, p.k, lda, ldb, batches.count}) {
       if (extent > INT_MAX) return false;
     }
-    // cuBLAS thinks in columns: a row-major C is the column-major C^T = B^T A^T.
+    // cuBLAS thinks in columns: a row-major C is the column-major C^T = B^T A^T. It takes one batch axis; a second one,
+    // where the operands' strides do not let the two merge, becomes calls.
     const float alpha = p.alpha, beta = 0.0f;
     const int type = static_cast<int>(BlasTypeOf<T>::value);
     const int compute = type == 0 && tf32_ ? 77 : 68;  // CUBLAS_COMPUTE_32F_FAST_TF32, CUBLAS_COMPUTE_32F
     const int m = static_cast<int>(p.m), n = static_cast<int>(p.n), k = static_cast<int>(p.k);
-    const int count = static_cast<int>(batches.count);
-    const int status =
-        count == 1 ? functions().gemm(handle_, trans_b, trans_a, n, m, k, &alpha, b, type, static_cast<int>(ldb), a,
-                                      type, static_cast<int>(lda), &beta, c, type, n, compute, kDefaultAlgorithm)
-                   : functions().gemm_batched(handle_, trans_b, trans_a, n, m, k, &alpha, b, type,
-                                              static_cast<int>(ldb), batches.stride[1][0], a, type,
-                                              static_cast<int>(lda), batches.stride[0][0], &beta, c, type, n,
-                                              p.m * p.n, count, compute, kDefaultAlgorithm);
-    if (status != 0) throw Error("cuBLAS failed with status " + std::to_string(status));
+    const int64_t calls = batches.rank == 2 ? batches.size[1] : 1;
+    const int count = batches.rank > 0 ? static_cast<int>(batches.size[0]) : 1;
+    for (int64_t i = 0; i < calls; ++i) {
+      const T* const b_i = b + i * batches.stride[1][1];
+      const T* const a_i = a + i * batches.stride[0][1];
+      T* const c_i = c + i * count * p.m * p.n;
+      const int status =
+          count == 1 ? functions().gemm(handle_, trans_b, trans_a, n, m, k, &alpha, b_i, type, static_cast<int>(ldb),
+                                        a_i, type, static_cast<int>(lda), &beta, c_i, type, n, compute,
+                                        kDefaultAlgorithm)
+                     : functions().gemm_batched(handle_, trans_b, trans_a, n, m, k, &alpha, b_i, type,
+                                                static_cast<int>(ldb), batches.stride[1][0], a_i, type,
+                                                static_cast<int>(lda), batches.stride[0][0], &beta, c_i, type, n,
+                                                p.m * p.n, count, compute, kDefaultAlgorithm);
+      if (status != 0) throw Error("cuBLAS failed with status " + std::to_string(status));
+    }
     return true;
   }
 
@@ -78,6 +86,7 @@ class Blas {
                               const void*, int, int, long long, const void*, void*, int, int, long long, int, int,
                               int);
   static constexpr int kDefaultAlgorithm = -1;  // CUBLAS_GEMM_DEFAULT
+  static constexpr int64_t kMostCalls = 64;
 
   struct Functions {
     GetStream get_stream = nullptr;

@@ -1,0 +1,155 @@
+// Attention in fp32, exact.
+#pragma once
+
+#include "include/attention.cuh"
+
+namespace fusion::gpu {
+
+constexpr int kScalarRows = 32, kScalarKeys = 32, kScalarAttentionThreads = 128;
+
+constexpr size_t attention_scalar_bytes(int depth, int value_depth) {
+  return 4 * (kScalarRows * (depth + 1) + kScalarKeys * (depth + 1) + kScalarKeys * (value_depth + 1) +
+              kScalarRows * (kScalarKeys + 1));
+}
+
+// fp32, exact: 8 groups of 16 threads, each with 4 queries; a thread has 4x2 scores and 4 rows of the output.
+template <int kDepth, int kValueDepth, Prob kProb, int N, class Program>
+__device__ __forceinline__ void attention_scalar(const float* q, const float* k, const float* v, float* out,
+                                                 const AttentionShape& s, const Space<N>& batches,
+                                                 const Program& program) {
+  constexpr int kPitch = kDepth + 1, kValuePitch = kValueDepth + 1, kScorePitch = kScalarKeys + 1;
+  extern __shared__ uint4 dynamic[];
+  float* const tile_q = reinterpret_cast<float*>(dynamic);
+  float* const tile_k = tile_q + kScalarRows * kPitch;
+  float* const tile_v = tile_k + kScalarKeys * kPitch;
+  float* const tile_p = tile_v + kScalarKeys * kValuePitch;
+
+  const int64_t tiles = (s.queries + kScalarRows - 1) / kScalarRows;
+  const int64_t batch = blockIdx.x / tiles, first_query = blockIdx.x % tiles * kScalarRows;
+  int64_t at[N];
+  batches.locate(batch, at);
+  const Matrix<float> mq{q + at[0], s.q_row, s.q_column, s.queries, s.depth};
+  const Matrix<float> mk{k + at[1], s.k_row, s.k_column, s.keys, s.depth};
+  const Matrix<float> mv{v + at[2], s.v_row, s.v_column, s.keys, s.value_depth};
+  const int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
+  const int64_t query = first_query + ty * 4;
+  const int steps = static_cast<int>((s.keys + kScalarKeys - 1) / kScalarKeys);
+
+  load_tile<kScalarRows, kDepth, kPitch, kScalarAttentionThreads>(tile_q, mq, first_query, 0, false);
+  const auto scores = [&](int step, float (&x)[4][2]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) x[i][0] = x[i][1] = 0.0f;
+#pragma unroll 4
+    for (int d = 0; d < kDepth; ++d) {
+      const float k0 = tile_k[tx * kPitch + d], k1 = tile_k[(tx + 16) * kPitch + d];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float element = tile_q[(ty * 4 + i) * kPitch + d];
+        x[i][0] += element * k0;
+        x[i][1] += element * k1;
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const int64_t column = int64_t(step) * kScalarKeys + tx + e * 16;
+        x[i][e] = column >= s.keys ? -INFINITY
+                  : query + i < s.queries ? program.score(x[i][e] * s.scale, at, batch, query + i, column)
+                                          : 0.0f;
+      }
+    }
+  };
+
+  float maximum[4], sum[4];
+  float o[4][kValueDepth / 16] = {};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) maximum[i] = -INFINITY, sum[i] = 0.0f;
+  const auto absorb = [&](float (&x)[4][2]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float top = lanes_max<16>(fmaxf(maximum[i], fmaxf(x[i][0], x[i][1])));
+      const float shrink = exp_below(maximum[i], top);
+      maximum[i] = top;
+      x[i][0] = exp_below(x[i][0], top);
+      x[i][1] = exp_below(x[i][1], top);
+      sum[i] = sum[i] * shrink + x[i][0] + x[i][1];
+      if constexpr (kProb != Prob::kGeneral) {
+#pragma unroll
+        for (int c = 0; c < kValueDepth / 16; ++c) o[i][c] *= shrink;
+      }
+    }
+  };
+
+  if constexpr (kProb == Prob::kGeneral) {
+    for (int step = 0; step < steps; ++step) {
+      __syncthreads();
+      load_tile<kScalarKeys, kDepth, kPitch, kScalarAttentionThreads>(tile_k, mk, int64_t(step) * kScalarKeys, 0, false);
+      __syncthreads();
+      float x[4][2];
+      scores(step, x);
+      absorb(x);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sum[i] = lanes_sum<16>(sum[i]);
+  }
+
+  for (int step = 0; step < steps; ++step) {
+    const int64_t first_key = int64_t(step) * kScalarKeys;
+    __syncthreads();
+    load_tile<kScalarKeys, kDepth, kPitch, kScalarAttentionThreads>(tile_k, mk, first_key, 0, false);
+    load_tile<kScalarKeys, kValueDepth, kValuePitch, kScalarAttentionThreads>(tile_v, mv, first_key, 0, false);
+    __syncthreads();
+    float x[4][2];
+    scores(step, x);
+    if constexpr (kProb == Prob::kGeneral) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const int64_t column = first_key + tx + e * 16;
+          const float p = exp_below(x[i][e], maximum[i]) / sum[i];
+          x[i][e] = query + i < s.queries && column < s.keys ? program.prob(p, at, batch, query + i, column) : 0.0f;
+        }
+      }
+    } else {
+      absorb(x);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      tile_p[(ty * 4 + i) * kScorePitch + tx] = x[i][0];
+      tile_p[(ty * 4 + i) * kScorePitch + tx + 16] = x[i][1];
+    }
+    __syncwarp();  // a group of 16 reads only rows that it wrote
+    for (int j = 0; j < kScalarKeys; ++j) {
+      float p[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) p[i] = tile_p[(ty * 4 + i) * kScorePitch + j];
+#pragma unroll
+      for (int c = 0; c < kValueDepth / 16; ++c) {
+        const float value = tile_v[j * kValuePitch + tx + c * 16];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) o[i][c] += p[i] * value;
+      }
+    }
+  }
+
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float factor = kProb == Prob::kGeneral ? 1.0f : normaliser<kProb>(lanes_sum<16>(sum[i]), s.keys);
+    if (query + i >= s.queries) continue;
+#pragma unroll
+    for (int c = 0; c < kValueDepth / 16; ++c) {
+      const int64_t column = tx + c * 16;
+      if (column < s.value_depth) {
+        store(out + at[3] + (query + i) * s.out_row + column * s.out_column, factor == 0.0f ? 0.0f : o[i][c] * factor);
+      }
+    }
+  }
+}
+
+inline unsigned attention_scalar_grid(const AttentionShape& s, int64_t batches, const char* what) {
+  return s.value_depth == 0 ? 0 : grid_size(batches * ceil_div(s.queries, kScalarRows), what);
+}
+
+}  // namespace fusion::gpu
