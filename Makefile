@@ -5,12 +5,13 @@ BIN := $(VENV)/bin
 # Each worker compiles kernels; more of them than cores only makes them wait.
 WORKERS ?= auto
 
-.PHONY: help demo test lint lock clean
+.PHONY: help demo test lint docs lock clean
 
 help:
 	@echo "make demo   optimize the bundled examples and compare them with the originals in ONNX Runtime"
 	@echo "make test   run the tests"
 	@echo "make lint   check style and types"
+	@echo "make docs   write docs/codes.md from the source"
 	@echo "make lock   choose dependency versions anew (needs uv)"
 	@echo "make clean  remove the environment and what demo and tests leave"
 
@@ -22,6 +23,7 @@ test: $(VENV)/ready
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 $(VENV)/ready: requirements.lock pyproject.toml
@@ -31,6 +33,9 @@ $(VENV)/ready: requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
+
+docs: $(VENV)/ready
+	$(BIN)/python -m fusion_cli.report.codes > docs/codes.md
 
 lock:
 	uv pip compile --no-config --universal --generate-hashes --python-version 3.11 --extra cpu --extra dev \

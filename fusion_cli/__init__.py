@@ -23,13 +23,20 @@ def optimize(
 ) -> Report:
     """Fuse `model` for `targets` and write it to `output` with its bundle (nothing is written without `output`).
 
-    `options` are the fields of `fusion_cli.types.Options`. Raises `fusion_cli.errors.FusionError` with what went
-    wrong, where, and how to mend it.
+    `options` are the fields of `fusion_cli.types.Options`; paths may be strings, and a dimension one number in place
+    of a range. Raises `fusion_cli.errors.FusionError` with what went wrong, where, and how to mend it.
     """
     # Imported here: the pipeline brings in onnx, which `fusion_cli.__version__` should not wait for.
     from fusion_cli import pipeline
     from fusion_cli.types import Options
 
+    if options.get("inputs") is not None:
+        options["inputs"] = Path(options["inputs"])
+    options["rules"] = tuple(options.get("rules", ()))
+    options["rule_paths"] = tuple(map(Path, options.get("rule_paths", ())))
+    options["shapes"] = {name: tuple(shape) for name, shape in options.get("shapes", {}).items()}
+    ranges = options.get("dims", {}).items()
+    options["dims"] = {name: (size, size) if isinstance(size, int) else tuple(size) for name, size in ranges}
     asked = Options(targets=tuple(targets), **options)
     return pipeline.optimize(Path(model), None if output is None else Path(output), asked)
 

@@ -197,13 +197,16 @@ def test_rules_list_show_and_lint(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "did you mean 'LayerNormLinear'?" in result.stderr
     assert "no fault found" in call("rules", "lint").stdout
-    (tmp_path / "bad.rule").write_text(
-        '<domain: "fusion.rules", opset_import: ["": 17]>\nBad (x) => (y) { y = Reluu (x) }'
-    )
-    result = call("rules", "lint", tmp_path)
-    assert result.exit_code == 1
-    assert "bad.rule:2:" in result.stderr
-    assert "did you mean 'Relu'?" in result.stderr
+    header = '<domain: "fusion.rules", opset_import: ["": 17, "pattern": 1]>'
+    (tmp_path / "bad.rule").write_text(f"{header}\nBad (x) => (y) {{ y = Reluu (x) }}")
+    for path in (tmp_path, tmp_path / "bad.rule"):
+        result = call("rules", "lint", path)
+        assert result.exit_code == 1
+        assert "bad.rule:2:" in result.stderr
+        assert "did you mean 'Relu'?" in result.stderr
+    (tmp_path / "bad.rule").write_text(f"{header}\nBad (x) => (y) {{ y = pattern.Sillu (x) }}")
+    result = call("rules", "lint", tmp_path / "bad.rule")
+    assert "did you mean 'Silu'?" in result.stderr
 
 
 def test_devices_list_and_show() -> None:
@@ -242,6 +245,15 @@ def test_the_same_from_python(model: Path, tmp_path: Path) -> None:
     stock = fusion_cli.session(model, providers=["CPUExecutionProvider"])
     x = np.random.default_rng(3).standard_normal((3, 7, 32), dtype=np.float32)
     assert largest_error(stock.run(None, {"x": x})[0], session.run(None, {"x": x})[0]) < 1e-3
+
+
+def test_options_from_python_may_be_plain_values(model: Path) -> None:
+    options: dict[str, Any] = {"rules": ["PointwiseRegion"], "rule_paths": [str(model.parent)], "dims": {"batch": 4}}
+    report = fusion_cli.optimize(model, targets=["cpu"], shapes={"x": [4, 8, 32]}, **options)
+    assert report.output is None
+    assert {f.rule for f in report.fusions} <= {"PointwiseRegion"}
+    with pytest.raises(TypeError, match="optlevel"):
+        fusion_cli.optimize(model, targets=["cpu"], optlevel=3)
 
 
 def test_a_model_with_nothing_to_fuse_is_written_all_the_same(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 import click
 
 from fusion_cli.cli import main
+from fusion_cli.match.pattern import GROWING
+from fusion_cli.match.predicates import PREDICATES
 from fusion_cli.report.codes import codes_by_stage, markdown
 
 ROOT = Path(__file__).parents[1]
@@ -37,6 +39,16 @@ def test_every_command_and_option_is_documented() -> None:
         assert [o for o in names if o not in text] == []
         if isinstance(command, click.Group):
             assert [s for s in command.commands if not re.search(rf"fusion-cli {name} .*\b{s}\b", text)] == []
+
+
+def test_every_predicate_and_header_line_of_rules_is_documented() -> None:
+    text = (DOCS / "rules.md").read_text("utf-8")
+    assert [name for name in PREDICATES if f"{name}(" not in text] == []
+    assert [name for name in GROWING if f"`pattern.{name}`" not in text] == []
+    used = {
+        m for p in (ROOT / "rules").rglob("*.rule") for m in re.findall(r"^# ([a-z-]+):", p.read_text("utf-8"), re.M)
+    }
+    assert [key for key in used if f"`# {key}:`" not in text] == []
 
 
 def test_links_between_pages_lead_somewhere() -> None:

@@ -194,6 +194,25 @@ def _() -> tuple[FusedOp, Callable[..., Any]]:
     return fused_op("Softmax_scaled", b.plan()), reference
 
 
+@case("Leading_one")
+def _() -> tuple[FusedOp, Callable[..., Any]]:
+    """The iteration space has a leading 1 that the stored tensors lack: one is whole rows, one is a number per row."""
+    b, p = PlanBuilder(), Program()
+    x = b.input("float32", (1, "S", "D"))
+    whole = b.dims("squeeze", [b.dims_of(x)], (0,))
+    peak = p.op("reduce_max", p.load(0))
+    outs = [b.output("float32", ("S", "D"), whole), b.output("float32", ("S", 1), b.dims("reduce", [whole], (1, -1)))]
+    spread = p.op("Add", peak, p.const(0.0))
+    stores = (Store(outs[0], spread), Store(outs[1], peak))
+    b.stages.append(Rowwise(operands(x), tuple(p), stores, b.dims_of(x)))
+
+    def reference(x: np.ndarray) -> list[np.ndarray]:
+        peaks = x[0].max(-1, keepdims=True)
+        return [np.broadcast_to(peaks, x[0].shape), peaks]
+
+    return fused_op("Leading_one", b.plan()), reference
+
+
 @case("Extremes")
 def _() -> tuple[FusedOp, Callable[..., Any]]:
     b, p = PlanBuilder(), Program()

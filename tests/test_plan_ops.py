@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from plan_interpreter import interpret, numpy_dtype
 from region_tools import check_model, parsed, whole
 
 from fusion_cli.errors import Unsupported
@@ -330,3 +331,31 @@ def test_softmax_over_queries_is_no_attention() -> None:
     text = ATTENTION.replace("axis = -1", "axis = 2")
     with pytest.raises(Unsupported):
         plan_region(whole(parsed(text)))
+
+
+def test_nothing_to_compute_in_empty_tensors() -> None:
+    text = """g (float[a, b] x, float[b, c] w) => (float[a, c] y, float[a, b] z) {
+        h = MatMul(x, w)  y = Relu(h)  z = Tanh(x)
+    }"""
+    check_model(text, {"x": floats(0, 4), "w": floats(4, 3)})
+    check_model(text, {"x": floats(2, 4), "w": floats(4, 0)})
+
+
+def test_shapes_that_a_model_declares_of_its_outputs_are_not_believed() -> None:
+    text = """g (float[a, b] x) => (float[a, b] y, float[a, b] z) {
+        axes = Constant <value_ints = [-1]> ()  y = ReduceMax(x, axes)  z = Sub(x, y)
+    }"""
+    check_model(text, {"x": floats(3, 5)})
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_rounds_at_casts_and_stores_only(dtype: str) -> None:
+    text = f"""g ({dtype}[n] x, {dtype}[n] z) => ({dtype}[n] y, float[n] w) {{
+        a = Mul(x, z)  y = Add(a, z)  c = Cast <to = 1> (y)  w = Exp(c)
+    }}"""
+    plan = plan_region(whole(parsed(text)))
+    x, z = (floats(40).astype(numpy_dtype(dtype)) for _ in range(2))
+    y, w = interpret(plan, [x, z])
+    exact = x.astype(np.float64) * z.astype(np.float64) + z.astype(np.float64)
+    assert np.array_equal(y, exact.astype(numpy_dtype(dtype)))
+    assert np.allclose(w, np.exp(exact), rtol=1e-6)

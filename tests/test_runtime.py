@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import warnings
 from pathlib import Path
 
@@ -80,6 +81,22 @@ def test_uses_the_callers_options(model: Path) -> None:
     options = ort.SessionOptions()
     options.log_severity_level = 3
     np.testing.assert_array_equal(result(model, sess_options=options), KERNEL)
+
+
+def test_session_options_serve_one_model_any_number_of_times(
+    model: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    options = ort.SessionOptions()
+    for _ in range(2):
+        np.testing.assert_array_equal(result(model, sess_options=options), KERNEL)
+    other = tmp_path_factory.mktemp("other") / "m.onnx"
+    shutil.copytree(model.parent, other.parent, dirs_exist_ok=True)
+    kernels = other.parent / "m.fusion" / "lib" / "libcpu.so"
+    kernels.write_bytes(kernels.read_bytes() + b" ")
+    made = Library("cpu", kernels, ("Plus_one",))
+    write_manifest(other.parent / "m.fusion", model_sha256=file_sha256(other), libraries=[(CPU, made)])
+    with pytest.raises(ModelError, match="another model"):
+        result(other, sess_options=options)
 
 
 def test_many_sessions_of_one_library(model: Path) -> None:

@@ -85,7 +85,7 @@ def verify(original: Path, fused: Path, provider: str, as_json: bool, debug: boo
 def bench(
     first: Path, second: Path | None, provider: str, seconds: float, as_json: bool, debug: bool, **asked: Any
 ) -> None:
-    """Time A and B in one process, alternating; medians and their ratio.
+    """Time A and B in one process, alternating: the median of A, and B relative to it, round by round.
 
     Each runs with the libraries of its bundle. With A alone, a fused model is timed without its libraries and with
     them; any other model against itself, which shows how much the machine's times can be trusted.
@@ -123,7 +123,7 @@ def bench(
     width = max(map(len, names))
     for name, us in zip(names, (timing.a_us, timing.b_us), strict=True):
         console.print(f"{name:<{width}}  {show_us(us)}", markup=False, highlight=False)
-    console.print(f"ratio {timing.ratio:.3f} (medians of {timing.rounds} alternating runs)", highlight=False)
+    console.print(f"ratio {timing.ratio:.3f} (over {timing.rounds} alternating rounds)", highlight=False)
 
 
 def _feeds(first: Path, second: Path, options: Options, providers: Providers) -> Feeds:

@@ -10,7 +10,8 @@ from rich.table import Table
 
 from fusion_cli.cli.common import debug_option, echo_json, json_option, nearest, stdout
 from fusion_cli.errors import RuleError
-from fusion_cli.match import Rule, load_rules
+from fusion_cli.match import Rule, load_rules, parse_rules
+from fusion_cli.match.rules import check_references
 
 _paths = click.option(
     "--rule-path",
@@ -62,11 +63,17 @@ def show_rule(name: str, rule_paths: tuple[Path, ...], debug: bool) -> None:
 
 
 @rules.command("lint")
-@click.argument("folders", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
 @debug_option
-def lint_rules(folders: tuple[Path, ...], debug: bool) -> None:
-    """Check the bundled rules and those in FOLDERS; the first fault is shown with its line."""
-    click.echo(f"{len(_all_rules(folders))} rules, no fault found")
+def lint_rules(paths: tuple[Path, ...], debug: bool) -> None:
+    """Check the bundled rules and those in PATHS (folders or files); the first fault is shown with its line."""
+    found = _all_rules(tuple(p for p in paths if not p.is_file()))
+    for path in filter(Path.is_file, paths):
+        found += parse_rules(path, "idiom" if path.parent.name == "idioms" else "fusion")
+    faults = check_references(found)
+    if faults:
+        raise RuleError(str(faults[0]))
+    click.echo(f"{len(found)} rules, no fault found")
 
 
 def _all_rules(paths: tuple[Path, ...]) -> list[Rule]:

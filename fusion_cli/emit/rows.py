@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from fusion_cli.emit.expr import needed
 from fusion_cli.plan.ir import Instr, Store
 
+_READ = ("load", "acc")  # cheaper to read again than to remember
+
 
 @dataclass(frozen=True)
 class Pass:
@@ -32,7 +34,7 @@ def schedule(
     """The passes of a rowwise program.
 
     `uniform` are the operands that hold one element per row, `row_stores` the tensors written once per row. Each value
-    is computed in the first pass that uses it; loads are repeated where they are used.
+    is computed in the first pass that uses it; what is read from memory is read again where it is used.
     """
     live = needed(program, [s.instr for s in stores])
     once = per_row(program, uniform)
@@ -104,16 +106,16 @@ def _pass(
 ) -> Pass:
     reduce = tuple(i for i in sorted(live) if program[i].op.startswith("reduce_") and level[i] == p + 1)
     written = tuple(s for s in stores if s.tensor not in row_stores and at[s.instr] == p)
-    computed = [i for i in sorted(live) if not once[i] and program[i].op != "load" and at[i] == p]
+    computed = [i for i in sorted(live) if not once[i] and program[i].op not in _READ and at[i] == p]
     used = {a for i in computed for a in program[i].args}
     used |= {program[i].args[0] for i in reduce} | {s.instr for s in written}
-    loads = [i for i in used if program[i].op == "load" and not once[i]]
+    loads = [i for i in used if program[i].op in _READ and not once[i]]
     remembered = [i for i in computed if any(_used_after(program, i, p, u, once, level, at) for u in live)]
     return Pass(
         row=tuple(i for i in sorted(live) if once[i] and level[i] == p and not program[i].op.startswith("reduce_")),
         row_stores=tuple(s for s in stores if s.tensor in row_stores and level[s.instr] == p),
         each=tuple(sorted([*loads, *computed])),
-        kept=tuple(sorted(i for i in used if not once[i] and program[i].op != "load" and at[i] < p)),
+        kept=tuple(sorted(i for i in used if not once[i] and program[i].op not in _READ and at[i] < p)),
         keep=tuple(remembered),
         reduce=reduce,
         stores=written,

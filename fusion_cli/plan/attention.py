@@ -33,9 +33,9 @@ class Parts:
 class Uses:
     """Who reads what in a tensor program, in topological order."""
 
-    def __init__(self, outputs: Iterable[Val]) -> None:
+    def __init__(self, outputs: Sequence[Val]) -> None:
         self.outputs = set(outputs)
-        self.order = topological(self.outputs if isinstance(outputs, set) else outputs)
+        self.order = topological(outputs)
         self._readers: dict[Val, list[Val]] = {v: [] for v in self.order}
         for val in self.order:
             for arg in dict.fromkeys(val.args):
@@ -95,7 +95,9 @@ def _match(builder: Builder, uses: Uses, softmax: Val) -> tuple[Val, tuple[Val, 
     if product.attr("trans_a") or product.attr("trans_b") or product.attr("alpha") != 1.0:
         return None
     dims = _output_dims(builder, matmul, product)
-    scale *= q_scale * k_scale * float(str(matmul.attr("alpha")))
+    alpha = matmul.attr("alpha")
+    assert isinstance(alpha, float)
+    scale *= q_scale * k_scale * alpha
     out, out_perm = _output(builder, uses, product)
     leaves = _leaves((softmax.args[0], acc), (prob, softmax))
     nodes = tuple(dict.fromkeys(x.node for x in (*score_inside, softmax, *prob_inside, product, out) if x.node))

@@ -24,7 +24,7 @@ class HostOp:
       "read"      ints=(input slot,)         the int64/int32 elements of that operator input (kept in host memory)
       "const"     ints                       literal vector (a scalar is a vector of one)
       "broadcast" args=(a, b, ...)           numpy broadcast of shapes
-      "matmul"    args=(a, b)                shape of numpy matmul
+      "matmul"    args=(a, b)                shape of numpy matmul; fails where the inner dimensions differ
       "gemm"      args=(a, b) ints=(tA, tB)  shape of a 2-D product with transposes
       "permute"   args=(a,) ints=perm
       "reshape"   args=(shape, target) ints=(allowzero,)   resolves 0 and -1
@@ -141,7 +141,8 @@ class Linear(_Kernel):
 class Attention(_Kernel):
     """out = P @ V, P = prob(softmax(score(Q @ K^T))) over the last axis of the scores, never stored.
 
-    Operands `q` [..., Sq, D], `k` [..., Sk, D] (k_transposed: [..., D, Sk]), `v` [..., Sk, Dv], leading axes broadcast.
+    Operands `q` [..., Sq, D], `k` [..., Sk, D] (k_transposed: [..., D, Sk]), `v` [..., Sk, Dv], leading axes broadcast
+    (grouped query heads: rank 5, with an axis of 1 in k and v).
     `program` is the score program: "acc" is scale * (q . k) and loads broadcast to [..., Sq, Sk]; its value is
     instruction `score`. `prob_program` maps a probability ("acc") likewise; its value is `prob`; empty means identity.
     The iteration space `dims` is the output's [..., Sq, Dv]; `stores` has one entry whose `instr` is ignored.

@@ -103,7 +103,7 @@ def top_reasons(rejected: Iterable[Rejection], limit: int = _SHOWN_REASONS) -> l
         one = next(r for r in late if (r.code, r.rule, r.stage) == (code, rule, stage))
         lines.append(f"{count} x {rule}: {code} ({stage}), expected {one.expected}, found {one.found}")
     if len(counts) > limit:
-        lines.append(f"and {len(counts) - limit} reasons more, in report.json")
+        lines.append(f"and {counted(len(counts) - limit, 'reason')} more, in report.json")
     return lines
 
 

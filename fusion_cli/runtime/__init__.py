@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import onnx
 import onnxruntime as ort
@@ -27,6 +28,9 @@ __all__ = ["METADATA_KEY", "read_manifest", "session", "write_manifest"]
 # The second, part of every ONNX Runtime wheel, runs only operators that call a remote service.
 _ON_CPU = {"CPUExecutionProvider", "AzureExecutionProvider"}
 
+# The hash of the library that session options hold; ONNX Runtime itself does not tell.
+_registered: WeakKeyDictionary[ort.SessionOptions, str] = WeakKeyDictionary()
+
 Provider = str | tuple[str, Mapping[str, Any]]
 
 
@@ -37,35 +41,50 @@ def session(
 
     `providers` are ONNX Runtime's (default: all that are available). A model without a bundle, or whose bundle is
     missing, damaged or does not fit, runs on ONNX Runtime's own kernels; the reason is a warning. Raises ModelError if
-    the model itself cannot be read.
+    the model itself cannot be read, or `sess_options` was used for another optimized model.
     """
     model = Path(path)
     available = ort.get_available_providers()
     chosen = list(providers) if providers is not None else available
     options = sess_options or ort.SessionOptions()
-    for library in _libraries(model, chosen, available):
-        try:
-            options.register_custom_ops_library(str(library.path))
-        except Exception as e:  # ONNX Runtime raises its own, undocumented types
-            warnings.warn(f"{library.path.name} cannot be loaded: {e}", stacklevel=2)
+    library = _library(model, chosen, available)
+    if library is not None:
+        _register(options, library)
     return ort.InferenceSession(str(model), options, providers=chosen)
 
 
-def _libraries(model: Path, providers: Sequence[Provider], available: Sequence[str]) -> list[LibraryEntry]:
+def _register(options: ort.SessionOptions, library: LibraryEntry) -> None:
+    """Add a library to session options, which take the operators of one model only."""
+    present = _registered.get(options)
+    if present == library.sha256:
+        return
+    if present is not None:
+        raise ModelError(
+            "these SessionOptions already hold the kernels of another model",
+            hint="use new SessionOptions for each model",
+        )
+    try:
+        options.register_custom_ops_library(str(library.path))
+        _registered[options] = library.sha256
+    except Exception as e:  # ONNX Runtime raises its own, undocumented types
+        warnings.warn(f"{library.path.name} cannot be loaded: {e}", stacklevel=3)
+
+
+def _library(model: Path, providers: Sequence[Provider], available: Sequence[str]) -> LibraryEntry | None:
+    """The library to register for these providers; what is wrong with the bundle is a warning."""
     name = _bundle_name(model)
     if name is None:
-        return []
+        return None
     try:
         bundle = inside(model.parent, name)
         manifest = read_manifest(bundle)
         library = _choose(manifest, _kind(providers, available), _device(providers))
-        if library is None:
-            return []
-        _check(model, manifest, library)
+        if library is not None:
+            _check(model, manifest, library)
     except ModelError as e:
         warnings.warn(f"{e}; the model runs without its fused kernels", stacklevel=3)
-        return []
-    return [library]
+        return None
+    return library
 
 
 def _bundle_name(model: Path) -> str | None:

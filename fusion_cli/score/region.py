@@ -14,7 +14,7 @@ from fusion_cli.score import codes
 from fusion_cli.score.baseline import baseline_work, private_shape_nodes, total_bytes
 from fusion_cli.score.profile import DeviceProfile
 from fusion_cli.score.sizes import dimensions, number
-from fusion_cli.score.work import Work, stage_work
+from fusion_cli.score.work import Work, stage_works
 from fusion_cli.types import Region, Score
 
 MARGIN = 0.02
@@ -71,7 +71,7 @@ def _cost(region: Region, plan: Plan, profile: DeviceProfile, sizes: Mapping[str
     dims = _dimensions(region, plan, sizes)
     weights = frozenset(i for i, v in enumerate(region.inputs) if v.const_value is not None)
     before = baseline_work(region, profile, sizes)
-    after = [stage_work(plan, stage, dims, profile, weights) for stage in plan.stages]
+    after = [w for stage in plan.stages for w in stage_works(plan, stage, dims, profile, weights)]
     return _Cost(
         _nodes_time(before, profile) + private_shape_nodes(region) * profile.shape_node_us,
         _operator_time(after, profile),

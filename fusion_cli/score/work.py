@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fusion_cli.errors import Unsupported
@@ -46,44 +46,65 @@ def count(dims: Sequence[int]) -> int:
     return math.prod(dims)
 
 
-def stage_work(
+def stage_works(
     plan: Plan, stage: Stage, dims: Sequence[Sequence[int]], profile: DeviceProfile, weights: frozenset[int]
-) -> Work:
-    """The work of one stage; `dims` are the host program's values, `weights` the operator inputs that are constant.
+) -> list[Work]:
+    """The kernels of one stage; `dims` are the host program's values, `weights` the operator inputs that are constant.
 
-    Raises Unsupported where the kernel would not fit the chip.
+    A product or convolution is the vendor's, with what follows it as a second pass over its result. Raises Unsupported
+    where a kernel would not fit the chip.
     """
-    shapes = [dims[plan.tensors[o.tensor].dims] for o in stage.operands]
-    touched = {o.tensor for o in stage.operands} | {s.tensor for s in stage.stores}
-    moved = sum(count(dims[plan.tensors[t].dims]) * BYTES[plan.tensors[t].dtype] for t in touched)
+    if isinstance(stage, Attention):
+        return [_attention_work(plan, stage, dims, profile)]
     space = float(count(dims[stage.dims]))
     simple, special = _operations(stage.program)
-    if isinstance(stage, Attention):
-        return _attention_work(plan, stage, shapes, dims, profile, moved)
-    if isinstance(stage, Linear):
-        inner = shapes[stage.a][-2 if stage.trans_a else -1]
-        rows = space / max(1, dims[stage.dims][-1])
-        constant = _input_slot(plan, stage.operands[stage.b].tensor) in weights
-        slowdown = (profile.gemm_slowdown(rows) if constant else 1.0) / profile.linear_efficiency
-        dtype = plan.tensors[stage.operands[stage.a].tensor].dtype
-        flops = 2 * space * inner
-    elif isinstance(stage, Conv):
-        flops, slowdown = 2 * space * count(shapes[stage.w][1:]), 1 / profile.conv_efficiency
-        dtype = plan.tensors[stage.operands[stage.x].tensor].dtype
-    else:
-        return Work(type(stage).__name__, moved, simple=simple * space, special=special * space)
-    return Work(type(stage).__name__, moved, flops, dtype, simple * space, special * space, slowdown)
+    touched = {o.tensor for o in stage.operands} | {s.tensor for s in stage.stores}
+    if not isinstance(stage, Linear | Conv):
+        moved = _moved(plan, touched, dims)
+        return [Work(type(stage).__name__, moved, simple=simple * space, special=special * space)]
+    factors = _factors(stage)
+    dtype = plan.tensors[factors[0]].dtype
+    result = space * BYTES[dtype]
+    flops, slowdown = _product(plan, stage, dims, profile, weights)
+    product = Work(type(stage).__name__, _moved(plan, set(factors), dims) + result, flops, dtype, slowdown=slowdown)
+    if not simple + special:
+        return [product]
+    rest = _moved(plan, touched - set(factors), dims)
+    return [product, Work("Epilogue", result + rest, simple=simple * space, special=special * space)]
 
 
-def _attention_work(
+def _factors(stage: Linear | Conv) -> list[int]:
+    """The tensors that the product or convolution itself reads."""
+    indices = (stage.a, stage.b) if isinstance(stage, Linear) else (stage.x, stage.w, stage.bias)
+    return [stage.operands[i].tensor for i in indices if i >= 0]
+
+
+def _product(
     plan: Plan,
-    stage: Attention,
-    shapes: Sequence[Sequence[int]],
+    stage: Linear | Conv,
     dims: Sequence[Sequence[int]],
     profile: DeviceProfile,
-    moved: float,
-) -> Work:
+    weights: frozenset[int],
+) -> tuple[float, float]:
+    """Floating-point operations, and the time over that of ONNX Runtime's node."""
+    out, second = dims[stage.dims], _factors(stage)[1]
+    if isinstance(stage, Conv):
+        return 2.0 * count(out) * count(dims[plan.tensors[second].dims][1:]), 1 / profile.conv_efficiency
+    inner = dims[plan.tensors[second].dims][-1 if stage.trans_b else -2]
+    constant = _input_slot(plan, second) in weights
+    slowdown = profile.gemm_slowdown(count(out[:-1])) if constant else 1.0
+    return 2.0 * count(out) * inner, slowdown / profile.linear_efficiency
+
+
+def _moved(plan: Plan, tensors: Iterable[int], dims: Sequence[Sequence[int]]) -> float:
+    """Bytes of these tensors."""
+    return float(sum(count(dims[plan.tensors[t].dims]) * BYTES[plan.tensors[t].dtype] for t in tensors))
+
+
+def _attention_work(plan: Plan, stage: Attention, dims: Sequence[Sequence[int]], profile: DeviceProfile) -> Work:
     out = dims[stage.dims]
+    shapes = [dims[plan.tensors[o.tensor].dims] for o in stage.operands]
+    moved = _moved(plan, {o.tensor for o in stage.operands} | {s.tensor for s in stage.stores}, dims)
     q, k = (_permuted(shapes[i], stage.operands[i].perm) for i in (stage.q, stage.k))
     keys, depth = (k[-1] if stage.k_transposed else k[-2]), q[-1]
     scores = float(count(out[:-1])) * keys

@@ -27,8 +27,9 @@ def alternate(
 ) -> Timing:
     """Run A and B in turn, after one warm-up each, until `seconds` have passed.
 
-    The two of a round are compared with each other: what slows the machine down for a while slows both. At least `least` rounds are run, whatever they take, and `most` at the utmost. The one that goes first changes
-    with every round, so that neither profits from what the other leaves in the caches.
+    The two of a round are compared with each other: what slows the machine down for a while slows both. The one that
+    goes first changes with every round, so that neither profits from what the other leaves in the caches. At least
+    `least` rounds are run, whatever they take, and `most` at the utmost.
     """
     a()
     b()
@@ -41,5 +42,6 @@ def alternate(
             call()
             samples[index].append(max(time.perf_counter() - start, 1e-9) * 1e6)
         order = order[::-1]
-    relative = statistics.median(b / a for a, b in zip(*samples, strict=True))
-    return Timing(statistics.median(samples[0]), statistics.median(samples[0]) * relative, len(samples[0]))
+    relative = statistics.median(second / first for first, second in zip(*samples, strict=True))
+    a_us = statistics.median(samples[0])
+    return Timing(a_us, a_us * relative, len(samples[0]))

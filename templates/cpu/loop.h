@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <new>
+#include <type_traits>
 
 #include "include/dims.h"
 #include "include/half.h"
@@ -242,12 +243,11 @@ T* thread_row(int index, int64_t n) {
 
 // 16-bit floats to float and back, a run at a time: loops that compute then see only float and vectorise.
 template <class T>
-const float* widen(const T* p, int64_t stride, int64_t n, float* out) {
-  for (int64_t i = 0; i < n; ++i) out[i] = to_float(p[i * stride]);
-  return out;
+void widen(const T* p, int64_t stride, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(load(p + i * stride));
 }
 #if defined(FUSION_F16C)
-inline const float* widen(const half* p, int64_t stride, int64_t n, float* out) {
+inline void widen(const half* p, int64_t stride, int64_t n, float* out) {
   int64_t i = 0;
   if (stride == 1)
     for (; i + 8 <= n; i += 8) {
@@ -257,7 +257,6 @@ inline const float* widen(const half* p, int64_t stride, int64_t n, float* out) 
       __builtin_memcpy(out + i, &wide, sizeof(wide));
     }
   for (; i < n; ++i) out[i] = to_float(p[i * stride]);
-  return out;
 }
 inline void narrow(const float* p, int64_t n, half* out) {
   int64_t i = 0;
@@ -275,6 +274,22 @@ void narrow(const float* p, int64_t n, T* out) {
   for (int64_t i = 0; i < n; ++i) store(out + i, p[i]);
 }
 
+// n elements from one strided run to another, converted.
+template <class To, class From>
+void copy(const From* from, int64_t from_step, int64_t n, To* to, int64_t to_step) {
+  if (from_step != 1 || to_step != 1) {
+    for (int64_t i = 0; i < n; ++i) store(to + i * to_step, load(from + i * from_step));
+  } else if constexpr (std::is_same<To, From>::value) {
+    __builtin_memcpy(to, from, static_cast<size_t>(n) * sizeof(To));
+  } else if constexpr (std::is_same<To, float>::value) {
+    widen(from, 1, n, to);
+  } else if constexpr (std::is_same<From, float>::value) {
+    narrow(from, n, to);
+  } else {
+    for (int64_t i = 0; i < n; ++i) store(to + i, load(from + i));
+  }
+}
+
 // out (contiguous) = elements [first, last) of the strided tensor of shape `space`, converted.
 template <class To, class From>
 void gather(const Run& run, const From* from, const Ints& strides, const Ints& space, int64_t first, int64_t last,
@@ -283,7 +298,7 @@ void gather(const Run& run, const From* from, const Ints& strides, const Ints& s
   const int64_t step = loop.inner()[0];
   parallel(run, last - first, 1 << 14, [&](int64_t begin, int64_t end) {
     loop.spans(first + begin, first + end, loop.length(), [&](const int64_t* at, int64_t n) {
-      for (int64_t i = 0; i < n; ++i) store(out + (at[1] - first) + i, load(from + at[0] + i * step));
+      copy(from + at[0], step, n, out + (at[1] - first), 1);
     });
   });
 }
@@ -296,7 +311,7 @@ void scatter(const Run& run, const From* from, const Ints& strides, const Ints& 
   const int64_t step = loop.inner()[0];
   parallel(run, last - first, 1 << 14, [&](int64_t begin, int64_t end) {
     loop.spans(first + begin, first + end, loop.length(), [&](const int64_t* at, int64_t n) {
-      for (int64_t i = 0; i < n; ++i) store(to + at[0] + i * step, load(from + (at[1] - first) + i));
+      copy(from + (at[1] - first), 1, n, to + at[0], step);
     });
   });
 }

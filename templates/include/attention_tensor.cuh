@@ -7,199 +7,240 @@ namespace fusion::gpu {
 
 constexpr int kAttentionWarps = 4;
 constexpr int kAttentionThreads = kAttentionWarps * 32;
-constexpr int kAttentionRows = kAttentionWarps * 16;
 
-// Keys per tile: fewer where the output's accumulators leave few registers.
-constexpr int attention_keys(int value_depth) { return value_depth > 192 ? 32 : 64; }
+// What one block works on: all the rows and keys for which the accumulators of a warp still fit in its registers.
+template <int kDepth, int kValueDepth>
+struct AttentionTile {
+  static constexpr bool kDeep = kDepth > 128 || kValueDepth > 128;
+  static constexpr int kFragments = kDeep ? 1 : 2;  // of 16 queries, per warp
+  static constexpr int kRows = kAttentionWarps * kFragments * 16;
+  static constexpr int kKeys = kDeep ? 32 : 64;
+  // Eight more elements put the eight rows that a fragment is loaded from in different banks.
+  static constexpr int kPitch = kDepth + 8, kValuePitch = kValueDepth + 8;
+  static constexpr size_t kBytes = 2 * (kRows * kPitch + 2 * kKeys * (kPitch + kValuePitch));
+};
 
-constexpr size_t attention_tensor_bytes(int depth, int value_depth) {
-  return 2 * (kAttentionRows * (depth + 8) + attention_keys(value_depth) * (depth + 8 + value_depth + 8));
+template <int kDepth, int kValueDepth>
+unsigned attention_tensor_grid(const AttentionShape& s, int64_t batches, const char* what) {
+  constexpr int kRows = AttentionTile<kDepth, kValueDepth>::kRows;
+  grid_size(s.queries + kRows, what);  // a kernel counts rows and keys in 32 bits
+  grid_size(s.keys + kRows, what);
+  return s.value_depth == 0 ? 0 : grid_size(batches * ceil_div(s.queries, kRows), what);
 }
 
-// fp16 and bf16: each warp owns 16 queries, K and V tiles come to shared memory while the tensor cores are busy.
+// A block has a tile of queries and walks the keys, the next tile of K and V on its way to shared memory meanwhile.
 //   float Program::score(acc, at, batch, query, key), Program::prob(p, at, batch, query, key)
 template <class T, int kDepth, int kValueDepth, Prob kProb, int N, class Program>
 __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T* v, T* out, const AttentionShape& s,
                                                  const Space<N>& batches, const Program& program) {
-  constexpr int kPitch = kDepth + 8, kValuePitch = kValueDepth + 8;
-  constexpr int kKeys = attention_keys(kValueDepth);
-  constexpr bool kQueryInRegisters = kDepth <= 128;
+  using Tile = AttentionTile<kDepth, kValueDepth>;
+  constexpr int kKeys = Tile::kKeys, kFragments = Tile::kFragments;
+  constexpr int kPitch = Tile::kPitch, kValuePitch = Tile::kValuePitch;
+  constexpr bool kTwice = kProb == Prob::kGeneral;  // walks the keys once for the rows' sums, then for the result
+  constexpr bool kQueryInRegisters = kDepth <= 64;
   extern __shared__ uint4 dynamic[];
   T* const tile_q = reinterpret_cast<T*>(dynamic);
-  T* const tile_k = tile_q + kAttentionRows * kPitch;
-  T* const tile_v = tile_k + kKeys * kPitch;
+  T* const ring_k = tile_q + Tile::kRows * kPitch;
+  T* const ring_v = ring_k + 2 * kKeys * kPitch;
 
-  const int64_t tiles = (s.queries + kAttentionRows - 1) / kAttentionRows;
-  const int64_t batch = blockIdx.x / tiles, first_query = blockIdx.x % tiles * kAttentionRows;
+  const int queries = static_cast<int>(s.queries), keys = static_cast<int>(s.keys);
+  const int tiles = (queries + Tile::kRows - 1) / Tile::kRows;
+  const int64_t batch = blockIdx.x / tiles;
+  // The last rows see the most keys of a causal score: they start first.
+  const int first_query = (tiles - 1 - static_cast<int>(blockIdx.x % tiles)) * Tile::kRows;
   int64_t at[N];
   batches.locate(batch, at);
   const Matrix<T> mq{q + at[0], s.q_row, s.q_column, s.queries, s.depth};
   const Matrix<T> mk{k + at[1], s.k_row, s.k_column, s.keys, s.depth};
   const Matrix<T> mv{v + at[2], s.v_row, s.v_column, s.keys, s.value_depth};
   const bool wide_k = mk.wide(), wide_v = mv.wide();
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int steps = static_cast<int>((s.keys + kKeys - 1) / kKeys);
-  const auto fetch_k = [&](int step) {
-    if (step < steps) {
-      load_tile<kKeys, kDepth, kPitch, kAttentionThreads>(tile_k, mk, int64_t(step) * kKeys, 0, wide_k);
-    }
-    copy_commit();
-  };
-  const auto fetch_v = [&](int step) {
-    load_tile<kKeys, kValueDepth, kValuePitch, kAttentionThreads>(tile_v, mv, int64_t(step) * kKeys, 0,
-                                                                           wide_v);
-    copy_commit();
+
+  const int steps = (visible_keys<kProb, Program>(first_query + Tile::kRows, keys) + kKeys - 1) / kKeys;
+  const int first_result = kTwice ? steps : 0, total = first_result + steps;
+  const auto fetch = [&](int t) {
+    if (t >= total) return;
+    const int64_t key = static_cast<int64_t>(t < steps ? t : t - steps) * kKeys;
+    load_tile<kKeys, kDepth, kPitch, kAttentionThreads>(ring_k + t % 2 * kKeys * kPitch, mk, key, 0, wide_k);
+    if (t < first_result) return;
+    load_tile<kKeys, kValueDepth, kValuePitch, kAttentionThreads>(ring_v + t % 2 * kKeys * kValuePitch, mv, key, 0,
+                                                                  wide_v);
   };
 
-  load_tile<kAttentionRows, kDepth, kPitch, kAttentionThreads>(tile_q, mq, first_query, 0, mq.wide());
-  fetch_k(0);
-  copy_wait<0>();
-  __syncthreads();
-  uint32_t fq[kQueryInRegisters ? kDepth / 16 : 1][4];
+  load_tile<Tile::kRows, kDepth, kPitch, kAttentionThreads>(tile_q, mq, first_query, 0, mq.wide());
+  fetch(0);
+  copy_commit();
+
+  const int lane = threadIdx.x % 32, warp_row = threadIdx.x / 32 * kFragments * 16;
+  const bool idle = first_query + warp_row >= queries;
+  uint32_t fq[kQueryInRegisters ? kDepth / 16 : 1][kFragments][4];
   if constexpr (kQueryInRegisters) {
-#pragma unroll
-    for (int d = 0; d < kDepth / 16; ++d) load_a<false, kPitch>(fq[d], tile_q, warp * 16, d * 16);
-  }
-
-  const int64_t query = first_query + warp * 16 + lane / 4;  // this thread's rows: query and query + 8
-  // The scores of one tile of keys, after their program; keys past the end count as -inf.
-  const auto scores = [&](int step, float (&x)[kKeys / 8][4]) {
-#pragma unroll
-    for (int j = 0; j < kKeys / 8; ++j) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) x[j][e] = 0.0f;
-    }
+    copy_wait<0>();
+    __syncthreads();
 #pragma unroll
     for (int d = 0; d < kDepth / 16; ++d) {
-      uint32_t fragment[4];
-      if constexpr (!kQueryInRegisters) load_a<false, kPitch>(fragment, tile_q, warp * 16, d * 16);
-      uint32_t(&fa)[4] = kQueryInRegisters ? fq[kQueryInRegisters ? d : 0] : fragment;
+#pragma unroll
+      for (int i = 0; i < kFragments; ++i) load_a<false, kPitch>(fq[d][i], tile_q, warp_row + i * 16, d * 16);
+    }
+  }
+
+  // A bare score keeps its scale for the exponent, where it is free.
+  const float unit = kLog2E * (Program::kBare ? s.scale : 1.0f);
+  float maximum[kFragments][2], offset[kFragments][2], sum[kFragments][2];  // offset: the maximum as subtracted
+  float o[kFragments][kValueDepth / 8][4] = {};
+#pragma unroll
+  for (int i = 0; i < kFragments; ++i) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) maximum[i][r] = -INFINITY, offset[i][r] = sum[i][r] = 0.0f;
+  }
+
+  for (int t = 0; t < total; ++t) {
+    copy_wait<0>();
+    __syncthreads();  // this step's tiles have arrived, and all have left those that are overwritten next
+    fetch(t + 1);
+    copy_commit();
+    if (idle) continue;
+    const T* const tile_k = ring_k + t % 2 * kKeys * kPitch;
+    const T* const tile_v = ring_v + t % 2 * kKeys * kValuePitch;
+
+    float x[kFragments][kKeys / 8][4] = {};
+#pragma unroll
+    for (int d = 0; d < kDepth / 16; ++d) {
+      if constexpr (!kQueryInRegisters) {
+#pragma unroll
+        for (int i = 0; i < kFragments; ++i) load_a<false, kPitch>(fq[0][i], tile_q, warp_row + i * 16, d * 16);
+      }
 #pragma unroll
       for (int j = 0; j < kKeys / 16; ++j) {
         uint32_t fk[4];
         load_b<true, kPitch>(fk, tile_k, d * 16, j * 16);
-        multiply_add<T>(x[2 * j], fa, fk[0], fk[1]);
-        multiply_add<T>(x[2 * j + 1], fa, fk[2], fk[3]);
-      }
-    }
-    const int64_t key = int64_t(step) * kKeys + lane % 4 * 2;
 #pragma unroll
-    for (int j = 0; j < kKeys / 8; ++j) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int64_t row = query + e / 2 * 8, column = key + j * 8 + e % 2;
-        x[j][e] = column >= s.keys ? -INFINITY
-                  : row < s.queries ? program.score(x[j][e] * s.scale, at, batch, row, column)
-                                    : 0.0f;
-      }
-    }
-  };
-
-  float maximum[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};
-  float o[kValueDepth / 8][4] = {};
-  // Takes a tile's scores into the running maximum and sum, and leaves exp(score - maximum) in their place.
-  const auto absorb = [&](float (&x)[kKeys / 8][4]) {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      float top = maximum[r];
-#pragma unroll
-      for (int j = 0; j < kKeys / 8; ++j) top = fmaxf(top, fmaxf(x[j][2 * r], x[j][2 * r + 1]));
-      top = lanes_max<4>(top);
-      const float shrink = exp_below(maximum[r], top);
-      maximum[r] = top;
-      float part = 0.0f;
-#pragma unroll
-      for (int j = 0; j < kKeys / 8; ++j) {
-#pragma unroll
-        for (int e = 2 * r; e < 2 * r + 2; ++e) {
-          x[j][e] = exp_below(x[j][e], top);
-          part += x[j][e];
-        }
-      }
-      sum[r] = sum[r] * shrink + part;  // this lane's columns only, until the end
-      if constexpr (kProb != Prob::kGeneral) {
-#pragma unroll
-        for (int j = 0; j < kValueDepth / 8; ++j) {
-          o[j][2 * r] *= shrink;
-          o[j][2 * r + 1] *= shrink;
+        for (int i = 0; i < kFragments; ++i) {
+          multiply_add<T>(x[i][2 * j], fq[kQueryInRegisters ? d : 0][i], fk[0], fk[1]);
+          multiply_add<T>(x[i][2 * j + 1], fq[kQueryInRegisters ? d : 0][i], fk[2], fk[3]);
         }
       }
     }
-  };
 
-  if constexpr (kProb == Prob::kGeneral) {
-    for (int step = 0; step < steps; ++step) {
-      copy_wait<0>();
-      __syncthreads();
-      float x[kKeys / 8][4];
-      scores(step, x);
-      __syncthreads();
-      fetch_k(step + 1 < steps ? step + 1 : 0);
-      absorb(x);
+    // Rows and keys past the end read the last one's operands; nothing comes of it.
+    const int first_key = (t < steps ? t : t - steps) * kKeys;
+    const auto row = [&](int i, int e) { return min(first_query + warp_row + i * 16 + lane / 4 + e / 2 * 8, queries - 1); };
+    const auto column = [&](int j, int e) { return first_key + j * 8 + lane % 4 * 2 + e % 2; };
+    if constexpr (!Program::kBare) {
+#pragma unroll
+      for (int i = 0; i < kFragments; ++i) {
+#pragma unroll
+        for (int j = 0; j < kKeys / 8; ++j) {
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            x[i][j][e] = program.score(x[i][j][e] * s.scale, at, batch, row(i, e), min(column(j, e), keys - 1));
+          }
+        }
+      }
+    }
+    if (first_key + kKeys > keys) {
+#pragma unroll
+      for (int i = 0; i < kFragments; ++i) {
+#pragma unroll
+        for (int j = 0; j < kKeys / 8; ++j) {
+#pragma unroll
+          for (int e = 0; e < 4; ++e) x[i][j][e] = column(j, e) < keys ? x[i][j][e] : -INFINITY;
+        }
+      }
+    }
+
+    if (!kTwice || t < first_result) {
+#pragma unroll
+      for (int i = 0; i < kFragments; ++i) {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          float top = maximum[i][r];
+#pragma unroll
+          for (int j = 0; j < kKeys / 8; ++j) top = fmaxf(top, fmaxf(x[i][j][2 * r], x[i][j][2 * r + 1]));
+          top = lanes_max<4>(top);
+          // A row that is all -inf so far has nothing to subtract, and nothing to shrink.
+          const float next = top == -INFINITY ? 0.0f : top * unit;
+          const float shrink = maximum[i][r] == -INFINITY ? 0.0f : exp2_fast(offset[i][r] - next);
+          maximum[i][r] = top;
+          offset[i][r] = next;
+          sum[i][r] *= shrink;  // of this lane's columns only, until the end
+          if (!kTwice && __any_sync(0xffffffffu, shrink != 1.0f)) {
+#pragma unroll
+            for (int j = 0; j < kValueDepth / 8; ++j) {
+              o[i][j][2 * r] *= shrink;
+              o[i][j][2 * r + 1] *= shrink;
+            }
+          }
+        }
+      }
     }
 #pragma unroll
-    for (int r = 0; r < 2; ++r) sum[r] = lanes_sum<4>(sum[r]);
-  }
-
-  for (int step = 0; step < steps; ++step) {
-    copy_wait<0>();
-    __syncthreads();  // K has arrived, V's tile is free
-    fetch_v(step);
-    float x[kKeys / 8][4];
-    scores(step, x);
-    __syncthreads();  // all have read K
-    fetch_k(step + 1);
-    if constexpr (kProb == Prob::kGeneral) {
-      const int64_t key = int64_t(step) * kKeys + lane % 4 * 2;
+    for (int i = 0; i < kFragments; ++i) {
 #pragma unroll
       for (int j = 0; j < kKeys / 8; ++j) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          const int64_t row = query + e / 2 * 8, column = key + j * 8 + e % 2;
-          const float p = exp_below(x[j][e], maximum[e / 2]) / sum[e / 2];
-          x[j][e] = row < s.queries && column < s.keys ? program.prob(p, at, batch, row, column) : 0.0f;
+          x[i][j][e] = exp2_fast(fmaf(x[i][j][e], unit, -offset[i][e / 2]));
+          if (!kTwice || t < first_result) sum[i][e / 2] += x[i][j][e];
         }
       }
-    } else {
-      absorb(x);
     }
-    copy_wait<1>();
-    __syncthreads();  // V has arrived
+    if constexpr (kTwice) {
+      if (t < first_result) continue;
+#pragma unroll
+      for (int i = 0; i < kFragments; ++i) {
+        const float total_sum[2] = {lanes_sum<4>(sum[i][0]), lanes_sum<4>(sum[i][1])};
+#pragma unroll
+        for (int j = 0; j < kKeys / 8; ++j) {
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            const float p = program.prob(x[i][j][e] / total_sum[e / 2], at, batch, row(i, e), min(column(j, e), keys - 1));
+            x[i][j][e] = column(j, e) < keys ? p : 0.0f;
+          }
+        }
+      }
+    }
+
 #pragma unroll
     for (int j = 0; j < kKeys / 16; ++j) {
-      const uint32_t p[4] = {pack<T>(x[2 * j][0], x[2 * j][1]), pack<T>(x[2 * j][2], x[2 * j][3]),
-                             pack<T>(x[2 * j + 1][0], x[2 * j + 1][1]), pack<T>(x[2 * j + 1][2], x[2 * j + 1][3])};
+      uint32_t p[kFragments][4];
+#pragma unroll
+      for (int i = 0; i < kFragments; ++i) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) p[i][e] = pack<T>(x[i][2 * j + e / 2][e % 2 * 2], x[i][2 * j + e / 2][e % 2 * 2 + 1]);
+      }
 #pragma unroll
       for (int d = 0; d < kValueDepth / 16; ++d) {
         uint32_t fv[4];
         load_b<false, kValuePitch>(fv, tile_v, j * 16, d * 16);
-        multiply_add<T>(o[2 * d], p, fv[0], fv[1]);
-        multiply_add<T>(o[2 * d + 1], p, fv[2], fv[3]);
+#pragma unroll
+        for (int i = 0; i < kFragments; ++i) {
+          multiply_add<T>(o[i][2 * d], p[i], fv[0], fv[1]);
+          multiply_add<T>(o[i][2 * d + 1], p[i], fv[2], fv[3]);
+        }
       }
     }
   }
   copy_wait<0>();
+  __syncthreads();  // shared memory is free for the result
 
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const int64_t row = query + r * 8;
-    const float factor = kProb == Prob::kGeneral ? 1.0f : normaliser<kProb>(lanes_sum<4>(sum[r]), s.keys);
-    if (row >= s.queries) continue;
-    T* const to = out + at[3] + row * s.out_row;
+  for (int i = 0; i < kFragments; ++i) {
 #pragma unroll
-    for (int j = 0; j < kValueDepth / 8; ++j) {
+    for (int r = 0; r < 2; ++r) {
+      const float factor = kTwice ? keys > 0 : normaliser<kProb>(lanes_sum<4>(sum[i][r]), s.keys);
+      T* const line = tile_q + (warp_row + i * 16 + lane / 4 + r * 8) * kValuePitch + lane % 4 * 2;
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const int64_t column = j * 8 + lane % 4 * 2 + e;
+      for (int j = 0; j < kValueDepth / 8; ++j) {
         // A row to be zeroed has NaN in its sums: select, do not multiply.
-        if (column < s.value_depth) store(to + column * s.out_column, factor == 0.0f ? 0.0f : o[j][2 * r + e] * factor);
+        const float low = factor == 0.0f ? 0.0f : o[i][j][2 * r] * factor;
+        const float high = factor == 0.0f ? 0.0f : o[i][j][2 * r + 1] * factor;
+        *reinterpret_cast<uint32_t*>(line + j * 8) = pack<T>(low, high);
       }
     }
   }
-}
-
-inline unsigned attention_tensor_grid(const AttentionShape& s, int64_t batches, const char* what) {
-  return s.value_depth == 0 ? 0 : grid_size(batches * ceil_div(s.queries, kAttentionRows), what);
+  __syncwarp();  // a warp stores the rows that it wrote
+  const Matrix<T> to{out + at[3], s.out_row, s.out_column, s.queries, s.value_depth};
+  store_rows<kFragments * 16, kValueDepth, kValuePitch>(to, first_query + warp_row, tile_q + warp_row * kValuePitch);
 }
 
 }  // namespace fusion::gpu

@@ -39,10 +39,14 @@ template <int kRows, int kColumns, int kPitch, int kThreads, class T>
 __device__ __forceinline__ void load_tile(T* shared, const Matrix<T>& m, int64_t row, int64_t column, bool wide) {
   constexpr int kPerAccess = 16 / sizeof(T);
   if (wide) {
-    constexpr int kAccesses = kColumns / kPerAccess;
+    constexpr int kAccesses = kColumns / kPerAccess, kAll = kRows * kAccesses;
+    constexpr bool kStraight = kThreads % kAccesses == 0;  // a thread stays in its columns
 #pragma unroll
-    for (int i = threadIdx.x; i < kRows * kAccesses; i += kThreads) {
-      const int r = i / kAccesses, c = i % kAccesses * kPerAccess;
+    for (int n = 0; n < (kAll + kThreads - 1) / kThreads; ++n) {
+      const int i = threadIdx.x + n * kThreads;
+      const int r = kStraight ? threadIdx.x / kAccesses + n * (kThreads / kAccesses) : i / kAccesses;
+      const int c = (kStraight ? threadIdx.x : i) % kAccesses * kPerAccess;
+      if (kAll % kThreads != 0 && i >= kAll) break;
       const int64_t left = row + r < m.rows ? m.columns - (column + c) : 0;
       const int elements = left <= 0 ? 0 : left < kPerAccess ? static_cast<int>(left) : kPerAccess;
       const T* from = elements > 0 ? m.data + (row + r) * m.row_stride + column + c : m.data;
@@ -57,6 +61,25 @@ __device__ __forceinline__ void load_tile(T* shared, const Matrix<T>& m, int64_t
         value = m.data[(row + r) * m.row_stride + (column + c) * m.column_stride];
       }
       shared[r * kPitch + c] = value;
+    }
+  }
+}
+
+// One warp stores kRows x kColumns elements of shared memory as the rows of `m` from `row` on, within its bounds.
+template <int kRows, int kColumns, int kPitch, class T>
+__device__ __forceinline__ void store_rows(const Matrix<T>& m, int64_t row, const T* shared) {
+  constexpr int kPerAccess = 16 / sizeof(T), kAccesses = kColumns / kPerAccess;
+  const bool wide = m.wide() && m.columns % kPerAccess == 0;
+  T* const data = const_cast<T*>(m.data);
+  for (int i = threadIdx.x % 32; i < kRows * kAccesses; i += 32) {
+    const int r = i / kAccesses, c = i % kAccesses * kPerAccess;
+    if (row + r >= m.rows) continue;
+    T* const to = data + (row + r) * m.row_stride + c * m.column_stride;
+    const T* const from = shared + r * kPitch + c;
+    if (wide) {
+      if (c < m.columns) *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
+    } else {
+      for (int e = 0; e < kPerAccess && c + e < m.columns; ++e) to[e * m.column_stride] = from[e];
     }
   }
 }
@@ -103,15 +126,13 @@ template <class T>
 __device__ __forceinline__ void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
 template <>
 __device__ __forceinline__ void multiply_add<half>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 template <>
 __device__ __forceinline__ void multiply_add<bfloat>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
