@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import onnx_ir as ir
@@ -14,7 +14,7 @@ from fusion_cli.errors import NothingToDo, Unsupported
 from fusion_cli.load import is_fused, load_model
 from fusion_cli.match import RuleSet, find_regions, load_rules
 from fusion_cli.plan import Plan, plan_region
-from fusion_cli.score import DeviceProfile, default_sizes, load_profile, score_region
+from fusion_cli.score import Baseline, default_sizes, load_profile, score_region
 from fusion_cli.select import select
 from fusion_cli.simplify import simplify
 from fusion_cli.targets import resolve_targets
@@ -82,7 +82,7 @@ def score_regions(
 ) -> tuple[tuple[Candidate, ...], list[Rejection]]:
     """Plan each region and score it on each target. Regions that cannot be planned or do not pay become rejections."""
     sizes = default_sizes(model, options)
-    profiles = {t.name: load_profile(t) for t in targets}
+    baselines = {t.name: Baseline(model.graph, load_profile(t)) for t in targets}
     candidates: list[Candidate] = []
     rejections: list[Rejection] = []
     for region in regions:
@@ -93,7 +93,7 @@ def score_regions(
             rejections.append(_rejection(region, "plan", e))
             continue
         with clock.stage("score"):
-            candidate, reasons = _score(region, plan, profiles, sizes, options)
+            candidate, reasons = _score(region, plan, baselines, sizes, options)
         rejections += reasons
         if candidate.targets:
             candidates.append(candidate)
@@ -103,19 +103,18 @@ def score_regions(
 def _score(
     region: Region,
     plan: Plan,
-    profiles: Mapping[str, DeviceProfile],
+    baselines: Mapping[str, Baseline],
     sizes: Sequence[Mapping[str, int]],
     options: Options,
 ) -> tuple[Candidate, list[Rejection]]:
     scores: dict[str, Score] = {}
     reasons: list[Rejection] = []
-    for name, profile in profiles.items():
+    for name, baseline in baselines.items():
         try:
-            scores[name] = replace(score_region(region, plan, profile, sizes, force=options.force), target=name)
+            scores[name] = score_region(region, plan, baseline, sizes, force=options.force)
         except Unsupported as e:
             reasons.append(_rejection(region, "score", e, name))
-    forced = {n: replace(s, before_us=max(s.before_us, s.after_us + len(region.nodes))) for n, s in scores.items()}
-    return Candidate(region, plan, forced if options.force else scores, tuple(scores)), reasons
+    return Candidate(region, plan, scores, tuple(scores), forced=options.force), reasons
 
 
 def _rejection(region: Region, stage: str, reason: Unsupported, target: str = "") -> Rejection:

@@ -42,7 +42,7 @@ def optimize(
         report = run.write(ops)
         write_report(report, stage.bundle / "report.json")
         commit(stage)
-    return report
+        return replace(report, libraries=tuple(_moved(lib, stage) for lib in report.libraries))
 
 
 class _Run:
@@ -183,6 +183,11 @@ class _Run:
                     build(files, target, self.stage.bundle / "lib", jobs=self.options.jobs, debug=self.options.debug)
                 )
         return libraries
+
+
+def _moved(library: Library, stage: Staging) -> Library:
+    """The library where it lies after the commit."""
+    return replace(library, path=stage.output.parent / library.path.relative_to(stage.folder))
 
 
 def _report(

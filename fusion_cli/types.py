@@ -100,6 +100,13 @@ class Candidate:
     plan: Plan | None
     scores: Mapping[str, Score]
     targets: tuple[str, ...]
+    forced: bool = False
+    """Taken whatever the scores say; the more nodes, the better."""
+
+    def weight(self, target: str) -> float:
+        """What the choice among overlapping candidates adds up."""
+        gain = max(self.scores[target].gain_us, 0.0)
+        return gain + len(self.region.nodes) if self.forced else gain
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,8 @@ import pytest
 from region_tools import parsed, whole
 
 from fusion_cli.errors import FusionError, Unsupported
-from fusion_cli.plan import Plan, plan_region
-from fusion_cli.score import DeviceProfile, default_sizes, load_profile, read_profile, score_region
+from fusion_cli.plan import plan_region
+from fusion_cli.score import Baseline, DeviceProfile, default_sizes, load_profile, read_profile, score_region
 from fusion_cli.score.baseline import fused_kernels
 from fusion_cli.score.codes import CODES
 from fusion_cli.types import Options, Region, Score, Target
@@ -40,7 +41,7 @@ def verdict(text: str, target: Target, dims: Mapping[str, tuple[int, int]], forc
     model = parsed(text)
     region = whole(model)
     sizes = default_sizes(model, Options(dims=dims))
-    return score_region(region, plan_region(region), load_profile(target), sizes, force=force)
+    return score_region(region, plan_region(region), Baseline(model.graph, load_profile(target)), sizes, force=force)
 
 
 def at(batch: int, length: int) -> dict[str, tuple[int, int]]:
@@ -75,12 +76,14 @@ def test_norm_that_onnx_runtime_fuses_itself_does_not_pay_on_cpu() -> None:
 
 @pytest.mark.parametrize("rows", [8, 32, 128])
 def test_linear_of_few_rows_loses_on_cpu(rows: int) -> None:
-    region, plan, sizes = _linear(rows)
+    model, region, sizes = _linear(rows)
+    plan = plan_region(region)
+    cpu, gpu = (Baseline(model.graph, load_profile(t)) for t in (CPU, H200))
     with pytest.raises(Unsupported) as reason:
-        score_region(region, plan, load_profile(CPU), sizes)
+        score_region(region, plan, cpu, sizes)
     assert reason.value.code == "FUS301"
-    assert score_region(region, plan, load_profile(CPU), sizes, force=True).gain_us < 0
-    assert score_region(region, plan, load_profile(H200), sizes).gain_us > 0
+    assert score_region(region, plan, cpu, sizes, force=True).gain_us < 0
+    assert score_region(region, plan, gpu, sizes).gain_us > 0
 
 
 def test_range_in_which_it_wins_and_loses() -> None:
@@ -91,13 +94,36 @@ def test_range_in_which_it_wins_and_loses() -> None:
     assert reason.value.code == "FUS302"
 
 
-def _linear(rows: int) -> tuple[Region, Plan, list[dict[str, int]]]:
+def _linear(rows: int) -> tuple[ir.Model, Region, list[dict[str, int]]]:
     """A linear layer with its activation; the weight is a constant, as in exported models."""
     model = parsed(LINEAR)
     region = whole(model)
     weight = next(v for v in region.inputs if v.name == "w")
     weight.const_value = ir.tensor(np.zeros((768, 3072), np.float32))
-    return region, plan_region(region), [{"b": 1, "s": rows}]
+    return model, region, [{"b": 1, "s": rows}]
+
+
+NORM_BY_HAND = """g (float[b, s, 768] x, float[768] w) => (float[b, s, 768] y) {
+    two = Constant <value_float = 2.0> () eps = Constant <value_float = 0.00001> ()
+    axes = Constant <value_ints = [-1]> () m = ReduceMean(x, axes) d = Sub(x, m) p = Pow(d, two)
+    v = ReduceMean(p, axes) e = Add(v, eps) q = Sqrt(e)
+    n = Div(d, q) y = Mul(n, w)
+}"""
+
+
+def test_breaking_up_what_onnx_runtime_fuses_is_charged_for_the_pieces() -> None:
+    model = parsed(NORM_BY_HAND)
+    region = whole(model)
+    first, last = (next(n for n in region.nodes if n.op_type == op) for op in ("Sub", "Pow"))
+    piece = replace(region, nodes=(first, last), inputs=tuple(first.inputs), outputs=(*first.outputs, *last.outputs))
+    baseline = Baseline(model.graph, load_profile(H200))
+    sizes = [{"b": 1, "s": 128}]
+    score = score_region(piece, plan_region(piece), baseline, sizes, force=True)
+    assert score.launches_before == 1
+    assert score.launches_after > 4
+    assert score.gain_us < 0
+    with pytest.raises(Unsupported):
+        score_region(piece, plan_region(piece), baseline, sizes)
 
 
 def test_attention_pays_on_gpu_and_counts_the_scores() -> None:
@@ -157,4 +183,4 @@ def test_onnx_runtime_fusions_are_counted_as_one_kernel() -> None:
         half = Constant <value_float = 0.5> ()
         d = Div(x, r) e = Erf(d) a = Add(e, one) m = Mul(x, a) y = Mul(m, half)
     }""")
-    assert [k.op for k in fused_kernels(whole(model), load_profile(CPU))] == ["Gelu"]
+    assert [k.op for k in fused_kernels(tuple(model.graph), load_profile(CPU))] == ["Gelu"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fusion_cli.emit import common, cpu, expr
+from fusion_cli.emit import codes, common, cpu, expr
 from fusion_cli.errors import TemplateError, Unsupported
 from fusion_cli.types import FusedOp, Source, Target
 
@@ -30,7 +30,7 @@ def emit(op: FusedOp, target: Target, *, debug: bool = False, template_paths: Se
     name = "region"
     if op.kernel == "auto":
         if op.plan is None:
-            raise Unsupported("no_plan", "a region with a plan", op.rule)
+            raise Unsupported(codes.NO_PLAN, "a region with a plan", op.rule)
         variables |= _backend(target).context(op, target, debug=debug)
     else:
         name = _template_name(op.kernel)
@@ -58,7 +58,7 @@ def emit_registration(target: Target, ops: Sequence[FusedOp], *, template_paths:
 
 def _suffix(target: Target) -> str:
     if target.kind not in _SUFFIX:
-        raise Unsupported("target", "a target with kernels", target.name)
+        raise Unsupported(codes.NO_PLAN, "a target with kernels", target.name)
     return _SUFFIX[target.kind]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fusion_cli.emit import codes
 from fusion_cli.emit.common import comment, ints, resolve, viewed_shape
 from fusion_cli.emit.cpu_access import NARROW
 from fusion_cli.emit.cpu_loops import Body, loop, score_loop
@@ -92,7 +93,7 @@ def _conv(plan: Plan, stage: Conv) -> dict[str, Any]:
         operand = stage.operands[slot]
         inputs.append((f"t{operand.tensor}", ints(operand.perm) if operand.perm is not None else ""))
     if stage.auto_pad not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
-        raise Unsupported("auto_pad", "one of ONNX's", stage.auto_pad)
+        raise Unsupported(codes.OPERATOR, "one of ONNX's", stage.auto_pad)
     return {
         "dtype": dtype,
         "type": compute(dtype),
@@ -119,7 +120,7 @@ def _attention(plan: Plan, stage: Attention) -> tuple[Body, dict[str, Any]]:
     """The row loop over a block of scores (score program, softmax, probability program), and the two products."""
     q, k, v = (stage.operands[i] for i in (stage.q, stage.k, stage.v))
     if _product_dtype(plan, q) != "float32":
-        raise Unsupported("dtype", "attention in float32, float16 or bfloat16", plan.tensors[q.tensor].dtype)
+        raise Unsupported(codes.DTYPE, "attention in float32, float16 or bfloat16", plan.tensors[q.tensor].dtype)
     program, result = softmax_program(stage)
     columns = viewed_shape(plan, k)[-1 if stage.k_transposed else -2]
     space = ("?",) * (len(viewed_shape(plan, q)) - 1) + (columns,)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
+from fusion_cli.emit import codes
 from fusion_cli.emit.common import space_shape
 from fusion_cli.emit.cpu_access import (
     NARROW,
@@ -173,7 +174,7 @@ class _RowBuffers:
 
     def declare(self, ctype: str, name: str) -> str:
         if self.count == _ROWS_KEPT:
-            raise Unsupported("too_large", f"at most {_ROWS_KEPT} values kept per row", "more")
+            raise Unsupported(codes.LIMIT, f"at most {_ROWS_KEPT} values kept per row", "more")
         self.count += 1
         return f"{ctype}* {name} = thread_row<{ctype}>({self.count - 1}, n);"
 
@@ -197,7 +198,7 @@ def _reduction(program: Sequence[Instr], i: int, names: dict[int, str]) -> Reduc
     instr = program[i]
     ctype = compute(instr.dtype)
     if ctype == "bool":
-        raise Unsupported("dtype", "a numeric reduction", instr.dtype)
+        raise Unsupported(codes.DTYPE, "a numeric reduction", instr.dtype)
     source = instr.args[0]
     value = names.get(source, f"v{source}")
     acc = f"r{i}"

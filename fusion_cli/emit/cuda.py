@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fusion_cli.emit import cuda_stages
+from fusion_cli.emit import codes, cuda_stages
 from fusion_cli.emit.common import resolve
 from fusion_cli.emit.cuda_attention import AttentionView, attention
 from fusion_cli.emit.cuda_parts import StageView
@@ -37,7 +37,7 @@ def context(op: FusedOp, target: Target, *, debug: bool) -> dict[str, Any]:
     """Variables of the region template for `op`. Raises Unsupported for a plan that has no CUDA form."""
     plan = op.plan
     if plan is None:
-        raise Unsupported("plan", "an operator with a plan", op.name)
+        raise Unsupported(codes.NO_PLAN, "an operator with a plan", op.name)
     stages = [stage_view(plan, stage, f"stage_{i}") for i, stage in enumerate(plan.stages)]
     headers = {h for stage, view in zip(plan.stages, stages, strict=True) for h in _headers(stage, view)}
     return {

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fusion_cli.emit import codes
 from fusion_cli.emit.common import viewed_shape
 from fusion_cli.emit.cuda_parts import MATRIX_TYPES, Body, Load, Names, Out, StageView, result, view
 from fusion_cli.errors import Unsupported
@@ -31,6 +33,9 @@ class AttentionView(StageView):
     prob_value: str
     prob_kind: str
     head_dims: tuple[tuple[int, int], ...]
+    bare: bool
+    """Whether the score is the scaled product itself, its scale positive."""
+    causal: bool
 
     @property
     def flavour(self) -> str:
@@ -43,23 +48,23 @@ class AttentionView(StageView):
 
     @property
     def axes(self) -> tuple[int, ...]:
-        return tuple(sorted({*self.score.axes, *self.prob.axes}))
+        """Axes of the batch whose positions a program uses; a row's and a key's are at hand."""
+        return tuple(sorted({*self.score.axes, *self.prob.axes} - {1, 2}))
 
 
 def attention(plan: Plan, stage: Attention, name: str) -> AttentionView:
     names = Names(plan, stage, name)
     q, k, v = names.load(stage.q), names.load(stage.k), names.load(stage.v)
     if len({q.dtype, k.dtype, v.dtype}) > 1 or q.dtype not in MATRIX_TYPES:
-        raise Unsupported("dtype", "q, k, v all float32, float16 or bfloat16", f"{q.dtype}, {k.dtype}, {v.dtype}")
+        raise Unsupported(codes.DTYPE, "q, k, v all float32, float16 or bfloat16", f"{q.dtype}, {k.dtype}, {v.dtype}")
     store = stage.stores[0]
     out = Out("out", names.tensor(store.tensor).dtype, f"t{store.tensor}", 0, "float", "")
     if out.dtype != q.dtype:
-        raise Unsupported("dtype", f"attention written as {q.dtype}", out.dtype)
+        raise Unsupported(codes.DTYPE, f"attention written as {q.dtype}", out.dtype)
     element = "fusion::load(in{0} + at[at{0}] + row * row{0} + column * column{0})"
-    position = "axis_{0}.at((batch * queries + row) * keys + column)"
 
     def body(program: Sequence[Instr], root: int) -> Body:
-        return names.body(program, [root], (), load=lambda i: element.format(i), position=position)
+        return names.body(program, [root], (), load=lambda i: element.format(i), position=_position)
 
     kind = prob_kind(stage)
     score = body(stage.program, stage.score) if stage.program else Body((), (), (), ())
@@ -79,7 +84,13 @@ def attention(plan: Plan, stage: Attention, name: str) -> AttentionView:
         prob_value=result(stage.prob_program, stage.prob) if kind == "kGeneral" else "acc",
         prob_kind=kind,
         head_dims=_head_dims(plan, stage),
+        bare=stage.scale > 0 and (not stage.program or stage.program[stage.score].op == "acc"),
+        causal=causal(stage),
     )
+
+
+def _position(back: int) -> str:
+    return {1: "column", 2: "row"}.get(back, f"axis_{back}.at(batch)")
 
 
 def _inverse(perm: tuple[int, ...] | None) -> tuple[int, ...] | None:
@@ -114,13 +125,58 @@ def prob_kind(stage: Attention) -> str:
     return "kGeneral"
 
 
+_LATER = {
+    ("Greater", -1, -2): True,
+    ("Less", -2, -1): True,
+    ("LessOrEqual", -1, -2): False,
+    ("GreaterOrEqual", -2, -1): False,
+}
+"""Comparisons of two positions whose outcome is known for a key (axis -1) later than the query (axis -2)."""
+
+
+def causal(stage: Attention) -> bool:
+    """Whether the score of every key later than the query is -inf, whatever the operands hold."""
+    program = stage.program
+
+    def truth(i: int) -> bool | None:
+        instr = program[i]
+        if instr.op == "Not":
+            inner = truth(instr.args[0])
+            return None if inner is None else not inner
+        if len(instr.args) != 2:
+            return None
+        a, b = (program[k] for k in instr.args)
+        if instr.op in ("And", "Or"):
+            deciding = instr.op == "Or"
+            sides = [truth(k) for k in instr.args]
+            return deciding if deciding in sides else None if None in sides else not deciding
+        if a.op != "index" or b.op != "index":
+            return None
+        return _LATER.get((instr.op, int(a.value or 0), int(b.value or 0)))
+
+    def lowest(i: int) -> bool:
+        instr = program[i]
+        match instr.op:
+            case "const":
+                return instr.value == -math.inf
+            case "Cast" | "Identity":
+                return "float" in instr.dtype and lowest(instr.args[0])
+            case "Where":
+                test = truth(instr.args[0])
+                possible = instr.args[1:] if test is None else instr.args[1:2] if test else instr.args[2:]
+                return all(map(lowest, possible))
+        return False
+
+    return bool(program) and lowest(stage.score)
+
+
 def _head_dims(plan: Plan, stage: Attention) -> tuple[tuple[int, int], ...]:
     depth = viewed_shape(plan, stage.operands[stage.q])[-1]
     value_depth = viewed_shape(plan, stage.operands[stage.v])[-1]
     if isinstance(depth, str) or isinstance(value_depth, str):
         return tuple((d, d) for d in DYNAMIC_HEAD_DIMS)
     if max(depth, value_depth) > HEAD_DIMS[-1]:
-        raise Unsupported("head-dim", f"a head dimension of at most {HEAD_DIMS[-1]}", str(max(depth, value_depth)))
+        raise Unsupported(codes.LIMIT, f"a head dimension of at most {HEAD_DIMS[-1]}", str(max(depth, value_depth)))
     return ((_padded(depth), _padded(value_depth)),)
 
 

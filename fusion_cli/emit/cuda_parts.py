@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from fusion_cli.emit import codes
 from fusion_cli.emit.common import comment
 from fusion_cli.emit.expr import compute, literal, needed, render_program, storage
 from fusion_cli.errors import Unsupported
@@ -105,12 +106,12 @@ class Names:
         self.stage = stage
         self.name = name
         if len(stage.operands) > _MAX_OPERANDS:
-            raise Unsupported("operands", f"at most {_MAX_OPERANDS} operands of a kernel", str(len(stage.operands)))
+            raise Unsupported(codes.LIMIT, f"at most {_MAX_OPERANDS} operands of a kernel", str(len(stage.operands)))
 
     def tensor(self, index: int) -> Tensor:
         tensor = self.plan.tensors[index]
         if len(tensor.shape) > _MAX_RANK:
-            raise Unsupported("rank", f"tensors of rank {_MAX_RANK} or less", str(len(tensor.shape)))
+            raise Unsupported(codes.LIMIT, f"tensors of rank {_MAX_RANK} or less", str(len(tensor.shape)))
         return tensor
 
     def load(self, k: int) -> Load:
@@ -137,18 +138,16 @@ class Names:
         outs: tuple[Out, ...],
         *,
         load: Callable[[int], str],
-        position: str,
+        position: Callable[[int], str],
         acc: str = "acc",
         loads: Mapping[int, Load] | None = None,
     ) -> Body:
-        """The part of `program` that `roots` need. `position` is the linear index that positions are taken from;
-        {0} in it stands for the axis."""
+        """The part of `program` that `roots` need. `position` gives the position along an axis, counted from the
+        end."""
         live = needed(program, roots)
         used = sorted({int(program[i].value or 0) for i in live if program[i].op == "load"})
         axes = sorted({-int(program[i].value or 0) for i in live if program[i].op == "index"})
-        lines = render_program(
-            program, load=load, acc=acc, index=lambda axis: position.format(-axis), only=live, names=None
-        )
+        lines = render_program(program, load=load, acc=acc, index=lambda axis: position(-axis), only=live, names=None)
         return Body(tuple((loads or {}).get(k) or self.load(k) for k in used), outs, tuple(axes), tuple(lines))
 
     def common(self, template: str) -> tuple[str, str, tuple[str, ...], str, tuple[str, ...]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from fusion_cli.emit import codes
 from fusion_cli.emit.common import resolve
 from fusion_cli.emit.cuda_parts import MATRIX_TYPES, Body, Load, Names, StageView
 from fusion_cli.emit.expr import onnx_type
@@ -64,7 +65,7 @@ def _pointwise(names: Names, program: Sequence[Instr], extra: Mapping[int, Load]
         [o.instr for o in outs],
         outs,
         load=lambda k: f"x{k}[i]",
-        position="a.axis_{0}.at(e + i)",
+        position=lambda back: f"a.axis_{back}.at(e + i)",
         loads=extra,
     )
     widest = max(_size(dtype) for dtype in [x.dtype for x in body.loads] + [y.dtype for y in outs])
@@ -101,14 +102,16 @@ def linear(plan: Plan, stage: Linear, name: str) -> LinearView:
     names = Names(plan, stage, name)
     a, b = names.load(stage.a), names.load(stage.b)
     if a.dtype != b.dtype or a.dtype not in MATRIX_TYPES:
-        raise Unsupported("dtype", "a product of two float32, float16 or bfloat16 matrices", f"{a.dtype} @ {b.dtype}")
+        raise Unsupported(
+            codes.DTYPE, "a product of two float32, float16 or bfloat16 matrices", f"{a.dtype} @ {b.dtype}"
+        )
     outs = names.outs(stage.stores, stage.program)
     body = names.body(
         stage.program,
         [o.instr for o in outs],
         outs,
         load=lambda k: f"fusion::load(in{k} + at[at{k}] + row * row{k} + column * column{k})",
-        position="axis_{0}.at(e)",
+        position=lambda back: f"axis_{back}.at(e)",
     )
     passes, home = _epilogue_pass(plan, stage, name, a.dtype)
     a_operand, b_operand = stage.operands[stage.a], stage.operands[stage.b]
@@ -140,9 +143,9 @@ def conv(plan: Plan, stage: Conv, name: str) -> ConvView:
     slots = [stage.x, stage.w] + ([stage.bias] if stage.bias >= 0 else [])
     loads = [names.load(k) for k in slots]
     if any(load.dtype not in ("float32", "float16") or load.dtype != loads[0].dtype for load in loads):
-        raise Unsupported("dtype", "a convolution in float32 or float16", ", ".join(x.dtype for x in loads))
+        raise Unsupported(codes.DTYPE, "a convolution in float32 or float16", ", ".join(x.dtype for x in loads))
     if any(stage.operands[k].perm for k in slots):
-        raise Unsupported("conv-perm", "convolution operands as they lie in memory", "a transposed operand")
+        raise Unsupported(codes.LIMIT, "convolution operands as they lie in memory", "a transposed operand")
     passes, home = _epilogue_pass(plan, stage, name, loads[0].dtype)
     lists = (stage.strides, stage.pads if stage.auto_pad == "NOTSET" else (), stage.dilations)
     auto_pad = stage.auto_pad if stage.auto_pad in ("VALID", "SAME_UPPER", "SAME_LOWER") else "NOTSET"

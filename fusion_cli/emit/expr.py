@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
+from fusion_cli.emit import codes
 from fusion_cli.errors import Unsupported
 from fusion_cli.plan.ir import Const, Instr
 
@@ -110,7 +111,7 @@ def onnx_type(dtype: str) -> int:
 
 def _lookup(table: Mapping[str, _V], dtype: str) -> _V:
     if dtype not in table:
-        raise Unsupported("dtype", " or ".join(table), dtype)
+        raise Unsupported(codes.DTYPE, " or ".join(table), dtype)
     return table[dtype]
 
 
@@ -159,7 +160,7 @@ def expression(op: str, args: Sequence[str], arg_dtypes: Sequence[str], dtype: s
     if op == "Mod":
         return f"fusion::{'fmod' if value else 'mod'}({', '.join(args)})"
     if op not in _FUNCTIONS:
-        raise Unsupported("op", "an elementwise operator", op)
+        raise Unsupported(codes.OPERATOR, "an elementwise operator", op)
     if op == "Pow" and arg_dtypes[1] != dtype:
         args = (args[0], f"{compute(dtype)}({args[1]})")
     defaults = _ATTRIBUTES.get(op, ())
@@ -243,7 +244,7 @@ def _value(
         return acc
     if instr.op == "index":
         if index is None:
-            raise Unsupported("op", "a stage with positions", "index")
+            raise Unsupported(codes.OPERATOR, "a stage with positions", "index")
         return index(int(instr.value or 0))
     args = [known[a] for a in instr.args]
     if instr.op == "Pow":

@@ -61,7 +61,8 @@ def _nbytes(tensor: onnx.TensorProto) -> int | None:
         itemsize: float = ir.DataType(tensor.data_type).itemsize
     except (ValueError, TypeError):
         return None
-    return math.ceil(math.prod(tensor.dims) * itemsize)
+    elements: int = math.prod(tensor.dims)
+    return math.ceil(elements * itemsize)
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import onnx
-import onnxruntime as ort
 
 from fusion_cli.errors import ModelError
 from fusion_cli.runtime.device import compute_capability, fit
@@ -22,6 +21,9 @@ from fusion_cli.runtime.manifest import (
     read_manifest,
     write_manifest,
 )
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
 
 __all__ = ["METADATA_KEY", "read_manifest", "session", "write_manifest"]
 
@@ -43,6 +45,8 @@ def session(
     missing, damaged or does not fit, runs on ONNX Runtime's own kernels; the reason is a warning. Raises ModelError if
     the model itself cannot be read, or `sess_options` was used for another optimized model.
     """
+    import onnxruntime as ort  # optimizing, unlike running, needs no ONNX Runtime
+
     model = Path(path)
     available = ort.get_available_providers()
     chosen = list(providers) if providers is not None else available

@@ -1,4 +1,8 @@
-"""What ONNX Runtime would run for a region's nodes, after its own fusions."""
+"""What ONNX Runtime would run, after its own fusions, for a model without ours.
+
+The whole graph counts, not the region alone: a region that takes a piece out of what ONNX Runtime would have fused
+leaves the rest of it to run node by node.
+"""
 
 from __future__ import annotations
 
@@ -38,26 +42,42 @@ class Kernel:
     nodes: list[ir.Node] = field(default_factory=list)
 
 
-def fused_kernels(region: Region, profile: DeviceProfile) -> list[Kernel]:
-    """The region's nodes, grouped the way ONNX Runtime's own optimizer groups them on this device."""
+def fused_kernels(nodes: Sequence[ir.Node], profile: DeviceProfile) -> list[Kernel]:
+    """The nodes, in order, grouped the way ONNX Runtime's own optimizer groups them on this device."""
     taken: dict[ir.Node, Kernel] = {}
+    inside = set(nodes)
     for name, chain in _CHAINS:
-        for node in region.nodes:
-            nodes = _chain(node, chain.split(), taken, set(region.nodes))
-            if nodes:
-                kernel = Kernel(name, nodes)
-                taken.update(dict.fromkeys(nodes, kernel))
+        for node in nodes:
+            found = _chain(node, chain.split(), taken, inside)
+            if found:
+                kernel = Kernel(name, found)
+                taken.update(dict.fromkeys(found, kernel))
     kernels: dict[Kernel, None] = {}
-    for node in region.nodes:
+    for node in nodes:
         kernels[taken.setdefault(node, Kernel(node.op_type, [node]))] = None
-    for node in region.nodes:
+    for node in nodes:
         _join_producer(node, taken, kernels, profile)
     return list(kernels)
 
 
-def baseline_work(region: Region, profile: DeviceProfile, sizes: Mapping[str, int]) -> list[Work]:
-    """The work of each kernel; views have none but are nodes all the same."""
-    return [w for kernel in fused_kernels(region, profile) for w in _works(kernel, sizes)]
+class Baseline:
+    """The kernels that ONNX Runtime would run for a graph on a device."""
+
+    def __init__(self, graph: ir.Graph, profile: DeviceProfile) -> None:
+        self.profile = profile
+        self._kernel_of = {n: kernel for kernel in fused_kernels(tuple(graph), profile) for n in kernel.nodes}
+
+    def work(self, region: Region, sizes: Mapping[str, int]) -> tuple[list[Work], list[Work]]:
+        """The work of every kernel that the region takes part in, and of what is left of those kernels without the
+        region's nodes. Views have none but are nodes all the same."""
+        kernels = dict.fromkeys(self._kernel_of[n] for n in region.nodes)
+        inside = set(region.nodes)
+        left = [n for kernel in kernels for n in kernel.nodes if n not in inside]
+        return _total(kernels, sizes), _total(fused_kernels(left, self.profile), sizes)
+
+
+def _total(kernels: Iterable[Kernel], sizes: Mapping[str, int]) -> list[Work]:
+    return [w for kernel in kernels for w in _works(kernel, sizes)]
 
 
 def private_shape_nodes(region: Region) -> int:

@@ -11,7 +11,7 @@ from fusion_cli.errors import Unsupported
 from fusion_cli.plan.host import run_host
 from fusion_cli.plan.ir import Plan
 from fusion_cli.score import codes
-from fusion_cli.score.baseline import baseline_work, private_shape_nodes, total_bytes
+from fusion_cli.score.baseline import Baseline, private_shape_nodes, total_bytes
 from fusion_cli.score.profile import DeviceProfile
 from fusion_cli.score.sizes import dimensions, number
 from fusion_cli.score.work import Work, stage_works
@@ -36,19 +36,20 @@ class _Cost:
 def score_region(
     region: Region,
     plan: Plan,
-    profile: DeviceProfile,
+    baseline: Baseline,
     sizes: Sequence[Mapping[str, int]],
     *,
     force: bool = False,
 ) -> Score:
-    """Predict a region's cost, as the mean over `sizes` (see `default_sizes`).
+    """Predict a region's cost against the baseline's, as the mean over `sizes` (see `default_sizes`).
 
     Raises Unsupported with a code of `score.codes` where the fusion does not pay for every one of the sizes, or cannot
     run; with `force`, or for a device that nothing is built for, only where it cannot be predicted at all.
     """
+    profile = baseline.profile
     lenient = force or profile.advisory
     try:
-        costs = [_cost(region, plan, profile, s) for s in sizes]
+        costs = [_cost(region, plan, baseline, s) for s in sizes]
     except Unsupported:
         if not lenient:
             raise
@@ -67,16 +68,17 @@ def score_region(
     )
 
 
-def _cost(region: Region, plan: Plan, profile: DeviceProfile, sizes: Mapping[str, int]) -> _Cost:
+def _cost(region: Region, plan: Plan, baseline: Baseline, sizes: Mapping[str, int]) -> _Cost:
+    profile = baseline.profile
     dims = _dimensions(region, plan, sizes)
     weights = frozenset(i for i, v in enumerate(region.inputs) if v.const_value is not None)
-    before = baseline_work(region, profile, sizes)
-    after = [w for stage in plan.stages for w in stage_works(plan, stage, dims, profile, weights)]
+    before, left = baseline.work(region, sizes)
+    own = [w for stage in plan.stages for w in stage_works(plan, stage, dims, profile, weights)]
     return _Cost(
         _nodes_time(before, profile) + private_shape_nodes(region) * profile.shape_node_us,
-        _operator_time(after, profile),
+        _operator_time(own, profile) + _nodes_time(left, profile),
         before,
-        after,
+        [*own, *left],
     )
 
 

@@ -30,9 +30,7 @@ def select(
     for target in targets:
         paying = [c for c in candidates if target in c.targets]
         fitting = [c for c in paying if all(_nests(c, other) for other in chosen)]
-        best = best_disjoint(
-            [frozenset(c.region.nodes) for c in fitting], [max(c.scores[target].gain_us, 0.0) for c in fitting]
-        )
+        best = best_disjoint([frozenset(c.region.nodes) for c in fitting], [c.weight(target) for c in fitting])
         winners = [fitting[i] for i in best]
         winners = _without_cycles(winners, position, rejections, target)
         rejections += [_lost(c, target, winners) for c in paying if c not in winners and c not in chosen]
@@ -50,7 +48,7 @@ def _without_cycles(
     winners: list[Candidate], position: dict[ir.Node, int], rejections: list[Rejection], target: str
 ) -> list[Candidate]:
     """Two convex regions can still need each other's results. Drop the least of those that do until none is left."""
-    kept = sorted(winners, key=lambda c: -c.scores[target].gain_us)
+    kept = sorted(winners, key=lambda c: -c.weight(target))
     while (culprit := breaks_order([c.region for c in kept], position)) is not None:
         dropped = kept.pop(culprit)
         rejections.append(

@@ -36,15 +36,16 @@ def simplify(model: ir.Model) -> ir.Model:
     with _quiet():
         passes.InlinePass()(model)
         passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
-        infer_symbolic_shapes(model, warn_on_missing=False)
+        _infer_shapes(model)
         model = passes.ShapeInferencePass()(model).model
-        infer_symbolic_shapes(model, warn_on_missing=False)
+        _infer_shapes(model)
         optimizer.optimize_ir(
             model,
             num_iterations=2,
             input_size_limit=FOLD_INPUT_BYTES,
             output_size_limit=FOLD_OUTPUT_BYTES,
             onnx_shape_inference=False,
+            should_fold=_fold_filled,
         )
         rewriter.rewrite(model, _FOLD_BATCH_NORM)
         _register_constants(model.graph)
@@ -55,8 +56,21 @@ def simplify(model: ir.Model) -> ir.Model:
         passes.RemoveUnusedNodesPass()(model)
         passes.NameFixPass()(model)
         passes.TopologicalSortPass()(model)
-        infer_symbolic_shapes(model, warn_on_missing=False)
+        _infer_shapes(model)
     return model
+
+
+def _fold_filled(node: ir.Node) -> bool | None:
+    """Fold ConstantOfShape, which the folder leaves alone by default: exporters compute Expand's shapes with it."""
+    return True if node.op_type == "ConstantOfShape" else None
+
+
+def _infer_shapes(model: ir.Model) -> None:
+    """Symbolic shapes, as far as the library gets: an operator it fails on costs knowledge, not the run."""
+    try:
+        infer_symbolic_shapes(model, warn_on_missing=False)
+    except Exception as e:
+        logging.getLogger(__name__).debug("symbolic shape inference stopped: %s", e)
 
 
 def _register_constants(graph: ir.Graph) -> None:

@@ -1,7 +1,7 @@
 // softmax(score(Q K^T)) V with an online softmax: scores live in registers, one tile of keys at a time.
 #pragma once
 
-#include "include/mma.cuh"
+#include "include/gpu.cuh"
 
 namespace fusion::gpu {
 
@@ -19,6 +19,8 @@ enum class Prob {
   kGeneral,   // any function of the finished probability: the row's sum is needed first, so keys are walked twice
 };
 
+constexpr float kLog2E = 1.4426950408889634f;
+
 __device__ __forceinline__ float exp2_fast(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
@@ -27,7 +29,7 @@ __device__ __forceinline__ float exp2_fast(float x) {
 
 // exp(x - m) with x - m <= 0 or NaN. A row that is all -inf so far has m = -inf: nothing to add yet, not NaN.
 __device__ __forceinline__ float exp_below(float x, float m) {
-  return exp2_fast((x - (m == -INFINITY ? 0.0f : m)) * 1.4426950408889634f);
+  return exp2_fast((x - (m == -INFINITY ? 0.0f : m)) * kLog2E);
 }
 
 // Reduces over the lanes that share a row: 4 neighbours in a tensor-core fragment, 16 in the scalar kernel.
@@ -53,12 +55,26 @@ __device__ __forceinline__ float normaliser(float sum, int64_t keys) {
   return 1.0f / sum;
 }
 
+// How many keys the rows before `end` can see. Scores of later keys are -inf where the program is causal: they add
+// nothing, and what a value holds there (NaN, infinities) is not looked at.
+template <Prob kProb, class Program>
+__device__ __forceinline__ int visible_keys(int end, int keys) {
+  return Program::kCausal && kProb != Prob::kGeneral ? min(end, keys) : keys;
+}
+
 // The strides of the last two axes of q [..., queries, depth], k [..., keys, depth], v [..., keys, value depth] and out.
 inline AttentionShape attention_shape(const View& q, const View& k, const View& v, const View& out, float scale) {
   const auto row = [](const View& x) { return x.stride[x.rank - 2]; };
   const auto column = [](const View& x) { return x.stride[x.rank - 1]; };
   return {q.size[q.rank - 2], k.size[k.rank - 2], q.size[q.rank - 1], v.size[v.rank - 1], row(q),   column(q),
           row(k),             column(k),          row(v),             column(v),          row(out), column(out), scale};
+}
+
+// A block per `rows` queries of a batch. Kernels count the queries and keys of one batch in 32 bits.
+inline unsigned attention_grid(const AttentionShape& s, int64_t batches, int rows, const char* what) {
+  constexpr int kMargin = 1024;
+  grid_size((s.queries > s.keys ? s.queries : s.keys) + kMargin, what);
+  return s.value_depth == 0 ? 0 : grid_size(batches * ceil_div(s.queries, rows), what);
 }
 
 }  // namespace fusion::gpu

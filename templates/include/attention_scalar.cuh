@@ -2,15 +2,18 @@
 #pragma once
 
 #include "include/attention.cuh"
+#include "include/mma.cuh"
 
 namespace fusion::gpu {
 
-constexpr int kScalarRows = 32, kScalarKeys = 32, kScalarAttentionThreads = 128;
+constexpr int kScalarRows = 32, kScalarKeys = 32, kAttentionThreads = 128;
 
-constexpr size_t attention_scalar_bytes(int depth, int value_depth) {
-  return 4 * (kScalarRows * (depth + 1) + kScalarKeys * (depth + 1) + kScalarKeys * (value_depth + 1) +
-              kScalarRows * (kScalarKeys + 1));
-}
+template <int kDepth, int kValueDepth>
+struct AttentionTile {
+  static constexpr int kRows = kScalarRows;
+  static constexpr size_t kBytes = 4 * (kScalarRows * (kDepth + 1) + kScalarKeys * (kDepth + 1 + kValueDepth + 1) +
+                                        kScalarRows * (kScalarKeys + 1));
+};
 
 // fp32, exact: 8 groups of 16 threads, each with 4 queries; a thread has 4x2 scores and 4 rows of the output.
 template <int kDepth, int kValueDepth, Prob kProb, int N, class Program>
@@ -33,9 +36,10 @@ __device__ __forceinline__ void attention_scalar(const float* q, const float* k,
   const Matrix<float> mv{v + at[2], s.v_row, s.v_column, s.keys, s.value_depth};
   const int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
   const int64_t query = first_query + ty * 4;
-  const int steps = static_cast<int>((s.keys + kScalarKeys - 1) / kScalarKeys);
+  const int reach = visible_keys<kProb, Program>(static_cast<int>(first_query) + kScalarRows, static_cast<int>(s.keys));
+  const int steps = (reach + kScalarKeys - 1) / kScalarKeys;
 
-  load_tile<kScalarRows, kDepth, kPitch, kScalarAttentionThreads>(tile_q, mq, first_query, 0, false);
+  load_tile<kScalarRows, kDepth, kPitch, kAttentionThreads>(tile_q, mq, first_query, 0, false);
   const auto scores = [&](int step, float (&x)[4][2]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) x[i][0] = x[i][1] = 0.0f;
@@ -84,7 +88,7 @@ __device__ __forceinline__ void attention_scalar(const float* q, const float* k,
   if constexpr (kProb == Prob::kGeneral) {
     for (int step = 0; step < steps; ++step) {
       __syncthreads();
-      load_tile<kScalarKeys, kDepth, kPitch, kScalarAttentionThreads>(tile_k, mk, int64_t(step) * kScalarKeys, 0, false);
+      load_tile<kScalarKeys, kDepth, kPitch, kAttentionThreads>(tile_k, mk, int64_t(step) * kScalarKeys, 0, false);
       __syncthreads();
       float x[4][2];
       scores(step, x);
@@ -97,8 +101,8 @@ __device__ __forceinline__ void attention_scalar(const float* q, const float* k,
   for (int step = 0; step < steps; ++step) {
     const int64_t first_key = int64_t(step) * kScalarKeys;
     __syncthreads();
-    load_tile<kScalarKeys, kDepth, kPitch, kScalarAttentionThreads>(tile_k, mk, first_key, 0, false);
-    load_tile<kScalarKeys, kValueDepth, kValuePitch, kScalarAttentionThreads>(tile_v, mv, first_key, 0, false);
+    load_tile<kScalarKeys, kDepth, kPitch, kAttentionThreads>(tile_k, mk, first_key, 0, false);
+    load_tile<kScalarKeys, kValueDepth, kValuePitch, kAttentionThreads>(tile_v, mv, first_key, 0, false);
     __syncthreads();
     float x[4][2];
     scores(step, x);
@@ -146,10 +150,6 @@ __device__ __forceinline__ void attention_scalar(const float* q, const float* k,
       }
     }
   }
-}
-
-inline unsigned attention_scalar_grid(const AttentionShape& s, int64_t batches, const char* what) {
-  return s.value_depth == 0 ? 0 : grid_size(batches * ceil_div(s.queries, kScalarRows), what);
 }
 
 }  // namespace fusion::gpu

@@ -1,7 +1,8 @@
 // Attention in fp16 and bf16 on tensor cores.
 #pragma once
 
-#include "include/attention.cuh"
+#include "include/attention_split.cuh"
+#include "include/mma.cuh"
 
 namespace fusion::gpu {
 
@@ -20,24 +21,17 @@ struct AttentionTile {
   static constexpr size_t kBytes = 2 * (kRows * kPitch + 2 * kKeys * (kPitch + kValuePitch));
 };
 
-template <int kDepth, int kValueDepth>
-unsigned attention_tensor_grid(const AttentionShape& s, int64_t batches, const char* what) {
-  constexpr int kRows = AttentionTile<kDepth, kValueDepth>::kRows;
-  grid_size(s.queries + kRows, what);  // a kernel counts rows and keys in 32 bits
-  grid_size(s.keys + kRows, what);
-  return s.value_depth == 0 ? 0 : grid_size(batches * ceil_div(s.queries, kRows), what);
-}
-
-// A block has a tile of queries and walks the keys, the next tile of K and V on its way to shared memory meanwhile.
+// A block has a tile of queries and walks its split of the keys, the next tile of K and V on its way to shared memory meanwhile.
 //   float Program::score(acc, at, batch, query, key), Program::prob(p, at, batch, query, key)
 template <class T, int kDepth, int kValueDepth, Prob kProb, int N, class Program>
 __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T* v, T* out, const AttentionShape& s,
-                                                 const Space<N>& batches, const Program& program) {
+                                                 const Space<N>& batches, const KeySplit& split,
+                                                 const Program& program) {
   using Tile = AttentionTile<kDepth, kValueDepth>;
   constexpr int kKeys = Tile::kKeys, kFragments = Tile::kFragments;
   constexpr int kPitch = Tile::kPitch, kValuePitch = Tile::kValuePitch;
   constexpr bool kTwice = kProb == Prob::kGeneral;  // walks the keys once for the rows' sums, then for the result
-  constexpr bool kQueryInRegisters = kDepth <= 64;
+  constexpr bool kQueryInRegisters = kDepth <= 64 && Program::kBare;  // a program needs registers of its own
   extern __shared__ uint4 dynamic[];
   T* const tile_q = reinterpret_cast<T*>(dynamic);
   T* const ring_k = tile_q + Tile::kRows * kPitch;
@@ -55,11 +49,13 @@ __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T
   const Matrix<T> mv{v + at[2], s.v_row, s.v_column, s.keys, s.value_depth};
   const bool wide_k = mk.wide(), wide_v = mv.wide();
 
-  const int steps = (visible_keys<kProb, Program>(first_query + Tile::kRows, keys) + kKeys - 1) / kKeys;
+  const int begin = blockIdx.y * split.keys;
+  const int end = min(visible_keys<kProb, Program>(first_query + Tile::kRows, keys), static_cast<int>(min(int64_t(begin) + split.keys, s.keys)));
+  const int steps = (max(end - begin, 0) + kKeys - 1) / kKeys;
   const int first_result = kTwice ? steps : 0, total = first_result + steps;
   const auto fetch = [&](int t) {
     if (t >= total) return;
-    const int64_t key = static_cast<int64_t>(t < steps ? t : t - steps) * kKeys;
+    const int64_t key = begin + (t < steps ? t : t - steps) * kKeys;
     load_tile<kKeys, kDepth, kPitch, kAttentionThreads>(ring_k + t % 2 * kKeys * kPitch, mk, key, 0, wide_k);
     if (t < first_result) return;
     load_tile<kKeys, kValueDepth, kValuePitch, kAttentionThreads>(ring_v + t % 2 * kKeys * kValuePitch, mv, key, 0,
@@ -122,7 +118,7 @@ __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T
     }
 
     // Rows and keys past the end read the last one's operands; nothing comes of it.
-    const int first_key = (t < steps ? t : t - steps) * kKeys;
+    const int first_key = begin + (t < steps ? t : t - steps) * kKeys;
     const auto row = [&](int i, int e) { return min(first_query + warp_row + i * 16 + lane / 4 + e / 2 * 8, queries - 1); };
     const auto column = [&](int j, int e) { return first_key + j * 8 + lane % 4 * 2 + e % 2; };
     if constexpr (!Program::kBare) {
@@ -221,6 +217,32 @@ __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T
     }
   }
   copy_wait<0>();
+
+  if (split.count > 1) {
+#pragma unroll
+    for (int i = 0; i < kFragments; ++i) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const int query = first_query + warp_row + i * 16 + lane / 4 + r * 8;
+        const float weights = lanes_sum<4>(sum[i][r]);
+        if (query >= queries) continue;
+        float* const part = split.part(batch, blockIdx.y, query, s);
+#pragma unroll
+        for (int j = 0; j < kValueDepth / 8; ++j) {
+#pragma unroll
+          for (int e = 0; e < 2; ++e) {
+            const int c = j * 8 + lane % 4 * 2 + e;
+            if (c < s.value_depth) part[c] = o[i][j][2 * r + e];
+          }
+        }
+        if (lane % 4 == 0) {
+          part[s.value_depth] = maximum[i][r] == -INFINITY ? -INFINITY : offset[i][r];
+          part[s.value_depth + 1] = weights;
+        }
+      }
+    }
+    return;
+  }
   __syncthreads();  // shared memory is free for the result
 
 #pragma unroll

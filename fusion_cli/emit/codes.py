@@ -1,0 +1,29 @@
+"""Why a target has no code for an operator: reason codes FUS5xx, their titles and help."""
+
+from __future__ import annotations
+
+DTYPE = "FUS501"
+OPERATOR = "FUS502"
+LIMIT = "FUS503"
+NO_PLAN = "FUS504"
+
+CODES: dict[str, tuple[str, str]] = {
+    DTYPE: (
+        "No code for this element type",
+        "The target's kernels of this kind do not compute in the element type, or in this mixture of types. Another "
+        "target may; the model runs on ONNX Runtime's own kernels here.",
+    ),
+    OPERATOR: (
+        "No code for this operator",
+        "The target has no expression for an operator of the region, or for one of its attributes.",
+    ),
+    LIMIT: (
+        "A limit of the generated kernel",
+        "The region is larger than the target's kernels go: head dimension, rank, number of operands, values kept per "
+        "row, or an operand that does not lie in memory as the kernel reads it.",
+    ),
+    NO_PLAN: (
+        "Nothing to make a kernel from",
+        "The operator was outlined without a plan, or the target takes no kernels.",
+    ),
+}
