@@ -338,6 +338,7 @@ def attention(dtype: str, depth: int, value_depth: int | None = None, prob: str 
         {"b": 1, "h": 2, "q": 128, "k": 128},
         {"b": 2, "h": 1, "q": 1, "k": 3},
         {"b": 1, "h": 1, "q": 0, "k": 3},
+        {"b": 1, "h": 2, "q": 5, "k": 1030},  # keys shared by several blocks
     )
     name = f"attention_{dtype}_{depth}_{dv}{'_' + prob if prob else ''}{'_kt' if transposed else ''}"
     return Case(name, b.plan(), sizes, {4: ((0, 0, 0), 0)})
@@ -353,7 +354,7 @@ def causal(dtype: str, depth: int = 64) -> Case:
 
 def bare(dtype: str, depth: int = 64) -> Case:
     """No mask at all, the probabilities as they are."""
-    return _heads(f"bare_{dtype}_{depth}", dtype, depth, (), 0)
+    return _heads(f"bare_{dtype}_{depth}", dtype, depth, (Instr("acc", (), "float32"),), 0)
 
 
 def _heads(name: str, dtype: str, depth: int, program: tuple[Instr, ...], score: int) -> Case:

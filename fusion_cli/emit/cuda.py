@@ -88,7 +88,8 @@ def tensor_lines(plan: Plan) -> list[str]:
 
 
 def buffers(plan: Plan, stages: Sequence[StageView]) -> list[Buffer]:
-    """The plan's workspace buffers, then one per product whose epilogue cannot run in place."""
+    """The plan's workspace buffers, then one per product whose epilogue cannot run in place, and one per attention
+    whose keys may be split."""
     result = []
     for slot in range(plan.buffers):
         held = [t for t in plan.tensors if t.role == "temp" and t.slot == slot]
@@ -97,6 +98,10 @@ def buffers(plan: Plan, stages: Sequence[StageView]) -> list[Buffer]:
         if isinstance(view, LinearView | ConvView) and not view.accumulator:
             element = view.a.type if isinstance(view, LinearView) else view.type
             result.append(Buffer(f"{view.name}_product", (f"gpu::bytes<{element}>({view.dims})",)))
+        elif isinstance(view, AttentionView) and view.splits:
+            result.append(
+                Buffer(f"{view.name}_parts", (f"gpu::attention_part_bytes(device, {view.dims}, {view.keys})",))
+            )
     return result
 
 

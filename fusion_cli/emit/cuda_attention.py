@@ -33,14 +33,20 @@ class AttentionView(StageView):
     prob_value: str
     prob_kind: str
     head_dims: tuple[tuple[int, int], ...]
+    keys: str
+    """Host expression of the number of keys."""
     bare: bool
-    """Whether the score is the scaled product itself, its scale positive."""
     causal: bool
 
     @property
     def flavour(self) -> str:
         """Which device code: tensor cores, or exact fp32."""
         return "scalar" if self.q.dtype == "float32" else "tensor"
+
+    @property
+    def splits(self) -> bool:
+        """Whether blocks may share the keys of a row: where a probability's program does not need the row's sum."""
+        return self.flavour == "tensor" and self.prob_kind != "kGeneral"
 
     @property
     def program_loads(self) -> tuple[Load, ...]:
@@ -61,7 +67,7 @@ def attention(plan: Plan, stage: Attention, name: str) -> AttentionView:
     out = Out("out", names.tensor(store.tensor).dtype, f"t{store.tensor}", 0, "float", "")
     if out.dtype != q.dtype:
         raise Unsupported(codes.DTYPE, f"attention written as {q.dtype}", out.dtype)
-    element = "fusion::load(in{0} + at[at{0}] + row * row{0} + column * column{0})"
+    element = "fusion::load(in{0} + at[at{0}] + int64_t{{row}} * row{0} + int64_t{{column}} * column{0})"
 
     def body(program: Sequence[Instr], root: int) -> Body:
         return names.body(program, [root], (), load=lambda i: element.format(i), position=_position)
@@ -84,13 +90,21 @@ def attention(plan: Plan, stage: Attention, name: str) -> AttentionView:
         prob_value=result(stage.prob_program, stage.prob) if kind == "kGeneral" else "acc",
         prob_kind=kind,
         head_dims=_head_dims(plan, stage),
-        bare=stage.scale > 0 and (not stage.program or stage.program[stage.score].op == "acc"),
+        keys=_keys(plan, stage),
+        bare=bare(stage),
         causal=causal(stage),
     )
 
 
 def _position(back: int) -> str:
     return {1: "column", 2: "row"}.get(back, f"axis_{back}.at(batch)")
+
+
+def _keys(plan: Plan, stage: Attention) -> str:
+    operand = stage.operands[stage.k]
+    tensor = plan.tensors[operand.tensor]
+    axis = len(tensor.shape) - (1 if stage.k_transposed else 2)
+    return f"h{tensor.dims}[{operand.perm[axis] if operand.perm else axis}]"
 
 
 def _inverse(perm: tuple[int, ...] | None) -> tuple[int, ...] | None:
@@ -131,43 +145,49 @@ _LATER = {
     ("LessOrEqual", -1, -2): False,
     ("GreaterOrEqual", -2, -1): False,
 }
-"""Comparisons of two positions whose outcome is known for a key (axis -1) later than the query (axis -2)."""
+"""Comparisons that tell the keys (axis -1) later than the query (axis -2) from the others: their outcome for those."""
+
+
+def _outcomes(program: Sequence[Instr], root: int, later: bool) -> list[Instr]:
+    """The instructions that `root` may take its value from, for keys that are later than the query or are not."""
+    instr = program[root]
+    if instr.op != "Where":
+        return [instr]
+    test = _truth(program, instr.args[0], later)
+    taken = instr.args[1:] if test is None else instr.args[1:2] if test else instr.args[2:]
+    return [found for i in taken for found in _outcomes(program, i, later)]
+
+
+def _truth(program: Sequence[Instr], i: int, later: bool) -> bool | None:
+    instr = program[i]
+    if instr.op == "Not":
+        inner = _truth(program, instr.args[0], later)
+        return None if inner is None else not inner
+    if len(instr.args) != 2:
+        return None
+    a, b = (program[k] for k in instr.args)
+    if instr.op in ("And", "Or"):
+        deciding = instr.op == "Or"
+        sides = [_truth(program, k, later) for k in instr.args]
+        return deciding if deciding in sides else None if None in sides else not deciding
+    if a.op != "index" or b.op != "index":
+        return None
+    known = _LATER.get((instr.op, int(a.value or 0), int(b.value or 0)))
+    return None if known is None else known == later
 
 
 def causal(stage: Attention) -> bool:
     """Whether the score of every key later than the query is -inf, whatever the operands hold."""
-    program = stage.program
+    found = _outcomes(stage.program, stage.score, later=True) if stage.program else []
+    return bool(found) and all(i.op == "const" and i.value == -math.inf for i in found)
 
-    def truth(i: int) -> bool | None:
-        instr = program[i]
-        if instr.op == "Not":
-            inner = truth(instr.args[0])
-            return None if inner is None else not inner
-        if len(instr.args) != 2:
-            return None
-        a, b = (program[k] for k in instr.args)
-        if instr.op in ("And", "Or"):
-            deciding = instr.op == "Or"
-            sides = [truth(k) for k in instr.args]
-            return deciding if deciding in sides else None if None in sides else not deciding
-        if a.op != "index" or b.op != "index":
-            return None
-        return _LATER.get((instr.op, int(a.value or 0), int(b.value or 0)))
 
-    def lowest(i: int) -> bool:
-        instr = program[i]
-        match instr.op:
-            case "const":
-                return instr.value == -math.inf
-            case "Cast" | "Identity":
-                return "float" in instr.dtype and lowest(instr.args[0])
-            case "Where":
-                test = truth(instr.args[0])
-                possible = instr.args[1:] if test is None else instr.args[1:2] if test else instr.args[2:]
-                return all(map(lowest, possible))
-        return False
-
-    return bool(program) and lowest(stage.score)
+def bare(stage: Attention) -> bool:
+    """Whether the score is the scaled product itself, for every key or for those that `causal` leaves; scale > 0."""
+    if stage.scale <= 0 or not stage.program:
+        return stage.scale > 0
+    sides = (False,) if causal(stage) else (False, True)
+    return all(i.op == "acc" for later in sides for i in _outcomes(stage.program, stage.score, later))
 
 
 def _head_dims(plan: Plan, stage: Attention) -> tuple[tuple[int, int], ...]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
-from onnx_shape_inference import infer_symbolic_shapes
-from onnxscript import optimizer
 
+from fusion_cli.simplify.libraries import fold_constants, infer_shapes, quiet
 from fusion_cli.types import Options
 
 BATCH, LENGTHS = 1, (128, 16)
@@ -89,16 +88,10 @@ def _inferred(model: ir.Model, inputs: Mapping[str, int]) -> dict[str, int]:
         for value in node.outputs:
             if value.shape is not None and not value.shape.is_static():
                 value.shape = None
-    infer_symbolic_shapes(copy, warn_on_missing=False)
-    optimizer.optimize_ir(
-        copy,
-        num_iterations=2,
-        input_size_limit=_FOLDED,
-        output_size_limit=_FOLDED,
-        should_fold=lambda node: True if node.op_type == "ConstantOfShape" else None,
-        onnx_shape_inference=False,
-    )
-    infer_symbolic_shapes(copy, warn_on_missing=False)
+    with quiet():
+        infer_shapes(copy)
+        copy = fold_constants(copy, _FOLDED, _FOLDED)
+        infer_shapes(copy)
     shapes = {v.name: v.shape for v in _values(copy)}
     sizes = dict(inputs)
     for value in _values(model):

@@ -70,6 +70,12 @@ inline AttentionShape attention_shape(const View& q, const View& k, const View& 
           row(k),             column(k),          row(v),             column(v),          row(out), column(out), scale};
 }
 
+// A stride of the scores' operands: with 32 bits an address is one instruction.
+inline int narrow(int64_t stride) {
+  if (stride > INT32_MAX) throw Error("an operand of the attention scores is too large");
+  return static_cast<int>(stride);
+}
+
 // A block per `rows` queries of a batch. Kernels count the queries and keys of one batch in 32 bits.
 inline unsigned attention_grid(const AttentionShape& s, int64_t batches, int rows, const char* what) {
   constexpr int kMargin = 1024;

@@ -8,7 +8,7 @@ namespace fusion::gpu {
 
 constexpr int kScalarRows = 32, kScalarKeys = 32, kAttentionThreads = 128;
 
-template <int kDepth, int kValueDepth>
+template <int kDepth, int kValueDepth, bool kBare>
 struct AttentionTile {
   static constexpr int kRows = kScalarRows;
   static constexpr size_t kBytes = 4 * (kScalarRows * (kDepth + 1) + kScalarKeys * (kDepth + 1 + kValueDepth + 1) +
@@ -59,7 +59,7 @@ __device__ __forceinline__ void attention_scalar(const float* q, const float* k,
       for (int e = 0; e < 2; ++e) {
         const int64_t column = int64_t(step) * kScalarKeys + tx + e * 16;
         x[i][e] = column >= s.keys ? -INFINITY
-                  : query + i < s.queries ? program.score(x[i][e] * s.scale, at, batch, query + i, column)
+                  : query + i < s.queries ? program.score(x[i][e] * s.scale, at, batch, static_cast<int>(query) + i, static_cast<int>(column))
                                           : 0.0f;
       }
     }

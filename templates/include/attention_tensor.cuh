@@ -10,12 +10,12 @@ constexpr int kAttentionWarps = 4;
 constexpr int kAttentionThreads = kAttentionWarps * 32;
 
 // What one block works on: all the rows and keys for which the accumulators of a warp still fit in its registers.
-template <int kDepth, int kValueDepth>
+template <int kDepth, int kValueDepth, bool kBare>
 struct AttentionTile {
   static constexpr bool kDeep = kDepth > 128 || kValueDepth > 128;
   static constexpr int kFragments = kDeep ? 1 : 2;  // of 16 queries, per warp
   static constexpr int kRows = kAttentionWarps * kFragments * 16;
-  static constexpr int kKeys = kDeep ? 32 : 64;
+  static constexpr int kKeys = kDeep || !kBare ? 32 : 64;  // a score program needs registers of its own
   // Eight more elements put the eight rows that a fragment is loaded from in different banks.
   static constexpr int kPitch = kDepth + 8, kValuePitch = kValueDepth + 8;
   static constexpr size_t kBytes = 2 * (kRows * kPitch + 2 * kKeys * (kPitch + kValuePitch));
@@ -27,11 +27,11 @@ template <class T, int kDepth, int kValueDepth, Prob kProb, int N, class Program
 __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T* v, T* out, const AttentionShape& s,
                                                  const Space<N>& batches, const KeySplit& split,
                                                  const Program& program) {
-  using Tile = AttentionTile<kDepth, kValueDepth>;
+  using Tile = AttentionTile<kDepth, kValueDepth, Program::kBare>;
   constexpr int kKeys = Tile::kKeys, kFragments = Tile::kFragments;
   constexpr int kPitch = Tile::kPitch, kValuePitch = Tile::kValuePitch;
   constexpr bool kTwice = kProb == Prob::kGeneral;  // walks the keys once for the rows' sums, then for the result
-  constexpr bool kQueryInRegisters = kDepth <= 64 && Program::kBare;  // a program needs registers of its own
+  constexpr bool kQueryInRegisters = kDepth <= 64;
   extern __shared__ uint4 dynamic[];
   T* const tile_q = reinterpret_cast<T*>(dynamic);
   T* const ring_k = tile_q + Tile::kRows * kPitch;
@@ -50,8 +50,8 @@ __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T
   const bool wide_k = mk.wide(), wide_v = mv.wide();
 
   const int begin = blockIdx.y * split.keys;
-  const int end = min(visible_keys<kProb, Program>(first_query + Tile::kRows, keys), static_cast<int>(min(int64_t(begin) + split.keys, s.keys)));
-  const int steps = (max(end - begin, 0) + kKeys - 1) / kKeys;
+  const int visible = visible_keys<kProb, Program>(first_query + Tile::kRows, keys) - begin;
+  const int steps = (max(min(visible, split.keys), 0) + kKeys - 1) / kKeys;
   const int first_result = kTwice ? steps : 0, total = first_result + steps;
   const auto fetch = [&](int t) {
     if (t >= total) return;
@@ -119,7 +119,9 @@ __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T
 
     // Rows and keys past the end read the last one's operands; nothing comes of it.
     const int first_key = begin + (t < steps ? t : t - steps) * kKeys;
-    const auto row = [&](int i, int e) { return min(first_query + warp_row + i * 16 + lane / 4 + e / 2 * 8, queries - 1); };
+    const auto row = [&](int i, int e) {
+      return min(first_query + warp_row + i * 16 + lane / 4 + e / 2 * 8, queries - 1);
+    };
     const auto column = [&](int j, int e) { return first_key + j * 8 + lane % 4 * 2 + e % 2; };
     if constexpr (!Program::kBare) {
 #pragma unroll
@@ -128,18 +130,23 @@ __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T
         for (int j = 0; j < kKeys / 8; ++j) {
 #pragma unroll
           for (int e = 0; e < 4; ++e) {
-            x[i][j][e] = program.score(x[i][j][e] * s.scale, at, batch, row(i, e), min(column(j, e), keys - 1));
+            const int key = min(column(j, e), keys - 1);
+            x[i][j][e] = program.score(x[i][j][e] * s.scale, at, batch, row(i, e), key);
           }
         }
       }
     }
-    if (first_key + kKeys > keys) {
+    constexpr bool kTriangle = Program::kBare && Program::kCausal;  // a program of its own knows what is later
+    if (first_key + kKeys > (kTriangle ? min(keys, first_query + warp_row) : keys)) {
 #pragma unroll
       for (int i = 0; i < kFragments; ++i) {
 #pragma unroll
         for (int j = 0; j < kKeys / 8; ++j) {
 #pragma unroll
-          for (int e = 0; e < 4; ++e) x[i][j][e] = column(j, e) < keys ? x[i][j][e] : -INFINITY;
+          for (int e = 0; e < 4; ++e) {
+            const int last = kTriangle ? min(row(i, e), keys - 1) : keys - 1;
+            x[i][j][e] = column(j, e) <= last ? x[i][j][e] : -INFINITY;
+          }
         }
       }
     }
@@ -189,7 +196,8 @@ __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T
         for (int j = 0; j < kKeys / 8; ++j) {
 #pragma unroll
           for (int e = 0; e < 4; ++e) {
-            const float p = program.prob(x[i][j][e] / total_sum[e / 2], at, batch, row(i, e), min(column(j, e), keys - 1));
+            const int key = min(column(j, e), keys - 1);
+            const float p = program.prob(x[i][j][e] / total_sum[e / 2], at, batch, row(i, e), key);
             x[i][j][e] = column(j, e) < keys ? p : 0.0f;
           }
         }

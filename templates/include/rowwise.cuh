@@ -7,9 +7,10 @@
 
 namespace fusion::gpu {
 
-constexpr int kRowElements = 8;     // elements of a row that one thread keeps in registers
-constexpr int kRowThreads = 1024;   // most threads of one row
-constexpr int kShortRows = 4;       // short rows (a warp each) per block
+constexpr int kRowVector = 8;     // neighbouring elements that one thread loads at once
+constexpr int kRowElements = 16;  // elements of a row that one thread keeps in registers
+constexpr int kRowThreads = 512;  // most threads of one row
+constexpr int kShortRows = 4;     // short rows (a warp each) per block
 
 template <class X>
 __device__ __forceinline__ X highest() {
@@ -56,7 +57,7 @@ inline RowLaunch row_launch(int64_t rows, int64_t length, const char* what) {
 }
 
 // One thread's part of a row, `kRowElements` at a time. Where rows start at aligned addresses a thread takes
-// neighbouring elements (one 16-byte access); `packed` false deals them out one by one, coalesced all the same.
+// vectors of neighbours (one 16-byte access); `packed` false deals them out one by one, coalesced all the same.
 struct Row {
   int64_t index;
   int64_t length;
@@ -70,19 +71,25 @@ struct Row {
         length(length_),
         lanes(lanes_),
         lane(threadIdx.x % lanes_),
-        packed(length_ % kRowElements == 0) {}
+        packed(length_ % kRowVector == 0) {}
 
   __device__ __forceinline__ int64_t chunk() const { return static_cast<int64_t>(lanes) * kRowElements; }
   __device__ __forceinline__ int64_t position(int i) const {
-    return packed ? start + static_cast<int64_t>(lane) * kRowElements + i : start + lane + static_cast<int64_t>(i) * lanes;
+    return packed ? start + (static_cast<int64_t>(i / kRowVector) * lanes + lane) * kRowVector + i % kRowVector
+                  : start + lane + static_cast<int64_t>(i) * lanes;
   }
-  __device__ __forceinline__ bool valid(int i) const { return position(i) < length; }
+  // A vector lies in the row as a whole or not at all.
+  __device__ __forceinline__ bool valid(int i) const {
+    return position(packed ? i / kRowVector * kRowVector : i) < length;
+  }
 
   template <class T, class X>
   __device__ __forceinline__ void load(const T* row, int64_t step, X (&x)[kRowElements]) const {
     if (packed) {
-      const int64_t left = length - position(0);
-      load_vector<kRowElements>(row + position(0) * step, step, left > 0 ? kRowElements : 0, x);
+#pragma unroll
+      for (int i = 0; i < kRowElements; i += kRowVector) {
+        load_vector<kRowVector>(row + position(i) * step, step, valid(i) ? kRowVector : 0, vector(x, i));
+      }
     } else {
 #pragma unroll
       for (int i = 0; i < kRowElements; ++i) x[i] = valid(i) ? static_cast<X>(fusion::load(row + position(i) * step)) : X();
@@ -92,7 +99,10 @@ struct Row {
   template <class T, class X>
   __device__ __forceinline__ void store(T* row, const X (&x)[kRowElements]) const {
     if (packed) {
-      store_vector<kRowElements>(row + position(0), position(0) < length ? kRowElements : 0, x);
+#pragma unroll
+      for (int i = 0; i < kRowElements; i += kRowVector) {
+        store_vector<kRowVector>(row + position(i), valid(i) ? kRowVector : 0, vector(x, i));
+      }
     } else {
 #pragma unroll
       for (int i = 0; i < kRowElements; ++i) {
@@ -118,6 +128,10 @@ struct Row {
   }
 
  private:
+  template <class X>
+  static __device__ __forceinline__ auto vector(X (&x)[kRowElements], int i) -> X (&)[kRowVector] {
+    return reinterpret_cast<X(&)[kRowVector]>(x[i]);
+  }
   template <class X>
   static __device__ __forceinline__ X shuffle_xor(X x, int mask) {
     return __shfl_xor_sync(0xffffffffu, x, mask);
