@@ -446,7 +446,14 @@ def all_cases() -> list[Case]:
         attention("float32", 33, 70, prob="general"),
         attention("float16", 256),
     ]
-    cases += [causal("float16"), causal("float32"), bare("float16", 128), bare("bfloat16"), conv("float32"), conv("float16")]
+    cases += [
+        causal("float16"),
+        causal("float32"),
+        bare("float16", 128),
+        bare("bfloat16"),
+        conv("float32"),
+        conv("float16"),
+    ]
     return cases
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import ml_dtypes
@@ -28,9 +29,13 @@ def gpu_target() -> Target:
     return Target(arch, "cuda", arch)
 
 
-def build_library(ops: Sequence[FusedOp], folder: Path) -> Library:
+def build_library(ops: Sequence[FusedOp], folder: Path, *, vendor: bool = True) -> Library:
+    """`vendor` False: products by the library's own kernels, as where cuBLAS is missing."""
     target = gpu_target()
-    sources = [emit(op, target) for op in ops] + [emit_registration(target, ops)]
+    sources = [emit(op, target) for op in ops]
+    if not vendor:
+        sources = [replace(s, text=f"#define FUSION_VENDOR_FROM 1e300\n{s.text}") for s in sources]
+    sources.append(emit_registration(target, ops))
     cache = Path(os.environ["FUSION_CLI_CACHE"]) if "FUSION_CLI_CACHE" in os.environ else folder / "cache"
     return build(sources, target, folder, cache_dir=cache)
 

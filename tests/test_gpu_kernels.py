@@ -26,9 +26,27 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return gpu_runner.build_library([fused_op(c) for c in CASES], tmp_path_factory.mktemp("cuda")).path
 
 
+PRODUCTS = [c for c in CASES if c.name.startswith(("linear", "batched", "chain"))]
+
+
+@pytest.fixture(scope="module")
+def own_products(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    ops = [fused_op(c) for c in PRODUCTS]
+    return gpu_runner.build_library(ops, tmp_path_factory.mktemp("own"), vendor=False).path
+
+
+@pytest.mark.parametrize("case", PRODUCTS, ids=lambda c: c.name)
+def test_product_without_cublas_agrees_with_fp64(case: Case, own_products: Path) -> None:
+    _compare(case, False, own_products)
+
+
 @pytest.mark.parametrize("graph", [False, True], ids=["plain", "graph"])
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_kernel_agrees_with_fp64(case: Case, graph: bool, library: Path) -> None:
+    _compare(case, graph, library)
+
+
+def _compare(case: Case, graph: bool, library: Path) -> None:
     op = fused_op(case)
     for sizes in case.sizes[:1] if graph else case.sizes:
         inputs = case.inputs(sizes, np.random.default_rng())

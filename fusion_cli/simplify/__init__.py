@@ -36,7 +36,8 @@ def simplify(model: ir.Model) -> ir.Model:
         model = passes.ShapeInferencePass()(model).model
         infer_shapes(model)
         model = fold_constants(model, FOLD_INPUT_BYTES, FOLD_OUTPUT_BYTES)
-        model = attempt(lambda m: rewriter.rewrite(m, _FOLD_BATCH_NORM), model)
+        if any(n.op_type == "BatchNormalization" for n in model.graph):
+            model = attempt(lambda m: rewriter.rewrite(m, _FOLD_BATCH_NORM), model)
         model = attempt(_tidy, model)
         infer_shapes(model)
     return model

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import onnx_ir as ir
+import onnx_ir.passes.common as passes
 from onnx_shape_inference import infer_symbolic_shapes
 from onnxscript import optimizer
 
@@ -41,15 +42,17 @@ def fold_constants(model: ir.Model, input_bytes: int, output_bytes: int) -> ir.M
     """Fold what is computed from constants of up to `input_bytes` into constants of up to `output_bytes`."""
 
     def fold(copy: ir.Model) -> None:
-        optimizer.optimize_ir(
-            copy,
-            num_iterations=2,
-            input_size_limit=input_bytes,
-            output_size_limit=output_bytes,
-            onnx_shape_inference=False,
-            # Left alone by default; exporters compute the shapes of Expand with it.
-            should_fold=lambda node: True if node.op_type == "ConstantOfShape" else None,
-        )
+        # Folded values make more of the graph constant: a second round finds what the first could not.
+        for _ in range(2):
+            optimizer.fold_constants_ir(
+                copy,
+                input_size_limit=input_bytes,
+                output_size_limit=output_bytes,
+                onnx_shape_inference=False,
+                # Left alone by default; exporters compute the shapes of Expand with it.
+                should_fold=lambda node: True if node.op_type == "ConstantOfShape" else None,
+            )
+            passes.RemoveUnusedNodesPass()(copy)
         _register_constants(copy.graph)
 
     return attempt(fold, model)

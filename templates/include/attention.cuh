@@ -62,7 +62,7 @@ __device__ __forceinline__ int visible_keys(int end, int keys) {
   return Program::kCausal && kProb != Prob::kGeneral ? min(end, keys) : keys;
 }
 
-// The strides of the last two axes of q [..., queries, depth], k [..., keys, depth], v [..., keys, value depth] and out.
+// The strides of the last two axes of q [..., queries, depth], k [..., keys, depth], v [..., keys, value depth], out.
 inline AttentionShape attention_shape(const View& q, const View& k, const View& v, const View& out, float scale) {
   const auto row = [](const View& x) { return x.stride[x.rank - 2]; };
   const auto column = [](const View& x) { return x.stride[x.rank - 1]; };

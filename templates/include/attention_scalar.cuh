@@ -35,7 +35,7 @@ __device__ __forceinline__ void attention_scalar(const float* q, const float* k,
   const Matrix<float> mk{k + at[1], s.k_row, s.k_column, s.keys, s.depth};
   const Matrix<float> mv{v + at[2], s.v_row, s.v_column, s.keys, s.value_depth};
   const int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
-  const int64_t query = first_query + ty * 4;
+  const int query = static_cast<int>(first_query) + ty * 4;
   const int reach = visible_keys<kProb, Program>(static_cast<int>(first_query) + kScalarRows, static_cast<int>(s.keys));
   const int steps = (reach + kScalarKeys - 1) / kScalarKeys;
 
@@ -57,9 +57,9 @@ __device__ __forceinline__ void attention_scalar(const float* q, const float* k,
     for (int i = 0; i < 4; ++i) {
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        const int64_t column = int64_t(step) * kScalarKeys + tx + e * 16;
+        const int column = step * kScalarKeys + tx + e * 16;
         x[i][e] = column >= s.keys ? -INFINITY
-                  : query + i < s.queries ? program.score(x[i][e] * s.scale, at, batch, static_cast<int>(query) + i, static_cast<int>(column))
+                  : query + i < s.queries ? program.score(x[i][e] * s.scale, at, batch, query + i, column)
                                           : 0.0f;
       }
     }
@@ -99,7 +99,7 @@ __device__ __forceinline__ void attention_scalar(const float* q, const float* k,
   }
 
   for (int step = 0; step < steps; ++step) {
-    const int64_t first_key = int64_t(step) * kScalarKeys;
+    const int first_key = step * kScalarKeys;
     __syncthreads();
     load_tile<kScalarKeys, kDepth, kPitch, kAttentionThreads>(tile_k, mk, first_key, 0, false);
     load_tile<kScalarKeys, kValueDepth, kValuePitch, kAttentionThreads>(tile_v, mv, first_key, 0, false);
@@ -111,7 +111,7 @@ __device__ __forceinline__ void attention_scalar(const float* q, const float* k,
       for (int i = 0; i < 4; ++i) {
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-          const int64_t column = first_key + tx + e * 16;
+          const int column = first_key + tx + e * 16;
           const float p = exp_below(x[i][e], maximum[i]) / sum[i];
           x[i][e] = query + i < s.queries && column < s.keys ? program.prob(p, at, batch, query + i, column) : 0.0f;
         }

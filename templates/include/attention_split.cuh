@@ -58,7 +58,9 @@ __global__ void __launch_bounds__(kJoinThreads)
   batches.locate(batch, at);
   for (int64_t c = threadIdx.x; c < s.value_depth; c += kJoinThreads) {
     float value = 0.0f;
-    for (int i = 0; i < split.count; ++i) value += parts[i * step + c] * exp2_fast(parts[i * step + s.value_depth] - offset);
+    for (int i = 0; i < split.count; ++i) {
+      value += parts[i * step + c] * exp2_fast(parts[i * step + s.value_depth] - offset);
+    }
     store(out + at[3] + query * s.out_row + c * s.out_column, factor == 0.0f ? 0.0f : value * factor);
   }
 }

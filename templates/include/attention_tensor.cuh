@@ -21,7 +21,7 @@ struct AttentionTile {
   static constexpr size_t kBytes = 2 * (kRows * kPitch + 2 * kKeys * (kPitch + kValuePitch));
 };
 
-// A block has a tile of queries and walks its split of the keys, the next tile of K and V on its way to shared memory meanwhile.
+// A block has a tile of queries and walks its split of the keys, the next tile of K and V on its way meanwhile.
 //   float Program::score(acc, at, batch, query, key), Program::prob(p, at, batch, query, key)
 template <class T, int kDepth, int kValueDepth, Prob kProb, int N, class Program>
 __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T* v, T* out, const AttentionShape& s,
@@ -210,7 +210,10 @@ __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T
 #pragma unroll
       for (int i = 0; i < kFragments; ++i) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e) p[i][e] = pack<T>(x[i][2 * j + e / 2][e % 2 * 2], x[i][2 * j + e / 2][e % 2 * 2 + 1]);
+        for (int e = 0; e < 4; ++e) {
+          const float(&from)[4] = x[i][2 * j + e / 2];
+          p[i][e] = pack<T>(from[e % 2 * 2], from[e % 2 * 2 + 1]);
+        }
       }
 #pragma unroll
       for (int d = 0; d < kValueDepth / 16; ++d) {

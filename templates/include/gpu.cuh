@@ -158,7 +158,8 @@ struct Device {
   }
 };
 
-// Lets `kernel` have `bytes` of dynamic shared memory; what every kernel may have needs no asking.
+// Lets `kernel` have `bytes` of dynamic shared memory, as many blocks at once as fit; what every kernel may have needs
+// no asking.
 template <class Kernel>
 void allow_shared_memory(const Device& device, Kernel* kernel, size_t bytes) {
   constexpr size_t kAlways = 48 * 1024;
@@ -166,6 +167,9 @@ void allow_shared_memory(const Device& device, Kernel* kernel, size_t bytes) {
   if (bytes <= kAlways) return;
   check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
                              static_cast<int>(bytes)),
+        "cudaFuncSetAttribute");
+  check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributePreferredSharedMemoryCarveout,
+                             cudaSharedmemCarveoutMaxShared),
         "cudaFuncSetAttribute");
 }
 

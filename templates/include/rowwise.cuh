@@ -7,10 +7,9 @@
 
 namespace fusion::gpu {
 
-constexpr int kRowVector = 8;     // neighbouring elements that one thread loads at once
-constexpr int kRowElements = 16;  // elements of a row that one thread keeps in registers
-constexpr int kRowThreads = 512;  // most threads of one row
-constexpr int kShortRows = 4;     // short rows (a warp each) per block
+constexpr int kRowElements = 8;     // elements of a row that one thread keeps in registers
+constexpr int kRowThreads = 1024;   // most threads of one row
+constexpr int kShortRows = 4;       // short rows (a warp each) per block
 
 template <class X>
 __device__ __forceinline__ X highest() {
@@ -49,6 +48,7 @@ struct RowLaunch {
 };
 
 inline RowLaunch row_launch(int64_t rows, int64_t length, const char* what) {
+  grid_size(length + kRowThreads * kRowElements, what);  // a kernel counts a row in 32 bits
   const int64_t wanted = ceil_div(length, kRowElements * 32) * 32;
   const int lanes = static_cast<int>(wanted < 32 ? 32 : wanted > kRowThreads ? kRowThreads : wanted);
   const int per_block = lanes == 32 ? kShortRows : 1;
@@ -57,52 +57,43 @@ inline RowLaunch row_launch(int64_t rows, int64_t length, const char* what) {
 }
 
 // One thread's part of a row, `kRowElements` at a time. Where rows start at aligned addresses a thread takes
-// vectors of neighbours (one 16-byte access); `packed` false deals them out one by one, coalesced all the same.
+// neighbouring elements (one 16-byte access); `packed` false deals them out one by one, coalesced all the same.
 struct Row {
   int64_t index;
-  int64_t length;
+  int length;
   int lanes;
   int lane;
   bool packed;
-  int64_t start = 0;
+  int start = 0;
 
   __device__ __forceinline__ Row(int64_t length_, int lanes_)
       : index(static_cast<int64_t>(blockIdx.x) * (blockDim.x / lanes_) + threadIdx.x / lanes_),
-        length(length_),
+        length(static_cast<int>(length_)),
         lanes(lanes_),
         lane(threadIdx.x % lanes_),
-        packed(length_ % kRowVector == 0) {}
+        packed(length_ % kRowElements == 0) {}
 
-  __device__ __forceinline__ int64_t chunk() const { return static_cast<int64_t>(lanes) * kRowElements; }
-  __device__ __forceinline__ int64_t position(int i) const {
-    return packed ? start + (static_cast<int64_t>(i / kRowVector) * lanes + lane) * kRowVector + i % kRowVector
-                  : start + lane + static_cast<int64_t>(i) * lanes;
-  }
-  // A vector lies in the row as a whole or not at all.
-  __device__ __forceinline__ bool valid(int i) const {
-    return position(packed ? i / kRowVector * kRowVector : i) < length;
-  }
+  __device__ __forceinline__ int chunk() const { return lanes * kRowElements; }
+  __device__ __forceinline__ int position(int i) const { return first() + i * (packed ? 1 : lanes); }
+  // Neighbours lie in the row together or not at all.
+  __device__ __forceinline__ bool valid(int i) const { return first() + i * (packed ? 0 : lanes) < length; }
 
   template <class T, class X>
   __device__ __forceinline__ void load(const T* row, int64_t step, X (&x)[kRowElements]) const {
     if (packed) {
-#pragma unroll
-      for (int i = 0; i < kRowElements; i += kRowVector) {
-        load_vector<kRowVector>(row + position(i) * step, step, valid(i) ? kRowVector : 0, vector(x, i));
-      }
+      load_vector<kRowElements>(row + first() * step, step, valid(0) ? kRowElements : 0, x);
     } else {
 #pragma unroll
-      for (int i = 0; i < kRowElements; ++i) x[i] = valid(i) ? static_cast<X>(fusion::load(row + position(i) * step)) : X();
+      for (int i = 0; i < kRowElements; ++i) {
+        x[i] = valid(i) ? static_cast<X>(fusion::load(row + position(i) * step)) : X();
+      }
     }
   }
 
   template <class T, class X>
   __device__ __forceinline__ void store(T* row, const X (&x)[kRowElements]) const {
     if (packed) {
-#pragma unroll
-      for (int i = 0; i < kRowElements; i += kRowVector) {
-        store_vector<kRowVector>(row + position(i), valid(i) ? kRowVector : 0, vector(x, i));
-      }
+      store_vector<kRowElements>(row + first(), valid(0) ? kRowElements : 0, x);
     } else {
 #pragma unroll
       for (int i = 0; i < kRowElements; ++i) {
@@ -128,10 +119,7 @@ struct Row {
   }
 
  private:
-  template <class X>
-  static __device__ __forceinline__ auto vector(X (&x)[kRowElements], int i) -> X (&)[kRowVector] {
-    return reinterpret_cast<X(&)[kRowVector]>(x[i]);
-  }
+  __device__ __forceinline__ int first() const { return start + lane * (packed ? kRowElements : 1); }
   template <class X>
   static __device__ __forceinline__ X shuffle_xor(X x, int mask) {
     return __shfl_xor_sync(0xffffffffu, x, mask);

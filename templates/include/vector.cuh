@@ -57,7 +57,7 @@ constexpr int kPointwiseThreads = 256;
 
 inline unsigned pointwise_grid(const Device& device, int64_t count, int width) {
   const int64_t blocks = ceil_div(ceil_div(count, width), kPointwiseThreads);
-  const int64_t enough = static_cast<int64_t>(device.multiprocessors) * 1024;  // a grid-stride loop does the rest
+  const int64_t enough = static_cast<int64_t>(device.multiprocessors) * 64;  // a grid-stride loop does the rest
   return static_cast<unsigned>(blocks < enough ? blocks : enough);
 }
 
