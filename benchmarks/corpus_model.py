@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnx
 import onnxruntime as ort
 
 import fusion_cli
@@ -109,9 +110,17 @@ def facts(report: Report) -> dict[str, Any]:
         "nodes_after": report.summary.nodes_after,
         "fusions": dict(Counter(f.rule for f in report.fusions)),
         "idioms": dict(report.idioms),
+        "operators": operators(Path(report.model)),
         "rolled_back": sorted({r.rule for r in report.rejected if r.stage == "verify"}),
         "build_failures": sorted({r.rule for r in report.rejected if r.stage in ("emit", "build")}),
     }
+
+
+def operators(model: Path) -> dict[str, int]:
+    """How many nodes of each operator the file holds, local functions included."""
+    proto = onnx.load(model, load_external_data=False)
+    nodes = [*proto.graph.node, *(n for f in proto.functions for n in f.node)]
+    return dict(Counter(n.op_type for n in nodes))
 
 
 if __name__ == "__main__":

@@ -27,14 +27,27 @@ IDIOMS: Mapping[str, tuple[str, ...]] = {
 }
 """What a model's modules truly contain -> the idiom rules that recognise it in the graph. Not here: what is a single
 operator in every graph (convolution, ReLU), and what simplification folds away (batch normalization)."""
-TARGETED = ("attention", "layernorm", "rmsnorm", "gelu_erf", "gelu_tanh", "silu")
+TARGETED = ("attention", "layernorm", "rmsnorm", "groupnorm", "gelu_erf", "gelu_tanh", "silu")
+MARKERS: Mapping[str, tuple[str, ...]] = {
+    "attention": ("Softmax", "Attention"),
+    "layernorm": ("LayerNormalization", "Sqrt", "Pow"),
+    "rmsnorm": ("RMSNormalization", "Sqrt", "Pow"),
+    "groupnorm": ("GroupNormalization", "InstanceNormalization", "Sqrt"),
+    "gelu_erf": ("Gelu", "Erf"),
+    "gelu_tanh": ("Gelu", "FastGelu", "Tanh"),
+    "silu": ("Sigmoid", "Swish", "Exp"),
+}
+"""Operators of which each instance needs one of its own. An exporter writes once what a module computes twice on the
+same input, or nothing for what no output needs; so a file can hold fewer instances than its modules executed."""
 
 
 @dataclass(frozen=True)
 class Recall:
-    """Of `truth` true instances `found` were recognised; `extra` more were reported than a model has."""
+    """Of `truth` instances that the modules executed, at most `present` are in the file; `found` were recognised, and
+    `extra` more were reported than were executed."""
 
     truth: int
+    present: int
     found: int
     extra: int
 
@@ -43,10 +56,12 @@ class Recall:
         return self.found / self.truth if self.truth else 1.0
 
     def __add__(self, other: Recall) -> Recall:
-        return Recall(self.truth + other.truth, self.found + other.found, self.extra + other.extra)
+        return Recall(
+            self.truth + other.truth, self.present + other.present, self.found + other.found, self.extra + other.extra
+        )
 
 
-NOTHING = Recall(0, 0, 0)
+NOTHING = Recall(0, 0, 0, 0)
 
 
 def exporter(entry: Mapping[str, Any]) -> str:
@@ -59,16 +74,19 @@ def recall(entries: Sequence[Mapping[str, Any]], results: Iterable[Result]) -> d
 
     Counted model by model, so that one model's surplus cannot make up for another's misses.
     """
-    reported = {r["id"]: r["idioms"] for r in results if "idioms" in r}
+    reported = {r["id"]: r for r in results if "idioms" in r}
     totals: dict[tuple[str, str], Recall] = {}
     for entry in entries:
         if entry["id"] not in reported:
             continue
         for idiom, rules in IDIOMS.items():
             truth = entry["truth"].get(idiom, 0)
-            found = sum(reported[entry["id"]].get(rule, 0) for rule in rules)
+            result = reported[entry["id"]]
+            found = sum(result["idioms"].get(rule, 0) for rule in rules)
+            markers = MARKERS.get(idiom)
+            present = min(truth, sum(result["operators"].get(m, 0) for m in markers)) if markers else truth
             key = idiom, exporter(entry)
-            one = Recall(truth, min(truth, found), max(0, found - truth))
+            one = Recall(truth, present, min(truth, found), max(0, found - truth))
             totals[key] = totals.get(key, NOTHING) + one
     return totals
 
@@ -96,12 +114,18 @@ def markdown(entries: Sequence[Mapping[str, Any]], results: Sequence[Result]) ->
         _outcomes(entries, results),
         "## Idioms recognised",
         "Recognised of those the PyTorch modules executed, counted model by model (what a model has too many of is no"
-        " help to another); `+n` are reports beyond the truth.",
+        " help to another); `+n` are reports beyond the truth. *In the files* counts only as many instances as a file"
+        " has operators for: an exporter writes once what modules compute twice on the same input (the SiLU of a"
+        " diffusion model's time embedding, once per block), and nothing for what no output needs.",
         _recall_table(recall(entries, results)),
         "## Fusions",
         _fusions(results),
         "## Not ok",
         _failures(results),
+        "## Taken back",
+        "Kernels that were built, measured on this machine and put back because ONNX Runtime ran their nodes at least as"
+        " fast (models, by rule). Without `--force` nothing stays that was not measured faster.",
+        _taken_back(results),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -131,10 +155,15 @@ def _recall_table(totals: Mapping[tuple[str, str], Recall]) -> str:
         columns = [totals.get((idiom, e), NOTHING) for e in exporters]
         everything = sum(columns, NOTHING)
         if everything.truth or everything.extra:
-            rows.append([idiom, *map(_cell, [*columns, everything])])
+            rows.append([idiom, *map(_cell, [*columns, everything]), _in_files(everything)])
     aimed = [sum((totals.get((i, e), NOTHING) for i in TARGETED), NOTHING) for e in exporters]
-    rows.append(["**attention, norms, GELU, SiLU**", *map(_cell, [*aimed, sum(aimed, NOTHING)])])
-    return table(["idiom", *exporters, "all"], rows)
+    total = sum(aimed, NOTHING)
+    rows.append(["**attention, norms, GELU, SiLU**", *map(_cell, [*aimed, total]), _in_files(total)])
+    return table(["idiom", *exporters, "all", "in the files"], rows)
+
+
+def _in_files(count: Recall) -> str:
+    return f"{count.found}/{count.present} ({count.found / count.present:.0%})" if count.present else "-"
 
 
 def _cell(count: Recall) -> str:
@@ -157,10 +186,19 @@ def _fusions(results: Sequence[Result]) -> str:
 
 
 def _failures(results: Sequence[Result]) -> str:
-    bad = [r for r in results if r["status"] != "ok" or r.get("rolled_back") or r.get("build_failures")]
+    bad = [r for r in results if r["status"] != "ok" or r.get("build_failures")]
     if not bad:
-        return "Nothing: every model in every mode, without a fusion rolled back."
+        return "Nothing: every model came out right in every mode."
     return table(["model", "mode", "status", "why"], [[r["id"], f"`{r['mode']}`", r["status"], _why(r)] for r in bad])
+
+
+def _taken_back(results: Sequence[Result]) -> str:
+    modes = list(dict.fromkeys(r["mode"] for r in results))
+    counts = {m: Counter(rule for r in results if r["mode"] == m for rule in r.get("rolled_back", ())) for m in modes}
+    rules = sorted({rule for c in counts.values() for rule in c})
+    if not rules:
+        return "None."
+    return table(["rule", *(f"`{m}`" for m in modes)], [[rule, *(counts[m][rule] for m in modes)] for rule in rules])
 
 
 def _why(result: Result) -> str:
@@ -168,6 +206,6 @@ def _why(result: Result) -> str:
     notes = [told[0][:160] if told else ""]
     if result["status"] == "wrong":
         notes.append(f"error {result['worst']:.2g}")
-    notes += [f"{key.replace('_', ' ')}: {', '.join(result[key])}" for key in ("rolled_back", "build_failures")
-              if result.get(key)]  # fmt: skip
+    if result.get("build_failures"):
+        notes.append(f"no kernel for {', '.join(result['build_failures'])}")
     return "; ".join(n for n in notes if n)

@@ -29,9 +29,14 @@ def result(model: str, mode: str = "cpu", status: str = "ok", **facts: Any) -> d
 
 
 def test_one_models_surplus_does_not_hide_anothers_misses() -> None:
-    found = tally.recall(ENTRIES, [result("a", idioms={"LayerNorm": 5}), result("b", idioms={"LayerNorm": 1})])
-    assert found["layernorm", "ts17"] == tally.Recall(truth=5, found=4, extra=2)
-    assert found["gelu_erf", "ts17"] == tally.Recall(truth=1, found=0, extra=0)
+    norms = {"LayerNormalization": 9}
+    results = [
+        result("a", idioms={"LayerNorm": 5}, operators=norms),
+        result("b", idioms={"LayerNorm": 1}, operators={"LayerNormalization": 1}),
+    ]
+    found = tally.recall(ENTRIES, results)
+    assert found["layernorm", "ts17"] == tally.Recall(truth=5, present=4, found=4, extra=2)
+    assert found["gelu_erf", "ts17"] == tally.Recall(truth=1, present=0, found=0, extra=0)
     assert ("silu", "dyn23") not in found, "a model without a report says nothing about recognition"
 
 
@@ -48,14 +53,23 @@ def test_statuses_are_counted_by_mode_and_exporter() -> None:
 
 def test_the_page_names_every_model_that_is_not_ok() -> None:
     results = [
-        result("a", idioms={"LayerNorm": 3}, fusions={"ResidualNorm": 2}, nodes_before=10, nodes_after=4),
-        result("b", status="wrong", worst=0.5, idioms={}, fusions={}),
+        result(
+            "a",
+            idioms={"LayerNorm": 3},
+            operators={"LayerNormalization": 3},
+            fusions={"ResidualNorm": 2},
+            nodes_before=10,
+            nodes_after=4,
+            rolled_back=["RowwiseRegion"],
+        ),
+        result("b", status="wrong", worst=0.5, idioms={}, operators={"LayerNormalization": 1}, fusions={}),
         result("c", status="crash", detail="exit code -11: boom | bang"),
     ]
     page = tally.markdown(ENTRIES, results)
     assert "| b | `cpu` | wrong | error 0.5 |" in page
     assert "exit code -11: boom \\| bang" in page
-    assert "| layernorm | 3/5 (60%) | 3/5 (60%) |" in page
+    assert "| layernorm | 3/5 (60%) | 3/5 (60%) | 3/4 (75%) |" in page
+    assert "| RowwiseRegion | 1 |" in page
     assert "| ResidualNorm | 2 |" in page
 
 

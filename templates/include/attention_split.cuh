@@ -19,7 +19,7 @@ struct KeySplit {
 
 // One split, unless a tile of queries per batch leaves multiprocessors idle.
 inline KeySplit key_split(const Device& device, int64_t queries, int64_t keys, int64_t batches) {
-  constexpr int64_t kMostQueries = 64, kLeastKeys = 256, kRound = 64;
+  constexpr int64_t kMostQueries = 64, kLeastKeys = 256, kRound = 128;  // a multiple of any tile
   if (queries > kMostQueries || batches == 0 || keys == 0) return {nullptr, 1, INT32_MAX};
   const int64_t wanted = 2 * device.multiprocessors / batches, most = keys / kLeastKeys;
   const int64_t count = wanted < most ? wanted : most;

@@ -15,7 +15,8 @@ struct AttentionTile {
   static constexpr bool kDeep = kDepth > 128 || kValueDepth > 128;
   static constexpr int kFragments = kDeep ? 1 : 2;  // of 16 queries, per warp
   static constexpr int kRows = kAttentionWarps * kFragments * 16;
-  static constexpr int kKeys = kDeep || !kBare ? 32 : 64;  // a score program needs registers of its own
+  static constexpr bool kShallow = kDepth <= 64 && kValueDepth <= 64;
+  static constexpr int kKeys = kDeep || !kBare ? 32 : kShallow ? 128 : 64;  // a program needs registers of its own
   // Eight more elements put the eight rows that a fragment is loaded from in different banks.
   static constexpr int kPitch = kDepth + 8, kValuePitch = kValueDepth + 8;
   static constexpr size_t kBytes = 2 * (kRows * kPitch + 2 * kKeys * (kPitch + kValuePitch));
@@ -31,7 +32,7 @@ __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T
   constexpr int kKeys = Tile::kKeys, kFragments = Tile::kFragments;
   constexpr int kPitch = Tile::kPitch, kValuePitch = Tile::kValuePitch;
   constexpr bool kTwice = kProb == Prob::kGeneral;  // walks the keys once for the rows' sums, then for the result
-  constexpr bool kQueryInRegisters = kDepth <= 64;
+  constexpr bool kQueryInRegisters = Tile::kShallow && !Program::kBare;
   extern __shared__ uint4 dynamic[];
   T* const tile_q = reinterpret_cast<T*>(dynamic);
   T* const ring_k = tile_q + Tile::kRows * kPitch;
@@ -166,7 +167,7 @@ __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T
           maximum[i][r] = top;
           offset[i][r] = next;
           sum[i][r] *= shrink;  // of this lane's columns only, until the end
-          if (!kTwice && __any_sync(0xffffffffu, shrink != 1.0f)) {
+          if constexpr (!kTwice) {
 #pragma unroll
             for (int j = 0; j < kValueDepth / 8; ++j) {
               o[i][j][2 * r] *= shrink;

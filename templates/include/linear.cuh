@@ -187,7 +187,8 @@ void fold_batches(Product& p, Space<N>& batches, const int64_t (&row)[N]) {
 #endif
 
 inline bool prefer_vendor(const Product& p, const Ints& dims) {
-  return static_cast<double>(count(dims)) * static_cast<double>(p.k) >= FUSION_VENDOR_FROM;
+  const int64_t elements = count(dims);  // cuBLAS takes no empty matrix
+  return elements > 0 && static_cast<double>(elements) * static_cast<double>(p.k) >= FUSION_VENDOR_FROM;
 }
 
 }  // namespace fusion::gpu
