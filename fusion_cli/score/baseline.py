@@ -73,11 +73,11 @@ class Baseline:
         kernels = dict.fromkeys(self._kernel_of[n] for n in region.nodes)
         inside = set(region.nodes)
         left = [n for kernel in kernels for n in kernel.nodes if n not in inside]
-        return _total(kernels, sizes), _total(fused_kernels(left, self.profile), sizes)
+        return _total(kernels, self.profile, sizes), _total(fused_kernels(left, self.profile), self.profile, sizes)
 
 
-def _total(kernels: Iterable[Kernel], sizes: Mapping[str, int]) -> list[Work]:
-    return [w for kernel in kernels for w in _works(kernel, sizes)]
+def _total(kernels: Iterable[Kernel], profile: DeviceProfile, sizes: Mapping[str, int]) -> list[Work]:
+    return [w for kernel in kernels for w in _works(kernel, profile, sizes)]
 
 
 def private_shape_nodes(region: Region) -> int:
@@ -161,7 +161,7 @@ def _swaps_last_two(node: ir.Node) -> bool:
     return len(perm) > 1 and tuple(perm[-2:]) == (len(perm) - 1, len(perm) - 2)
 
 
-def _works(kernel: Kernel, sizes: Mapping[str, int]) -> list[Work]:
+def _works(kernel: Kernel, profile: DeviceProfile, sizes: Mapping[str, int]) -> list[Work]:
     if kernel.op in _VIEWS:
         return [Work(kernel.op, 0.0)]
     inside = set(kernel.nodes)
@@ -176,7 +176,7 @@ def _works(kernel: Kernel, sizes: Mapping[str, int]) -> list[Work]:
     out = max((float(_count(v, sizes)) for v in written), default=0.0)
     anchor = next((n for n in kernel.nodes if n.op_type in (*_PRODUCTS, "Conv", "Attention")), None)
     if anchor is not None and anchor.op_type == "Attention":
-        return _attention(anchor, moved, sizes)
+        return _attention(anchor, moved, profile, sizes)
     if anchor is not None:
         flops = _flops(anchor, sizes)
         return [Work(kernel.op, moved, flops, _dtype(anchor.outputs[0]))]
@@ -196,8 +196,9 @@ def _flops(node: ir.Node, sizes: Mapping[str, int]) -> float:
     return 2 * out * shape[0 if node.attributes.get_int("transA", 0) else -1]
 
 
-def _attention(node: ir.Node, moved: float, sizes: Mapping[str, int]) -> list[Work]:
-    """The Attention operator as two products and a softmax between them, with the scores in memory."""
+def _attention(node: ir.Node, moved: float, profile: DeviceProfile, sizes: Mapping[str, int]) -> list[Work]:
+    """The Attention operator: one kernel where ONNX Runtime has one, else two products and a softmax between them,
+    with the scores in memory."""
     q, k, v = (dimensions(x, sizes) if x is not None else None for x in node.inputs[:3])
     if not q or not k or not v:
         return [Work("Attention", moved)]
@@ -205,6 +206,9 @@ def _attention(node: ir.Node, moved: float, sizes: Mapping[str, int]) -> list[Wo
     scores = float(q[0] * heads * q[-2] * k[-2])
     size, dtype = BYTES.get(_dtype(node.outputs[0]), 4), _dtype(node.outputs[0])
     depth, value_depth = (q[-1] / max(heads, 1), v[-1] / max(heads, 1)) if len(q) == 3 else (q[-1], v[-1])
+    flash = profile.vendor_attention_efficiency
+    if flash and dtype != "float32" and len([x for x in node.inputs if x is not None]) == 3:
+        return [Work("Attention", moved, 2 * scores * (depth + value_depth), dtype, slowdown=1 / flash)]
     simple, special = operations_of("Softmax")
     return [
         Work("MatMul", moved / 2 + scores * size, 2 * scores * depth, dtype),

@@ -39,7 +39,14 @@ class DeviceProfile:
     special_gops: float
     linear_efficiency: float
     attention_efficiency: float
+    masked_attention_efficiency: float
+    """Where each score goes through a program that loads something (a mask, a bias)."""
+    vendor_attention_efficiency: float
+    """Of ONNX Runtime's own Attention operator in half precision without a mask; 0 where it stores the scores."""
     conv_efficiency: float
+    bandwidth_share: dict[str, float]
+    """Share of the bandwidth that kernels reach, by ONNX operator or by kind of generated kernel; "default" for the
+    rest."""
     linear_slowdown: tuple[tuple[float, float], ...]
     """(rows of A, time of the generated operator's GEMM over that of the vendor's node), for constant weights."""
     target: str = ""
@@ -51,6 +58,10 @@ class DeviceProfile:
         """Bytes per us for a kernel that touches `working_set` bytes."""
         fits = working_set <= self.cache_bytes / 2
         return (self.cache_bandwidth_gbs if fits else self.bandwidth_gbs) * 1e3
+
+    def share(self, kernel: str) -> float:
+        """The share of the bandwidth that a kernel of this name reaches."""
+        return self.bandwidth_share.get(kernel, self.bandwidth_share.get("default", 1.0))
 
     def matrix_rate(self, dtype: str) -> float:
         """Floating-point operations per us of the vendor's matrix products."""
@@ -120,6 +131,9 @@ def _profile(data: dict[str, Any]) -> DeviceProfile:
         special_gops=rates["special_gops"],
         linear_efficiency=float(generated["linear_efficiency"]),
         attention_efficiency=float(generated["attention_efficiency"]),
+        masked_attention_efficiency=float(generated["masked_attention_efficiency"]),
+        vendor_attention_efficiency=float(data.get("vendor", {}).get("attention_efficiency", 0.0)),
+        bandwidth_share={k: float(v) for k, v in data.get("bandwidth_share", {}).items()},
         conv_efficiency=float(generated["conv_efficiency"]),
         linear_slowdown=tuple((float(m), float(t)) for m, t in generated["linear_slowdown"]),
     )

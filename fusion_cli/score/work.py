@@ -37,7 +37,7 @@ class Work:
     def time_us(self, profile: DeviceProfile) -> float:
         """Device time, dispatch aside."""
         arithmetic = self.simple / (profile.simple_gops * 1e3) + self.special / (profile.special_gops * 1e3)
-        moved = self.bytes / profile.bandwidth(self.bytes)
+        moved = self.bytes / (profile.bandwidth(self.bytes) * profile.share(self.name))
         matrix = self.flops / profile.matrix_rate(self.dtype)
         return max(matrix, moved) * self.slowdown + arithmetic if self.flops else max(moved, arithmetic)
 
@@ -113,14 +113,16 @@ def _attention_work(plan: Plan, stage: Attention, dims: Sequence[Sequence[int]],
         limit = f"{_ON_CHIP_SHARE * profile.onchip_bytes / 1024:.0f} KB on chip"
         raise Unsupported(codes.ON_CHIP, limit, f"{tile / 1024:.0f} KB for heads of {depth} and {out[-1]}")
     simple, special = _operations((*stage.program, *stage.prob_program))
+    # The softmax itself is part of what the efficiencies were measured on.
+    loads = any(i.op == "load" for i in (*stage.program, *stage.prob_program))
     return Work(
         "Attention",
         moved,
         2 * scores * (depth + out[-1]),
         plan.tensors[stage.operands[stage.q].tensor].dtype,
-        (simple + 3) * scores,
-        (special + 1) * scores,
-        1 / profile.attention_efficiency,
+        simple * scores,
+        special * scores,
+        1 / (profile.masked_attention_efficiency if loads else profile.attention_efficiency),
     )
 
 
