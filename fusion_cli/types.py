@@ -101,12 +101,13 @@ class Candidate:
     scores: Mapping[str, Score]
     targets: tuple[str, ...]
     forced: bool = False
-    """Taken whatever the scores say; the more nodes, the better."""
+    """Taken whatever the scores say, so as to leave as few operators as possible."""
 
     def weight(self, target: str) -> float:
         """What the choice among overlapping candidates adds up."""
-        gain = max(self.scores[target].gain_us, 0.0)
-        return gain + len(self.region.nodes) if self.forced else gain
+        if self.forced:
+            return len(self.region.nodes) - 0.5
+        return max(self.scores[target].gain_us, 0.0)
 
 
 @dataclass(frozen=True, eq=False)

@@ -274,6 +274,9 @@ class _Search:
         taken = frozenset().union(*self.assigned.values())
         if target in self.bindings:
             options = self.matcher.grower.backward(call, self.bindings[target], self.bindings.get(source), taken)
+            if source not in self.bindings and self.pattern.is_open(source):
+                # Nothing else says where the region starts, so it starts as far up as it can.
+                options = iter(list(options)[::-1])
         elif any(target in c.inputs for c in self.pattern.calls):
             options = self.matcher.grower.forward(call, self.bindings[source], taken)
         else:

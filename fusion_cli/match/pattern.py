@@ -47,6 +47,11 @@ class Pattern:
     constants: Mapping[str, float]
     where: tuple[str, ...]
 
+    def is_open(self, name: str) -> bool:
+        """Whether only growing calls, if any, lie between this name and an input of the pattern."""
+        maker = next((c for c in self.calls if name in c.outputs), None)
+        return maker is None or (maker.is_growing and self.is_open(maker.inputs[0]))
+
     def references(self) -> frozenset[str]:
         """The idioms this pattern is written in terms of."""
         return frozenset(c.op for c in self.calls if c.is_pattern and not c.is_growing)
