@@ -123,8 +123,8 @@ def markdown(entries: Sequence[Mapping[str, Any]], results: Sequence[Result]) ->
         "## Not ok",
         _failures(results),
         "## Taken back",
-        "Kernels that were built, measured and put back because ONNX Runtime ran their nodes at least as fast (models, by"
-        " rule). Without `--force` nothing stays that was not measured faster.",
+        "Kernels that were built, measured and put back because ONNX Runtime ran their nodes at least as fast (models,"
+        " by rule). Without `--force` nothing stays that was not measured faster.",
         _taken_back(results),
     ]
     return "\n\n".join(parts) + "\n"
