@@ -12,7 +12,6 @@ Within `# where: EXPRESSION`, each name of the rule's function is the value it m
     is_graph_input(v), is_graph_output(v)
     same_shape(a, b)   provably equal shapes
     divisible(n, k)    n is a known number and a multiple of k
-    bound(v)           whether the overload that matched has this name
 """
 
 from __future__ import annotations
@@ -42,7 +41,6 @@ PREDICATES = (
     "is_graph_output",
     "same_shape",
     "divisible",
-    "bound",
 )
 
 
@@ -108,7 +106,6 @@ def _functions(index: GraphIndex) -> dict[str, Callable[..., Any]]:
         "is_graph_output": lambda v: v in index.outputs,
         "same_shape": lambda a, b: dims_of(a) is not None and dims_of(a) == dims_of(b),
         "divisible": lambda n, k: isinstance(n, int) and n % k == 0,
-        "bound": lambda v: isinstance(v, ir.Value),
     }
 
 
