@@ -223,3 +223,26 @@ def test_shape_arithmetic_comes_along_as_a_copy() -> None:
     for region in matches(model).regions:
         assert all(v.dtype is not None for v in region.outputs)
         assert not any(v.name == "sh" for v in region.outputs)
+
+
+HALVES = {
+    "slices": "zero = Constant <value = int64[1] {0}> () eight = Constant <value = int64[1] {8}> () "
+    "end = Constant <value = int64[1] {9223372036854775807}> () last = Constant <value = int64[1] {3}> () "
+    "f = Slice (q, zero, eight, last) s = Slice (q, eight, end, last)",
+    "split": "f, s = Split <axis = 3> (q)",
+}
+
+
+@pytest.mark.parametrize("halves", HALVES.values(), ids=HALVES)
+def test_rotary_embedding(halves: str) -> None:
+    text = f"g (float[b, 4, s, 16] q, float[b, 1, s, 16] c, float[b, 1, s, 16] i) => ({OUT}) {{ {halves} n = Neg (s) "
+    rotated = "r = Concat <axis = -1> (n, f) a = Mul (q, c) m = Mul (i, r) y = Add (m, a) }"
+    assert matches(parse(text + rotated)).idioms == {"RotaryEmbedding": 1}
+    assert matches(parse(text + rotated.replace("(n, f)", "(f, n)"))).idioms == {}
+
+
+def test_gated_halves_of_one_linear_layer() -> None:
+    slices = HALVES["slices"].replace("(q,", "(x,").replace("{8}", "{32}").replace("{3}", "{2}")
+    for gate, up in (("f", "s"), ("s", "f")):
+        body = f"{slices} sg = Sigmoid ({gate}) a = Mul ({gate}, sg) y = Mul ({up}, a)"
+        assert idioms(body, outputs="float[batch, seq, 32] y") == {"Silu": 1, "SwiGLU": 1}
