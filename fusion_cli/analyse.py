@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import onnx_ir as ir
 
 from fusion_cli.errors import NothingToDo, Unsupported
 from fusion_cli.load import is_fused, load_model
-from fusion_cli.match import RuleSet, find_regions, load_rules
+from fusion_cli.match import find_regions, load_rules
 from fusion_cli.plan import Plan, plan_region
 from fusion_cli.score import Baseline, default_sizes, load_profile, score_region
 from fusion_cli.select import select
@@ -64,7 +65,7 @@ def analyse(path: Path, options: Options, clock: Clock) -> Analysis:
         model = simplify(model)
     with clock.stage("match"):
         found = find_regions(model, rules)
-    candidates, rejections = score_regions(model, found.regions, rules, targets, options, clock)
+    candidates, rejections = score_regions(model, found.regions, targets, options, clock)
     with clock.stage("select"):
         chosen, lost = select(candidates, model.graph, [t.name for t in targets])
     return Analysis(
@@ -75,14 +76,14 @@ def analyse(path: Path, options: Options, clock: Clock) -> Analysis:
 def score_regions(
     model: ir.Model,
     regions: Sequence[Region],
-    rules: RuleSet,
     targets: Sequence[Target],
     options: Options,
     clock: Clock,
 ) -> tuple[tuple[Candidate, ...], list[Rejection]]:
     """Plan each region and score it on each target. Regions that cannot be planned or do not pay become rejections."""
-    sizes = default_sizes(model, options)
-    baselines = {t.name: Baseline(model.graph, load_profile(t)) for t in targets}
+    with clock.stage("score"):
+        sizes = default_sizes(model, options)
+        baselines = {t.name: Baseline(model.graph, load_profile(t)) for t in targets}
     candidates: list[Candidate] = []
     rejections: list[Rejection] = []
     for region in regions:
@@ -117,12 +118,12 @@ def _score(
     return Candidate(region, plan, scores, tuple(scores), forced=options.force), reasons
 
 
-def _rejection(region: Region, stage: str, reason: Unsupported, target: str = "") -> Rejection:
+def _rejection(region: Region, stage: Literal["plan", "score"], reason: Unsupported, target: str = "") -> Rejection:
     expected = f"{reason.expected} on {target}" if target else reason.expected
     return Rejection(
         region.rule,
         region.node_names[-1],
-        "plan" if stage == "plan" else "score",
+        stage,
         reason.code,
         expected,
         reason.found,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class FusionError(Exception):
     """A failure to be shown as one line: what went wrong, where, and how to mend it.
@@ -71,3 +74,9 @@ class Unsupported(Exception):
         self.code = code
         self.expected = expected
         self.found = found
+
+
+def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.4) -> str:
+    """A hint naming the most similar of the known names; empty if none is as similar as `cutoff` (0 to 1)."""
+    close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=cutoff)
+    return f"did you mean '{close[0]}'?" if close else ""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import shutil
 import subprocess
 from collections.abc import Sequence
 
 from fusion_cli.build import find_compiler
-from fusion_cli.errors import FusionError
+from fusion_cli.errors import FusionError, did_you_mean
 from fusion_cli.types import Target
 
 PORTABLE = Target("portable", "portable")
@@ -31,9 +30,7 @@ def resolve_targets(names: Sequence[str]) -> tuple[Target, ...]:
 
 def _target(name: str) -> Target:
     if name not in NAMES:
-        close = difflib.get_close_matches(name, NAMES, 1, 0.4)
-        hint = f"did you mean '{close[0]}'?" if close else f"there are {', '.join(NAMES)}"
-        raise FusionError(f"no target '{name}'", hint=hint)
+        raise FusionError(f"no target '{name}'", hint=did_you_mean(name, NAMES) or f"there are {', '.join(NAMES)}")
     return {"portable": PORTABLE, "cpu": CPU}.get(name) or Target(name, "cuda", name)
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import logging
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -126,12 +125,6 @@ def progress(text: str) -> Iterator[Callable[[str], None]]:
         return
     with console.status(text) as status:
         yield lambda stage: status.update(f"{text}: {stage}")
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint naming the most similar of the known names."""
-    close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.4)
-    return f"did you mean '{close[0]}'?" if close else ""
 
 
 def _parse_shapes(_: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, tuple[int, ...]]:

@@ -9,8 +9,8 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from fusion_cli.cli.common import debug_option, echo_json, json_option, nearest, stdout
-from fusion_cli.errors import FusionError
+from fusion_cli.cli.common import debug_option, echo_json, json_option, stdout
+from fusion_cli.errors import FusionError, did_you_mean
 from fusion_cli.resources import resource_dir
 
 
@@ -43,7 +43,7 @@ def show_device(name: str, debug: bool) -> None:
     """The numbers of the profile NAME, with their units."""
     found = _profiles()
     if name not in found:
-        hint = nearest(name, found) or f"there are {', '.join(found)}"
+        hint = did_you_mean(name, found) or f"there are {', '.join(found)}"
         raise FusionError(f"no device profile '{name}'", hint=hint)
     click.echo(found[name].read_text("utf-8").rstrip())
 

@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from fusion_cli import pipeline
-from fusion_cli.cli.common import debug_option, echo_json, json_option, model_options, nearest, progress, stdout
+from fusion_cli.cli.common import debug_option, echo_json, json_option, model_options, progress, stdout
 from fusion_cli.cli.optimize import rule_options, target_option
-from fusion_cli.errors import FusionError, RuleError
+from fusion_cli.errors import FusionError, RuleError, did_you_mean
 from fusion_cli.load import load_model
 from fusion_cli.report import Report, render_explain
 from fusion_cli.types import Options
@@ -48,9 +48,9 @@ def _check_names(report: Report, path: Path, options: Options, rule: str | None,
         loaded = pipeline.load_rules(rule_paths=options.rule_paths)
         rules = {r.name for r in (*loaded.fusions, *loaded.idioms)}
         if rule not in rules:
-            raise RuleError(f"no rule '{rule}'", hint=nearest(rule, rules) or "see `fusion-cli rules list`")
+            raise RuleError(f"no rule '{rule}'", hint=did_you_mean(rule, rules) or "see `fusion-cli rules list`")
     if node is not None:
         nodes = {n.name for n in load_model(path).graph.all_nodes() if n.name}
         nodes |= {n for f in report.fusions for n in f.nodes} | {r.node for r in report.rejected}
         if node not in nodes:
-            raise FusionError(f"no node '{node}'", where=str(path), hint=nearest(node, nodes))
+            raise FusionError(f"no node '{node}'", where=str(path), hint=did_you_mean(node, nodes))

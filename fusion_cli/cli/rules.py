@@ -8,8 +8,8 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from fusion_cli.cli.common import debug_option, echo_json, json_option, nearest, stdout
-from fusion_cli.errors import RuleError
+from fusion_cli.cli.common import debug_option, echo_json, json_option, stdout
+from fusion_cli.errors import RuleError, did_you_mean
 from fusion_cli.match import Rule, load_rules, parse_rules
 from fusion_cli.match.rules import check_references
 
@@ -57,7 +57,7 @@ def show_rule(name: str, rule_paths: tuple[Path, ...], debug: bool) -> None:
     """The text of the rule NAME and where it lies."""
     found = {r.name: r for r in _all_rules(rule_paths)}
     if name not in found:
-        raise RuleError(f"no rule '{name}'", hint=nearest(name, found) or "see `fusion-cli rules list`")
+        raise RuleError(f"no rule '{name}'", hint=did_you_mean(name, found) or "see `fusion-cli rules list`")
     click.echo(f"# {found[name].path}")
     click.echo(found[name].text.rstrip())
 

@@ -86,6 +86,12 @@ def dims_of(value: ir.Value) -> list[int | str] | None:
     ]
 
 
+def dtype_of(value: ir.Value) -> str:
+    """The element type by its common name, such as "float32"."""
+    names = {ir.DataType.FLOAT: "float32", ir.DataType.DOUBLE: "float64"}
+    return names.get(value.dtype, str(value.dtype).lower()) if value.dtype is not None else "unknown"
+
+
 def _type_of(value: ir.Value) -> str:
     dims = dims_of(value)
     shape = "unknown shape" if dims is None else "[" + ",".join("?" if str(d)[0] == "?" else str(d) for d in dims) + "]"
@@ -98,7 +104,7 @@ def _functions(index: GraphIndex) -> dict[str, Callable[..., Any]]:
         "rank": lambda v: None if v.shape is None else len(v.shape),
         "dim": lambda v, i: (dims_of(v) or [])[i],
         "shape": dims_of,
-        "dtype": lambda v: _dtype(v),
+        "dtype": dtype_of,
         "is_constant": index.is_constant,
         "value": index.scalar,
         "consumers": lambda v: len(index.consumers(v)),
@@ -107,8 +113,3 @@ def _functions(index: GraphIndex) -> dict[str, Callable[..., Any]]:
         "same_shape": lambda a, b: dims_of(a) is not None and dims_of(a) == dims_of(b),
         "divisible": lambda n, k: isinstance(n, int) and n % k == 0,
     }
-
-
-def _dtype(value: ir.Value) -> str:
-    names = {ir.DataType.FLOAT: "float32", ir.DataType.DOUBLE: "float64"}
-    return names.get(value.dtype, str(value.dtype).lower()) if value.dtype is not None else "unknown"

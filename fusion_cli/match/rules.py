@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -14,7 +13,7 @@ import onnx
 import onnx.parser
 from onnx import numpy_helper
 
-from fusion_cli.errors import RuleError
+from fusion_cli.errors import RuleError, did_you_mean
 from fusion_cli.match.pattern import GROWING, PATTERN_DOMAIN, Call, Pattern, Rule, RuleSet
 from fusion_cli.match.predicates import compile_predicate
 from fusion_cli.resources import resource_dir
@@ -63,7 +62,10 @@ def load_rules(names: Sequence[str] = (), rule_paths: Sequence[Path] = (), opt_l
     fusions = [r for r in rules.values() if r.kind == "fusion"]
     for name in names:
         if name not in {r.name for r in fusions}:
-            raise RuleError(f"no fusion rule '{name}'", hint=_nearest(name, [r.name for r in fusions]))
+            raise RuleError(
+                f"no fusion rule '{name}'",
+                hint=did_you_mean(name, [r.name for r in fusions]) or "see `fusion-cli rules list`",
+            )
     chosen = [r for r in fusions if r.name in names] if names else [r for r in fusions if r.opt_level <= opt_level]
     return RuleSet(tuple(idioms), tuple(sorted(chosen, key=lambda r: r.name)))
 
@@ -253,11 +255,6 @@ def _as_error(finding: Finding) -> RuleError:
     return RuleError(str(finding))
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), 1, 0.4)
-    return f"did you mean '{close[0]}'?" if close else "see `fusion-cli rules list`"
-
-
 def _maybe(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), 1, 0.6)
-    return f"; did you mean '{close[0]}'?" if close else ""
+    hint = did_you_mean(name, known, 0.6)
+    return f"; {hint}" if hint else ""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
-from fusion_cli.match.predicates import dims_of
+from fusion_cli.match.predicates import dims_of, dtype_of
 from fusion_cli.outline.body import build_body
 from fusion_cli.outline.identity import digest
 from fusion_cli.types import Candidate, FusedOp, Region, TensorSpec
@@ -120,8 +120,6 @@ def _op(name: str, function: ir.Function, calls: Iterable[tuple[Candidate, str]]
 
 
 def _spec(value: ir.Value) -> TensorSpec:
-    names = {ir.DataType.FLOAT: "float32", ir.DataType.DOUBLE: "float64"}
-    assert value.dtype is not None
     dims = dims_of(value) or []
     shape = tuple(None if isinstance(d, str) and d.startswith("?") else d for d in dims)
-    return TensorSpec(value.name or "", names.get(value.dtype, str(value.dtype).lower()), shape)
+    return TensorSpec(value.name or "", dtype_of(value), shape)
