@@ -91,23 +91,6 @@ def test_gelu_with_another_factor_is_not_gelu() -> None:
     assert "GeluErf" not in idioms(f"{ERF} {OUTER[0]}".replace("0.5", "0.6"))
 
 
-@pytest.mark.parametrize(
-    ("body", "opset", "name"),
-    [
-        ("y = Gelu (x)", 20, "GeluErf"),
-        ('y = Gelu <approximate = "tanh"> (x)', 20, "GeluTanh"),
-        ("y = com.microsoft.Gelu (x)", 17, "GeluErf"),
-        ("s = Sigmoid (x) y = Mul (s, x)", 17, "Silu"),
-        (f"{ONE} n = Neg (x) e = Exp (n) a = Add (one, e) y = Div (x, a)", 17, "Silu"),
-        (f"{c('k', 1.702)} m = Mul (k, x) s = Sigmoid (m) y = Mul (x, s)", 17, "QuickGelu"),
-        ("p = Softplus (x) t = Tanh (p) y = Mul (x, t)", 17, "Mish"),
-        ("y = HardSwish (x)", 17, "HardSwish"),
-    ],
-)
-def test_activations(body: str, opset: int, name: str) -> None:
-    assert idioms(body, opset=opset) == {name: 1}
-
-
 def test_sigmoid_of_another_value_is_not_silu() -> None:
     assert idioms("s = Sigmoid (x) m = Neg (x) y = Mul (m, s)") == {}
 

@@ -13,6 +13,7 @@ from fusion_cli.match.graph import GraphIndex
 from fusion_cli.match.pattern import Pattern, Rule, RuleSet
 from fusion_cli.match.region import make_region
 from fusion_cli.match.rules import load_rules, parse_rules
+from fusion_cli.match.values import ValueIdioms
 from fusion_cli.types import Region, Rejection
 
 __all__ = ["MatchResult", "Rule", "RuleSet", "find_regions", "load_rules", "parse_rules"]
@@ -36,10 +37,11 @@ def find_regions(model: ir.Model, rules: RuleSet) -> MatchResult:
     index = GraphIndex(model.graph)
     idioms = Idioms()
     matcher = Matcher(index, idioms)
+    by_value = ValueIdioms(index, [r for r in rules.idioms if r.by_value])
     counts: dict[str, int] = {}
     rejections: list[Rejection] = []
     for rule in rules.idioms:
-        matches, misses = _find_rule(matcher, rule)
+        matches, misses = by_value.find(rule) if rule.by_value else _find_rule(matcher, rule)
         matches = [m for m in matches if not _is_part(m, rule, idioms)]
         for match in matches:
             idioms.add(match)

@@ -27,6 +27,11 @@ CODES: dict[str, tuple[str, str]] = {
         "Condition does not hold",
         "A `where` condition of the rule is false for what matched.",
     ),
+    "FUS107": (
+        "Another function",
+        "The idiom is defined by what it computes (`# match: values`), and these nodes compute something near it. "
+        "Often a constant is mistyped; if the model means it so, it is another function, and left as it is.",
+    ),
     "FUS110": (
         "Nothing to compute",
         "The region only moves data; a kernel would gain nothing.",

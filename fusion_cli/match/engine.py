@@ -211,15 +211,17 @@ class _Search:
                 return
             inputs: Sequence[ir.Value | None] = self.index.inputs(candidate)
             outputs: Sequence[ir.Value] = candidate.outputs
-            if len(inputs) != len(call.inputs):
-                self._note("FUS102", f"{call} with {len(call.inputs)} inputs", f"{len(inputs)} inputs")
+            least = len(call.named_inputs)
+            if len(inputs) < least or (len(inputs) > least and not call.takes_more):
+                self._note("FUS102", f"{call} with {least} inputs", f"{len(inputs)} inputs")
                 return
         else:
             inputs, outputs = candidate.inputs, candidate.outputs
-            if len(inputs) < len(call.inputs):
+            if len(inputs) < len(call.named_inputs):
                 return
         commutes = isinstance(candidate, ir.Node) and call.op in COMMUTATIVE and not call.domain
-        orders = permutations(range(len(call.inputs))) if commutes else [tuple(range(len(call.inputs)))]
+        places = tuple(range(len(call.named_inputs)))
+        orders = permutations(places) if commutes else [places]
         for order in orders:
             mark = dict(self.bindings)
             if self._unify(call, [inputs[i] for i in order], outputs):
@@ -232,7 +234,7 @@ class _Search:
         for name, output in zip(call.outputs, outputs, strict=False):
             if name and self.bindings.setdefault(name, output) is not output:
                 return False
-        for name, value in zip(call.inputs, inputs, strict=False):
+        for name, value in zip(call.named_inputs, inputs, strict=False):
             if not name or value is None:
                 if name or value is not None:
                     return False
@@ -317,6 +319,8 @@ class _Search:
 def _same(found: Any, expected: Any) -> bool:
     if isinstance(expected, float) and isinstance(found, (int, float)):
         return bool(np.isclose(found, expected, rtol=1e-4))
-    if isinstance(expected, list) and found is not None and not isinstance(found, (int, float, str)):
+    if isinstance(expected, list) and isinstance(found, str):
+        return found in expected
+    if isinstance(expected, list) and found is not None and not isinstance(found, (int, float)):
         return list(found) == expected
     return bool(found == expected)

@@ -7,6 +7,7 @@ for it.
 
 from __future__ import annotations
 
+import string
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from functools import cached_property
@@ -26,6 +27,11 @@ _INPUT_ATTRIBUTES = {
     },
     ("Squeeze", 1): "axes",
     ("Unsqueeze", 1): "axes",
+    ("Split", 1): "split",
+    ("Slice", 1): "starts",
+    ("Slice", 2): "ends",
+    ("Slice", 3): "axes",
+    ("Slice", 4): "steps",
 }
 _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "Softmax": {"axis": -1},
@@ -41,8 +47,11 @@ _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "Elu": {"alpha": 1.0},
     "HardSigmoid": {"alpha": 0.2, "beta": 0.5},
     "Swish": {"alpha": 1.0},
+    "Split": {"axis": 0},
+    "FusedMatMul": {"transA": 0, "transB": 0, "transBatchA": 0, "transBatchB": 0, "alpha": 1.0},
     **{f"Reduce{k}": {"keepdims": 1} for k in ("Mean", "Sum", "Max", "Min", "Prod", "L2", "SumSquare")},
 }
+_KNOWN_DOMAINS = ("", "com.microsoft")
 _AXIS_NAMES = ("axis", "axes")
 _TRANSPARENT = frozenset({"Identity", "Dropout"})
 _FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE})
@@ -55,6 +64,7 @@ class GraphIndex:
         self.graph = graph
         self.nodes: tuple[ir.Node, ...] = tuple(graph)
         self.position: dict[ir.Node, int] = {n: i for i, n in enumerate(self.nodes)}
+        self.graph_inputs = frozenset(graph.inputs)
         self.outputs = frozenset(graph.outputs)
         self.opset = graph.opset_imports.get("", 0)
         self._attributes: dict[ir.Node, Mapping[str, Any]] = {}
@@ -76,7 +86,7 @@ class GraphIndex:
         """Consumers, looking through what `root` looks through."""
         found: list[ir.Node] = []
         for node in self.consumers(value):
-            found += self.readers(node.outputs[0]) if self._is_transparent(node) else [node]
+            found += self.readers(node.outputs[0]) if self.is_transparent(node) else [node]
         return list(dict.fromkeys(found))
 
     def is_convex(self, nodes: Collection[ir.Node]) -> bool:
@@ -138,25 +148,28 @@ class GraphIndex:
 
     def constant(self, value: ir.Value | None, limit: int = MAX_EMBEDDED) -> np.ndarray[Any, Any] | None:
         """A constant's array, if it has at most `limit` elements."""
-        if value is None or value.const_value is None or value.const_value.size > limit:
+        if value is None or not self.is_constant(value) or value.const_value is None or value.const_value.size > limit:
             return None
         return value.const_value.numpy()
 
     def is_constant(self, value: ir.Value | None) -> bool:
-        return value is not None and value.const_value is not None and value not in self.graph.inputs
+        """Whether the value is known when the model is built. A graph input with an initializer is not: callers may
+        override it."""
+        return value is not None and value.const_value is not None and value not in self.graph_inputs
 
     def root(self, value: ir.Value) -> tuple[ir.Value, tuple[ir.Node, ...]]:
         """`value` traced up through casts between float types, identities and inference-mode dropouts, and the nodes
         passed on the way. Patterns see through these: an fp16 model's LayerNorm is the fp32 one with casts inside."""
         passed: list[ir.Node] = []
-        while (node := self.producer(value)) is not None and self._is_transparent(node):
+        while (node := self.producer(value)) is not None and self.is_transparent(node):
             passed.append(node)
             source = node.inputs[0]
             assert source is not None
             value = source
         return value, tuple(passed)
 
-    def _is_transparent(self, node: ir.Node) -> bool:
+    def is_transparent(self, node: ir.Node) -> bool:
+        """Whether patterns see through the node: a cast between float types, an identity, a dropout."""
         if node.domain or not node.inputs or node.inputs[0] is None:
             return False
         if node.op_type == "Cast":
@@ -164,8 +177,9 @@ class GraphIndex:
         return node.op_type in _TRANSPARENT
 
     def _canonical(self, node: ir.Node) -> Mapping[str, Any]:
-        found: dict[str, Any] = dict(_DEFAULTS.get(node.op_type, {})) if not node.domain else {}
-        if node.op_type in ("Softmax", "LogSoftmax") and self.opset < 13:
+        found: dict[str, Any] = dict(_DEFAULTS.get(node.op_type, {})) if node.domain in _KNOWN_DOMAINS else {}
+        old_softmax = node.op_type in ("Softmax", "LogSoftmax") and not node.domain and self.opset < 13
+        if old_softmax:
             found["axis"] = 1
         for name, attribute in node.attributes.items():
             if not attribute.is_ref() and attribute.type not in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
@@ -175,12 +189,19 @@ class GraphIndex:
             array = self.constant(value) if known else None
             if known and array is not None:
                 found[known] = [int(x) for x in array.ravel()]
+        if node.op_type == "Slice" and not node.domain and len(node.inputs) < 4 and "starts" in found:
+            found.setdefault("axes", list(range(len(found["starts"]))))
         rank = self._rank(node)
         for name in _AXIS_NAMES:
             if name in found and rank:
                 found[name] = _from_end(found[name], rank)
+        if old_softmax and found["axis"] != -1:
+            # It runs over all axes from this one on together.
+            found["axis"] = list(range(found["axis"], 0))
         if "perm" in found:
             found["perm"] = list(found["perm"])
+        if "equation" in found:
+            found["equation"] = _canonical_equation(found["equation"])
         return found
 
     @staticmethod
@@ -194,3 +215,13 @@ def _from_end(axes: Any, rank: int) -> Any:
     if isinstance(axes, int):
         return axes - rank if axes >= 0 else axes
     return sorted(a - rank if a >= 0 else a for a in axes)
+
+
+def _canonical_equation(equation: str) -> str:
+    """An Einsum equation with its output written out and its labels renamed a, b, c... in order of appearance."""
+    terms, arrow, result = equation.replace(" ", "").partition("->")
+    if not arrow:
+        once = sorted(c for c in set(terms) if c.isalpha() and terms.count(c) == 1)
+        result = ("..." if "..." in terms else "") + "".join(once)
+    labels = "".join(dict.fromkeys(c for c in terms if c.isalpha()))
+    return f"{terms}->{result}".translate(str.maketrans(labels, string.ascii_letters[: len(labels)]))

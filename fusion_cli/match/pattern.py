@@ -10,6 +10,8 @@ from typing import Any
 PATTERN_DOMAIN = "pattern"
 GROWING = frozenset({"Pointwise", "Rowwise", "Move"})
 """Built-in patterns that match a connected set of nodes rather than one (see match/grow.py)."""
+REST = "rest"
+"""As a call's last input: any further inputs, present or not."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +32,14 @@ class Call:
     @property
     def is_growing(self) -> bool:
         return self.is_pattern and self.op in GROWING
+
+    @property
+    def takes_more(self) -> bool:
+        return self.inputs[-1:] == (REST,)
+
+    @property
+    def named_inputs(self) -> tuple[str, ...]:
+        return self.inputs[:-1] if self.takes_more else self.inputs
 
     def __str__(self) -> str:
         prefix = f"{self.domain}." if self.domain else ""
@@ -73,6 +83,8 @@ class Rule:
     counted: bool
     """Whether the idiom is a meaning to report, or only a piece of others."""
     patterns: tuple[Pattern, ...]
+    by_value: bool = False
+    """Whether the rule is a definition to compare functions with, not a graph to find (see match/values.py)."""
 
     def references(self) -> frozenset[str]:
         return frozenset(self.unless).union(*(p.references() for p in self.patterns))

@@ -20,7 +20,7 @@ from fusion_cli.resources import resource_dir
 
 # The parser silently ignores text after a lone function, so the file is read as a model with an empty graph.
 _PREFIX = '<ir_version: 8, opset_import: ["": 23]> none () => () {} '
-_KEY = re.compile(r"^#\s*(summary|opt-level|kernel|where|unless|counted):\s*(.*?)\s*$")
+_KEY = re.compile(r"^#\s*(summary|opt-level|kernel|where|unless|counted|match):\s*(.*?)\s*$")
 _POSITION = re.compile(r"line: (\d+) column: (\d+)")
 
 
@@ -187,6 +187,7 @@ def _rule(name: str, kind: str, keys: dict[str, list[str]], patterns: list[Patte
         unless,
         keys.get("counted", ["yes"])[-1] != "no",
         tuple(patterns),
+        keys.get("match", ["graph"])[-1] == "values",
     )
 
 
@@ -209,6 +210,8 @@ def _attribute(attribute: onnx.AttributeProto) -> object:
         return numpy_helper.to_array(value)
     if isinstance(value, bytes):
         return value.decode()
+    if attribute.type == onnx.AttributeProto.STRINGS:
+        return [text.decode() for text in value]
     return list(value) if attribute.type in (onnx.AttributeProto.INTS, onnx.AttributeProto.FLOATS) else value
 
 

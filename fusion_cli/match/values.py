@@ -1,0 +1,163 @@
+"""Find idioms that are functions of one input by what they compute, not by how they are written.
+
+Exporters and people arrange GELU in dozens of ways, all the same function. So a rule marked `# match: values` is a
+definition: stretches of elementwise nodes over one value and scalar constants are evaluated in float64 at sample
+points, and those that agree with the definition are the idiom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from fusion_cli.match.elementwise import LINEAR, Array, evaluate, is_known
+from fusion_cli.match.engine import Match, Miss
+from fusion_cli.match.graph import GraphIndex
+from fusion_cli.match.pattern import Pattern, Rule
+
+MAX_OPS = 16
+"""Most nodes that one idiom is written with. (Hand-written GELU takes eight, with casts ten.)"""
+
+# No value on a kink or zero of a usual activation; large ones tell a clipped function from one that is not.
+_NEAR = np.array([0.03, 0.11, 0.37, 0.71, 1.13, 1.51, 1.93, 2.31, 2.72, 3.3, 4.1, 5.7])
+POINTS = np.concatenate([-_NEAR, _NEAR, [-77.0, -19.0, 19.0, 77.0]])
+_NEARLY = 0.25
+"""A largest difference below which a function was perhaps meant to be the idiom..."""
+_LEAST_OPS = 3
+"""...if it takes at least this many nodes: a lone Relu is meant as what it is."""
+
+# Constants are rounded to the model's type: 0.044715 is 0.04468 in bfloat16.
+_TOLERANCE: Mapping[ir.DataType | None, float] = {ir.DataType.FLOAT16: 2e-4, ir.DataType.BFLOAT16: 6e-4}
+
+
+@dataclass(frozen=True, eq=False)
+class _Curve:
+    """A value as a function of another: what it is at POINTS, and the nodes in between."""
+
+    source: ir.Value
+    target: ir.Value
+    nodes: frozenset[ir.Node]
+    values: Array
+
+    @property
+    def tolerance(self) -> float:
+        """Relative; of the coarsest type that the constants may have been rounded to."""
+        return max(_TOLERANCE.get(v.dtype, 5e-5) for v in (self.source, self.target))
+
+
+class ValueIdioms:
+    """Matches and near misses of all rules that are defined by value, for one graph."""
+
+    def __init__(self, index: GraphIndex, rules: Sequence[Rule]) -> None:
+        self.matches: dict[str, list[Match]] = {r.name: [] for r in rules}
+        self.misses: dict[str, list[Miss]] = {r.name: [] for r in rules}
+        definitions = [(p, definition(p)) for r in rules for p in r.patterns]
+        if definitions:
+            self._assign(index, definitions, list(_curves(index)))
+
+    def find(self, rule: Rule) -> tuple[list[Match], list[Miss]]:
+        return self.matches[rule.name], self.misses[rule.name]
+
+    def _assign(
+        self, index: GraphIndex, definitions: Sequence[tuple[Pattern, Array]], curves: Sequence[_Curve]
+    ) -> None:
+        """Give each curve to the nearest definition: the erf and tanh forms of GELU differ by only 5e-4."""
+        known = np.stack([values for _, values in definitions])
+        missed: list[tuple[_Curve, Miss]] = []
+        for curve in curves:
+            distances = np.abs(known - curve.values) / np.maximum(1.0, np.abs(known))
+            worst = distances.max(axis=1)
+            nearest = int(np.argmin(worst))
+            pattern = definitions[nearest][0]
+            if worst[nearest] <= curve.tolerance:
+                bindings = {pattern.inputs[0]: curve.source, pattern.outputs[0]: curve.target}
+                self.matches[pattern.rule].append(Match(pattern, bindings, curve.nodes))
+            elif len(curve.nodes) >= _LEAST_OPS:
+                meant = min(range(len(definitions)), key=lambda i: (not _akin(definitions[i][0], curve), worst[i]))
+                if worst[meant] <= _NEARLY:
+                    missed.append((curve, _miss(index, definitions[meant][0], curve, distances[meant])))
+        matched = frozenset().union(*(m.nodes for found in self.matches.values() for m in found))
+        for curve, miss in missed:
+            if not curve.nodes & matched:
+                self.misses[miss.rule].append(miss)
+
+
+def _akin(pattern: Pattern, curve: _Curve) -> bool:
+    """Whether the definition is written with one of the operators that bend the curve."""
+    return bool({c.op for c in pattern.calls} & {n.op_type for n in curve.nodes} - LINEAR)
+
+
+def definition(pattern: Pattern) -> Array:
+    """The rule's own function at POINTS. `rules lint` has seen to it that it is one."""
+    values: dict[str, Array] = {name: np.array(number) for name, number in pattern.constants.items()}
+    values[pattern.inputs[0]] = POINTS
+    for call in pattern.calls:
+        values[call.outputs[0]] = evaluate(
+            call.domain, call.op, [values[i] if i else None for i in call.inputs], call.attributes
+        )
+    return np.asarray(values[pattern.outputs[0]])
+
+
+def _miss(index: GraphIndex, pattern: Pattern, curve: _Curve, distances: Array) -> Miss:
+    worst = int(np.argmax(distances))
+    node = curve.target.producer()
+    assert node is not None
+    expected = f"'{curve.target.name}' to be {pattern.rule} of '{curve.source.name}'"
+    found = f"{curve.values[worst]:.4g} at {POINTS[worst]:g}, another function"
+    return Miss(pattern.rule, node, 1.0 - float(distances[worst]), "FUS107", expected, found)
+
+
+def _curves(index: GraphIndex) -> Iterator[_Curve]:
+    sources = [*index.graph.inputs, *(v for n in index.nodes if not index.is_transparent(n) for v in n.outputs)]
+    with np.errstate(all="ignore"):
+        for source in sources:
+            yield from _curves_from(index, source)
+
+
+def _curves_from(index: GraphIndex, source: ir.Value) -> Iterator[_Curve]:
+    """Values that depend on nothing but `source`, through at least one operator that is not linear."""
+    values: dict[ir.Value, Array] = {source: POINTS}
+    within: dict[ir.Value, frozenset[ir.Node]] = {source: frozenset()}
+    bent: set[ir.Value] = set()
+    edge = [source]
+    while edge and len(values) <= MAX_OPS:
+        consumers = sorted({c for v in edge for c in index.consumers(v)}, key=index.position.__getitem__)
+        edge = []
+        for node in consumers:
+            result = _value(index, node, values)
+            target = node.outputs[0]
+            if result is None or target in values:
+                continue
+            made = [v for v in node.inputs if v in within]
+            values[target] = result
+            edge.append(target)
+            # Casts at the source belong to what comes before, as everywhere in matching.
+            leading = index.is_transparent(node) and not any(within[v] for v in made)
+            within[target] = frozenset() if leading else frozenset([node]).union(*(within[v] for v in made))
+            if node.op_type not in LINEAR or any(v in bent for v in made):
+                bent.add(target)
+                if not index.is_transparent(node) and np.isfinite(result).all():
+                    yield _Curve(source, target, within[target], result)
+
+
+def _value(index: GraphIndex, node: ir.Node, values: Mapping[ir.Value, Array]) -> Array | None:
+    """What the node computes where its inputs are known, or None."""
+    if not is_known(node.domain, node.op_type) or len(node.outputs) > (2 if index.is_transparent(node) else 1):
+        return None
+    if node.op_type == "Cast" and not index.is_transparent(node):
+        return None
+    arguments: list[Array | None] = []
+    for value in index.inputs(node):
+        known: Any = None
+        if value is not None:
+            known = values.get(value)
+            if known is None:
+                known = index.scalar(value)
+            if known is None:
+                return None
+        arguments.append(known)
+    return np.broadcast_to(evaluate(node.domain, node.op_type, arguments, index.attributes(node)), POINTS.shape)
