@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import ml_dtypes
 import numpy as np
-import onnx_ir as ir
+import plan_builder
+from plan_builder import Builder, Program, Shape
+from region_tools import whole
+from slice_graphs import (
+    CACHE,
+    GRAPHS,
+    NORM_OF_PARTS,
+    PACKED_ATTENTION,
+    REVERSED,
+    ROPE_HALVES,
+    ROPE_PAIRS,
+    Graph,
+)
 
+from fusion_cli.plan import plan_region
 from fusion_cli.plan.ir import (
     Attention,
-    Const,
     Conv,
     HostOp,
     Instr,
@@ -24,9 +37,8 @@ from fusion_cli.plan.ir import (
     Store,
     Tensor,
 )
-from fusion_cli.types import FusedOp, TensorSpec
+from fusion_cli.types import FusedOp
 
-Shape = tuple[int | str, ...]
 Array = np.ndarray
 
 
@@ -59,78 +71,6 @@ def random(dtype: str, shape: Sequence[int], rng: np.random.Generator) -> Array:
     if dtype.startswith("int"):
         return rng.integers(-5, 6, shape).astype(dtype)
     return rng.standard_normal(shape).astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
-
-
-class Program:
-    """Instructions in the order they are asked for."""
-
-    def __init__(self) -> None:
-        self.instrs: list[Instr] = []
-
-    def __call__(self, op: str, *args: int, dtype: str = "float32", value: Const | None = None) -> int:
-        self.instrs.append(Instr(op, args, dtype, value))
-        return len(self.instrs) - 1
-
-    def load(self, operand: int, dtype: str = "float32") -> int:
-        return self("load", dtype=dtype, value=operand)
-
-    def const(self, value: Const, dtype: str = "float32") -> int:
-        return self("const", dtype=dtype, value=value)
-
-    def silu(self, x: int) -> int:
-        return self("Mul", x, self("Sigmoid", x))
-
-    def done(self) -> tuple[Instr, ...]:
-        return tuple(self.instrs)
-
-
-class Builder:
-    """A plan under construction. Inputs come first; shapes of results are host values."""
-
-    def __init__(self) -> None:
-        self.tensors: list[Tensor] = []
-        self.host: list[HostOp] = []
-        self.stages: list[Stage] = []
-        self.inputs: list[int] = []
-        self.outputs: list[int] = []
-        self.temps = 0
-
-    def dims(self, tensor: int) -> int:
-        return self.tensors[tensor].dims
-
-    def op(self, kind: str, *args: int, ints: Sequence[int] = ()) -> int:
-        self.host.append(HostOp(kind, args, tuple(ints)))
-        return len(self.host) - 1
-
-    def input(self, dtype: str, *shape: int | str) -> int:
-        slot = len(self.inputs)
-        self.inputs.append(self._tensor("input", slot, dtype, shape, self.op("dims", ints=(slot,))))
-        return self.inputs[-1]
-
-    def output(self, dtype: str, shape: Shape, dims: int) -> int:
-        self.outputs.append(self._tensor("output", len(self.outputs), dtype, shape, dims))
-        return self.outputs[-1]
-
-    def temp(self, dtype: str, shape: Shape, dims: int) -> int:
-        self.temps += 1
-        return self._tensor("temp", self.temps - 1, dtype, shape, dims)
-
-    def alias(self, of: int, shape: Shape, dims: int) -> int:
-        return self._tensor("alias", of, self.tensors[of].dtype, shape, dims)
-
-    def _tensor(self, role: str, slot: int, dtype: str, shape: Shape, dims: int) -> int:
-        self.tensors.append(Tensor(role, slot, dtype, tuple(shape), dims))  # type: ignore[arg-type]
-        return len(self.tensors) - 1
-
-    def plan(self) -> Plan:
-        return Plan(
-            tuple(self.tensors),
-            tuple(self.host),
-            tuple(self.stages),
-            tuple(self.inputs),
-            tuple(self.outputs),
-            self.temps,
-        )
 
 
 def pointwise(dtype: str) -> Case:
@@ -419,6 +359,22 @@ def chain(dtype: str) -> Case:
     )
 
 
+def compiled(graph: Graph, dtype: str) -> Case:
+    """A graph with slices and joins, planned by the region compiler."""
+    region = whole(graph.model({"float32": "float"}.get(dtype, dtype)))
+    plan = plan_region(region)
+    sizes = []
+    for chosen in graph.sizes:
+        named: dict[str, int] = {}
+        for value, index in zip(region.inputs, plan.inputs, strict=True):
+            known = plan.tensors[index].shape if index >= 0 else ()
+            named |= {
+                d: chosen[str(own)] for d, own in zip(known, value.shape or (), strict=False) if isinstance(d, str)
+            }
+        sizes.append(named)
+    return Case(f"{graph.name}_{dtype}", plan, tuple(sizes), {0: ((0, 0, 0), float("nan"))})
+
+
 def all_cases() -> list[Case]:
     cases = [pointwise(d) for d in ("float32", "float16", "bfloat16")]
     cases += [
@@ -454,20 +410,15 @@ def all_cases() -> list[Case]:
         conv("float32"),
         conv("float16"),
     ]
+    # One type each, in turn: a kernel is the same for all but for what it reads and writes.
+    types = itertools.cycle(("float16", "float32", "bfloat16"))
+    cases += [compiled(graph, dtype) for graph, dtype in zip(GRAPHS, types, strict=False)]
     return cases
 
 
 def fused_op(case: Case) -> FusedOp:
     """The operator that a case's plan implements."""
-
-    def specs(prefix: str, tensors: Sequence[int]) -> tuple[TensorSpec, ...]:
-        found = [case.plan.tensors[t] for t in tensors]
-        return tuple(TensorSpec(f"{prefix}{n}", t.dtype, t.shape) for n, t in enumerate(found))
-
-    name = f"Case_{case.name}"
-    inputs, outputs = specs("in", case.plan.inputs), specs("out", case.plan.outputs)
-    body = ir.Function("fusion", name, graph=ir.Graph([], [], nodes=[], opset_imports={"": 20}), attributes=[])
-    return FusedOp(name, "test", "auto", body, case.plan, inputs, outputs, (), (), ())
+    return plan_builder.fused_op(f"Case_{case.name}", case.plan)
 
 
 def merged(name: str, cases: Sequence[Case]) -> Case:
@@ -481,9 +432,10 @@ def merged(name: str, cases: Sequence[Case]) -> Case:
     buffers = 0
     for plan in plans:
         t, h = len(tensors), len(host)
-        first = {"input": len(inputs), "output": len(outputs), "temp": buffers, "alias": t}
+        first = {"input": len(inputs), "output": len(outputs), "temp": buffers, "alias": t, "view": t}
         for tensor in plan.tensors:
-            tensors.append(replace(tensor, slot=tensor.slot + first[tensor.role], dims=tensor.dims + h))
+            moved = {name: getattr(tensor, name) + h for name in ("dims", "starts", "steps")}
+            tensors.append(replace(tensor, slot=tensor.slot + first[tensor.role], **moved))
         for op in plan.host:
             ints = (op.ints[0] + len(inputs),) if op.kind in ("dims", "read") else op.ints
             host.append(HostOp(op.kind, tuple(a + h for a in op.args), ints))
@@ -508,3 +460,19 @@ def everything(dtype: str) -> Case:
     if dtype != "bfloat16":
         cases.append(conv(dtype))
     return merged(f"everything_{dtype}", cases)
+
+
+def sliced(dtype: str) -> Case:
+    """Views read and written by every kind of stage that can, in one operator."""
+    graphs = (ROPE_HALVES, ROPE_PAIRS, PACKED_ATTENTION, CACHE, NORM_OF_PARTS, REVERSED)
+    return merged(f"sliced_{dtype}", [_apart(compiled(g, dtype), g.name) for g in graphs])
+
+
+def _apart(case: Case, prefix: str) -> Case:
+    """The case with symbols of its own."""
+    tensors = tuple(
+        replace(t, shape=tuple(d if isinstance(d, int) else f"{prefix}_{d}" for d in t.shape))
+        for t in case.plan.tensors
+    )
+    sizes = tuple({f"{prefix}_{d}": n for d, n in chosen.items()} for chosen in case.sizes)
+    return replace(case, plan=replace(case.plan, tensors=tensors), sizes=sizes)

@@ -1,122 +1,25 @@
-"""Hand-written plans as one-node models: emitted, built, run by ONNX Runtime."""
+"""Operators as one-node models: emitted, built, run by ONNX Runtime."""
 
 from __future__ import annotations
 
 import ctypes
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import onnx
-import onnx_ir as ir
 import onnxruntime as ort
 from onnx import TensorProto, helper
 
 from fusion_cli.build import build
 from fusion_cli.emit import emit, emit_registration
 from fusion_cli.emit.expr import onnx_type
-from fusion_cli.plan.ir import HostOp, Instr, Operand, Plan, Stage, Tensor
-from fusion_cli.types import FusedOp, Library, Target, TensorSpec
+from fusion_cli.types import FusedOp, Library, Target
 
 CPU = Target("cpu", "cpu")
-Shape = tuple[int | str, ...]
-
-
-class PlanBuilder:
-    """Writes down a plan: tensors and host values are numbered in the order they are added."""
-
-    def __init__(self) -> None:
-        self.tensors: list[Tensor] = []
-        self.host: list[HostOp] = []
-        self.stages: list[Stage] = []
-        self.inputs: list[int] = []
-        self.outputs: list[int] = []
-        self.buffers = 0
-
-    def dims(self, kind: str, args: Sequence[int] = (), ints: Sequence[int] = ()) -> int:
-        self.host.append(HostOp(kind, tuple(args), tuple(ints)))
-        return len(self.host) - 1
-
-    def input(self, dtype: str, shape: Shape) -> int:
-        slot = len(self.inputs)
-        self.tensors.append(Tensor("input", slot, dtype, shape, self.dims("dims", ints=(slot,)), f"in{slot}"))
-        self.inputs.append(len(self.tensors) - 1)
-        return self.inputs[-1]
-
-    def output(self, dtype: str, shape: Shape, dims: int) -> int:
-        self.tensors.append(Tensor("output", len(self.outputs), dtype, shape, dims, f"out{len(self.outputs)}"))
-        self.outputs.append(len(self.tensors) - 1)
-        return self.outputs[-1]
-
-    def temp(self, dtype: str, shape: Shape, dims: int) -> int:
-        self.tensors.append(Tensor("temp", self.buffers, dtype, shape, dims))
-        self.buffers += 1
-        return len(self.tensors) - 1
-
-    def alias(self, tensor: int, shape: Shape, dims: int) -> int:
-        self.tensors.append(Tensor("alias", tensor, self.tensors[tensor].dtype, shape, dims))
-        return len(self.tensors) - 1
-
-    def dims_of(self, tensor: int) -> int:
-        return self.tensors[tensor].dims
-
-    def plan(self, host_inputs: tuple[int, ...] = ()) -> Plan:
-        parts = (self.tensors, self.host, self.stages)
-        tensors, host, stages = (tuple(p) for p in parts)
-        return Plan(tensors, host, stages, tuple(self.inputs), tuple(self.outputs), self.buffers, host_inputs)
-
-
-class Program:
-    """Writes down instructions; every method returns the new instruction's number."""
-
-    def __init__(self, dtype: str = "float32") -> None:
-        self.dtype = dtype
-        self.code: list[Instr] = []
-
-    def load(self, operand: int, dtype: str = "") -> int:
-        return self._add(Instr("load", (), dtype or self.dtype, operand))
-
-    def const(self, value: float, dtype: str = "") -> int:
-        return self._add(Instr("const", (), dtype or self.dtype, value))
-
-    def op(self, name: str, *args: int, dtype: str = "", value: float | None = None) -> int:
-        return self._add(Instr(name, args, dtype or self.dtype, value))
-
-    def _add(self, instr: Instr) -> int:
-        self.code.append(instr)
-        return len(self.code) - 1
-
-    def __iter__(self) -> Iterator[Instr]:
-        return iter(self.code)
-
-
-def operands(*tensors: int | tuple[int, tuple[int, ...]]) -> tuple[Operand, ...]:
-    return tuple(Operand(t) if isinstance(t, int) else Operand(*t) for t in tensors)
-
-
-def fused_op(
-    name: str,
-    plan: Plan | None,
-    inputs: Sequence[TensorSpec] = (),
-    outputs: Sequence[TensorSpec] = (),
-    kernel: str = "auto",
-    nodes: Sequence[ir.Node] = (),
-) -> FusedOp:
-    function = ir.Function("fusion", name, "", graph=ir.Graph([], [], nodes=nodes), attributes=[])
-    if plan is not None:
-        inputs = [_spec(plan, t) for t in plan.inputs]
-        outputs = [_spec(plan, t) for t in plan.outputs]
-    return FusedOp(name, "Test", kernel, function, plan, tuple(inputs), tuple(outputs), (), (), ("cpu",))
-
-
-def _spec(plan: Plan, tensor: int) -> TensorSpec:
-    if tensor < 0:
-        return TensorSpec("shape", "int64", (None,))
-    found = plan.tensors[tensor]
-    return TensorSpec(found.name, found.dtype, found.shape)
 
 
 @cache

@@ -39,28 +39,46 @@ class _State:
         self.plan, self.host, self.memory, self.compute = plan, host, memory, compute
         self.buffers: dict[int, int] = {}
 
+    def view(self, index: int) -> Array:
+        """A tensor's elements where they lie in memory."""
+        tensor = self.plan.tensors[index]
+        if tensor.is_own:
+            return self.memory[index].reshape(self.host[tensor.dims])
+        found = self.view(tensor.slot)
+        if tensor.role == "alias":
+            return found.reshape(self.host[tensor.dims])
+        for axis, count in enumerate(self.host[tensor.dims]):
+            start, step = self.host[tensor.starts][axis], self.host[tensor.steps][axis]
+            places = range(start, start + count * step, step)
+            assert not count or (min(places) >= 0 and max(places) < found.shape[axis]), "a view outside its tensor"
+            found = np.moveaxis(np.moveaxis(found, axis, 0)[start::step][:count], 0, axis)
+        return found
+
     def read(self, stage: Stage, operand: int) -> Array:
         item = stage.operands[operand]
-        tensor = self.plan.tensors[item.tensor]
-        root = tensor.slot if tensor.role == "alias" else item.tensor
+        tensor, root = self.plan.tensors[item.tensor], self.plan.root(item.tensor)
         if self.plan.tensors[root].role == "temp":
             assert self.buffers[self.plan.tensors[root].slot] == root, "a workspace buffer was overwritten"
-        array = self.memory[root].reshape(self.host[tensor.dims])
+        array = self.view(item.tensor)
         if tensor.dtype in _FLOATS:
             array = array.astype(self.compute)
         return array if item.perm is None else array.transpose(item.perm)
 
     def write(self, index: int, value: Array, dims: tuple[int, ...]) -> None:
-        tensor = self.plan.tensors[index]
+        tensor, root = self.plan.tensors[index], self.plan.root(index)
         shape = self.host[tensor.dims]
-        root = tensor.slot if tensor.role == "alias" else index
         if math.prod(shape) != math.prod(dims):
             dims = (*dims[:-1], 1)  # a number per row
         assert math.prod(shape) == math.prod(dims), f"stores {dims} to {shape}"
-        if self.plan.tensors[root].role == "temp":
-            self.buffers[self.plan.tensors[root].slot] = root
-        full = np.broadcast_to(value, dims).astype(numpy_dtype(tensor.dtype))
-        self.memory[root] = full.reshape(self.host[self.plan.tensors[root].dims])
+        home = self.plan.tensors[root]
+        if home.role == "temp":
+            self.buffers[home.slot] = root
+        if root not in self.memory or self.memory[root].shape != self.host[home.dims]:
+            self.memory[root] = np.zeros(self.host[home.dims], numpy_dtype(tensor.dtype))
+        full = np.broadcast_to(value, dims).astype(numpy_dtype(tensor.dtype)).reshape(shape)
+        place = self.view(index)
+        assert np.shares_memory(place, self.memory[root]) or not place.size
+        place[...] = full
 
     def run(self, stage: Stage) -> None:
         dims = self.host[stage.dims]

@@ -15,6 +15,7 @@ import onnxruntime as ort
 from onnx_shape_inference import infer_symbolic_shapes
 from plan_interpreter import interpret
 
+from fusion_cli.errors import Unsupported
 from fusion_cli.plan import Plan, plan_region, supported_ops
 from fusion_cli.plan.shapes import HOST_RULES
 from fusion_cli.types import Region
@@ -82,13 +83,24 @@ def maximal_regions(model: ir.Model, allowed: frozenset[str] | None = None) -> l
         }
         own = {group[p] for p in producers if p in group}
         joinable = [g for g in own if not any(g in upstream[p] for p in producers if group.get(p) != g)]
-        if node.op_type in supported and node.domain == "":
+        if node.op_type in supported and node.domain == "" and _has_plan(node, shapes):
             group[node] = max(joinable, default=len(reached))
         reached[node] = frozenset().union(*upstream.values()) - {group.get(node, -1)}
     by_group: dict[int, list[ir.Node]] = {}
     for node, index in group.items():
         by_group.setdefault(index, []).append(node)
     return [region_of(nodes, _shapes_for(nodes, shapes)) for nodes in by_group.values()]
+
+
+def _has_plan(node: ir.Node, shapes: set[ir.Node]) -> bool:
+    """Whether a node that picks elements picks them by what a shape program knows: no Gather of a table's rows."""
+    if node.op_type not in ("Gather", "Slice", "Split", "Tile"):
+        return True
+    try:
+        plan_region(region_of([node], _shapes_for([node], shapes)))
+    except Unsupported:
+        return False
+    return True
 
 
 def _shapes_for(nodes: Iterable[ir.Node], shapes: set[ir.Node]) -> list[ir.Node]:
@@ -106,6 +118,10 @@ def _shapes_for(nodes: Iterable[ir.Node], shapes: set[ir.Node]) -> list[ir.Node]
 
 def all_values(model: ir.Model, feeds: Mapping[str, np.ndarray], regions: Sequence[Region]) -> dict[str, np.ndarray]:
     """Every input and output of the regions, computed by ONNX Runtime without optimizations."""
+    for value in model.graph.initializers.values():
+        stored = value.const_value
+        if isinstance(stored, ir.ExternalTensor):  # a session takes no model in memory whose weights are in a file
+            value.const_value = ir.Tensor(stored.numpy().copy(), dtype=stored.dtype, name=stored.name)
     proto = ir.to_proto(model)
     wanted = {str(v.name) for r in regions for v in (*r.inputs, *r.outputs)}
     known = {i.name for i in proto.graph.input} | {i.name for i in proto.graph.initializer}

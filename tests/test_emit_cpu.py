@@ -11,7 +11,8 @@ import ml_dtypes
 import numpy as np
 import onnxruntime as ort
 import pytest
-from emit_helpers import PlanBuilder, Program, fused_op, library, open_session, operands, run
+from emit_helpers import library, open_session, run
+from plan_builder import Builder, Program, fused_op, operands
 
 from fusion_cli.emit import emit
 from fusion_cli.errors import Unsupported
@@ -48,8 +49,8 @@ def case(name: str) -> Callable[[Callable[[], tuple[FusedOp, Callable[..., Any]]
     return add
 
 
-def broadcast_dims(b: PlanBuilder, *tensors: int) -> int:
-    return b.dims("broadcast", [b.dims_of(t) for t in tensors])
+def broadcast_dims(b: Builder, *tensors: int) -> int:
+    return b.op("broadcast", *(b.dims(t) for t in tensors))
 
 
 # Pointwise: a * b + c over three operands that broadcast in different ways
@@ -65,15 +66,15 @@ PATTERNS = {
 
 
 def pointwise_op(name: str, shapes: tuple[tuple[int | str, ...], ...], dtype: str) -> FusedOp:
-    b, p = PlanBuilder(), Program(dtype)
-    tensors = [b.input(dtype, s) for s in shapes]
+    b, p = Builder(), Program(dtype)
+    tensors = [b.input(dtype, *s) for s in shapes]
     dims = broadcast_dims(b, *tensors)
-    product = p.op("Mul", p.load(0), p.load(1))
-    total = p.op("Add", product, p.load(2))
+    product = p("Mul", p.load(0), p.load(1))
+    total = p("Add", product, p.load(2))
     rank = max(map(len, shapes))
     outs = [b.output(dtype, tuple(f"o{i}" for i in range(rank)), dims) for _ in range(2)]
     stores = (Store(outs[0], total), Store(outs[1], product))
-    b.stages.append(Pointwise(operands(*tensors), tuple(p), stores, dims))
+    b.stages.append(Pointwise(operands(*tensors), p.done(), stores, dims))
     return fused_op(name, b.plan())
 
 
@@ -91,24 +92,24 @@ for _dtype in ("float16", "bfloat16", "float64", "int64"):
 
 @case("Transpose_add")
 def _() -> tuple[FusedOp, Callable[..., Any]]:
-    b, p = PlanBuilder(), Program()
-    x, y = b.input("float32", ("B", "S", "H")), b.input("float32", ("H", 1, 1))
-    turned = b.dims("permute", [b.dims_of(x)], (2, 0, 1))
+    b, p = Builder(), Program()
+    x, y = b.input("float32", "B", "S", "H"), b.input("float32", "H", 1, 1)
+    turned = b.op("permute", b.dims(x), ints=(2, 0, 1))
     out = b.output("float32", ("H", "B", "S"), turned)
-    value = p.op("Add", p.load(0), p.load(1))
-    b.stages.append(Pointwise(operands((x, (2, 0, 1)), y), tuple(p), (Store(out, value),), turned))
+    value = p("Add", p.load(0), p.load(1))
+    b.stages.append(Pointwise(operands((x, (2, 0, 1)), y), p.done(), (Store(out, value),), turned))
     return fused_op("Transpose_add", b.plan()), lambda x, y: [x.transpose(2, 0, 1) + y]
 
 
 @case("Causal_where")
 def _() -> tuple[FusedOp, Callable[..., Any]]:
-    b, p = PlanBuilder(), Program()
-    x = b.input("float32", ("B", "S", "T"))
-    out = b.output("float32", ("B", "S", "T"), b.dims_of(x))
-    rows, columns = p.op("index", dtype="int64", value=-2), p.op("index", dtype="int64", value=-1)
-    seen = p.op("GreaterOrEqual", rows, columns, dtype="bool")
-    value = p.op("Where", seen, p.load(0), p.const(float("-inf")))
-    b.stages.append(Pointwise(operands(x), tuple(p), (Store(out, value),), b.dims_of(x)))
+    b, p = Builder(), Program()
+    x = b.input("float32", "B", "S", "T")
+    out = b.output("float32", ("B", "S", "T"), b.dims(x))
+    rows, columns = p("index", dtype="int64", value=-2), p("index", dtype="int64", value=-1)
+    seen = p("GreaterOrEqual", rows, columns, dtype="bool")
+    value = p("Where", seen, p.load(0), p.const(float("-inf")))
+    b.stages.append(Pointwise(operands(x), p.done(), (Store(out, value),), b.dims(x)))
 
     def reference(x: np.ndarray) -> list[np.ndarray]:
         return [np.where(np.tril(np.ones(x.shape[-2:], bool)), x, -np.inf)]
@@ -119,17 +120,17 @@ def _() -> tuple[FusedOp, Callable[..., Any]]:
 @case("Alias_and_temp")
 def _() -> tuple[FusedOp, Callable[..., Any]]:
     """Two stages through a workspace buffer that the second reads under another shape."""
-    b = PlanBuilder()
-    x = b.input("float32", ("B", "S", "D"))
-    temp = b.temp("float32", ("B", "S", "D"), b.dims_of(x))
-    flat = b.dims("flatten", [b.dims_of(x)], (1,))
+    b = Builder()
+    x = b.input("float32", "B", "S", "D")
+    temp = b.temp("float32", ("B", "S", "D"), b.dims(x))
+    flat = b.op("flatten", b.dims(x), ints=(1,))
     view = b.alias(temp, ("B", "SD"), flat)
-    out = b.output("float32", ("SD", "B"), b.dims("permute", [flat], (1, 0)))
+    out = b.output("float32", ("SD", "B"), b.op("permute", flat, ints=(1, 0)))
     first, second = Program(), Program()
-    doubled = first.op("Mul", first.load(0), first.const(2.0))
-    b.stages.append(Pointwise(operands(x), tuple(first), (Store(temp, doubled),), b.dims_of(x)))
-    value = second.op("Add", second.load(0), second.const(1.0))
-    b.stages.append(Pointwise(operands((view, (1, 0))), tuple(second), (Store(out, value),), b.dims_of(out)))
+    doubled = first("Mul", first.load(0), first.const(2.0))
+    b.stages.append(Pointwise(operands(x), first.done(), (Store(temp, doubled),), b.dims(x)))
+    value = second("Add", second.load(0), second.const(1.0))
+    b.stages.append(Pointwise(operands((view, (1, 0))), second.done(), (Store(out, value),), b.dims(out)))
     return fused_op("Alias_and_temp", b.plan()), lambda x: [(2 * x).reshape(x.shape[0], x.shape[1] * x.shape[2]).T + 1]
 
 
@@ -137,10 +138,10 @@ def _() -> tuple[FusedOp, Callable[..., Any]]:
 
 
 def layer_norm(p: Program, x: int, columns: str = "float32") -> int:
-    mean = p.op("reduce_mean", x)
-    centred = p.op("Sub", x, mean)
-    variance = p.op("reduce_mean", p.op("Mul", centred, centred))
-    return p.op("Div", centred, p.op("Sqrt", p.op("Add", variance, p.const(1e-5))))
+    mean = p("reduce_mean", x)
+    centred = p("Sub", x, mean)
+    variance = p("reduce_mean", p("Mul", centred, centred))
+    return p("Div", centred, p("Sqrt", p("Add", variance, p.const(1e-5))))
 
 
 def norm_reference(x: np.ndarray) -> np.ndarray:
@@ -150,17 +151,17 @@ def norm_reference(x: np.ndarray) -> np.ndarray:
 
 def norm_op(name: str, dtype: str, width: int | str) -> FusedOp:
     """Residual add and layer norm: stores the sum, the norm, and (keepdims and not) the row mean."""
-    b, p = PlanBuilder(), Program(dtype)
-    x, r, g = b.input(dtype, ("B", "S", width)), b.input(dtype, ("B", "S", width)), b.input(dtype, (width,))
-    total = p.op("Add", p.load(0), p.load(1))
-    result = p.op("Mul", layer_norm(p, total), p.load(2))
-    mean = p.op("reduce_mean", total)
-    space = b.dims_of(x)
+    b, p = Builder(), Program(dtype)
+    x, r, g = b.input(dtype, "B", "S", width), b.input(dtype, "B", "S", width), b.input(dtype, width)
+    total = p("Add", p.load(0), p.load(1))
+    result = p("Mul", layer_norm(p, total), p.load(2))
+    mean = p("reduce_mean", total)
+    space = b.dims(x)
     outs = [b.output(dtype, ("B", "S", width), space) for _ in range(2)]
-    outs.append(b.output(dtype, ("B", "S", 1), b.dims("reduce", [space], (1, -1))))
-    outs.append(b.output(dtype, ("B", "S"), b.dims("reduce", [space], (0, 2))))
+    outs.append(b.output(dtype, ("B", "S", 1), b.op("reduce", space, ints=(1, -1))))
+    outs.append(b.output(dtype, ("B", "S"), b.op("reduce", space, ints=(0, 2))))
     stores = tuple(Store(t, v) for t, v in zip(outs, (total, result, mean, mean), strict=True))
-    b.stages.append(Rowwise(operands(x, r, g), tuple(p), stores, space))
+    b.stages.append(Rowwise(operands(x, r, g), p.done(), stores, space))
     return fused_op(name, b.plan())
 
 
@@ -182,14 +183,14 @@ def softmax(x: np.ndarray) -> np.ndarray:
 @case("Softmax_scaled")
 def _() -> tuple[FusedOp, Callable[..., Any]]:
     """The scale is one number per row, the mask a bool that broadcasts over heads."""
-    b, p = PlanBuilder(), Program()
-    x, scale = b.input("float32", ("B", "H", "T")), b.input("float32", ("B", "H", 1))
-    mask = b.input("bool", ("B", 1, "T"))
-    kept = p.op("Where", p.load(2, "bool"), p.op("Mul", p.load(0), p.load(1)), p.const(-1e9))
-    e = p.op("Exp", p.op("Sub", kept, p.op("reduce_max", kept)))
-    result = p.op("Div", e, p.op("reduce_sum", e))
-    out = b.output("float32", ("B", "H", "T"), b.dims_of(x))
-    b.stages.append(Rowwise(operands(x, scale, mask), tuple(p), (Store(out, result),), b.dims_of(x)))
+    b, p = Builder(), Program()
+    x, scale = b.input("float32", "B", "H", "T"), b.input("float32", "B", "H", 1)
+    mask = b.input("bool", "B", 1, "T")
+    kept = p("Where", p.load(2, "bool"), p("Mul", p.load(0), p.load(1)), p.const(-1e9))
+    e = p("Exp", p("Sub", kept, p("reduce_max", kept)))
+    result = p("Div", e, p("reduce_sum", e))
+    out = b.output("float32", ("B", "H", "T"), b.dims(x))
+    b.stages.append(Rowwise(operands(x, scale, mask), p.done(), (Store(out, result),), b.dims(x)))
     reference = lambda x, s, m: [softmax(np.where(m != 0, x * s, -1e9))]  # noqa: E731
     return fused_op("Softmax_scaled", b.plan()), reference
 
@@ -197,14 +198,14 @@ def _() -> tuple[FusedOp, Callable[..., Any]]:
 @case("Leading_one")
 def _() -> tuple[FusedOp, Callable[..., Any]]:
     """The iteration space has a leading 1 that the stored tensors lack: one is whole rows, one is a number per row."""
-    b, p = PlanBuilder(), Program()
-    x = b.input("float32", (1, "S", "D"))
-    whole = b.dims("squeeze", [b.dims_of(x)], (0,))
-    peak = p.op("reduce_max", p.load(0))
-    outs = [b.output("float32", ("S", "D"), whole), b.output("float32", ("S", 1), b.dims("reduce", [whole], (1, -1)))]
-    spread = p.op("Add", peak, p.const(0.0))
+    b, p = Builder(), Program()
+    x = b.input("float32", 1, "S", "D")
+    whole = b.op("squeeze", b.dims(x), ints=(0,))
+    peak = p("reduce_max", p.load(0))
+    outs = [b.output("float32", ("S", "D"), whole), b.output("float32", ("S", 1), b.op("reduce", whole, ints=(1, -1)))]
+    spread = p("Add", peak, p.const(0.0))
     stores = (Store(outs[0], spread), Store(outs[1], peak))
-    b.stages.append(Rowwise(operands(x), tuple(p), stores, b.dims_of(x)))
+    b.stages.append(Rowwise(operands(x), p.done(), stores, b.dims(x)))
 
     def reference(x: np.ndarray) -> list[np.ndarray]:
         peaks = x[0].max(-1, keepdims=True)
@@ -215,13 +216,13 @@ def _() -> tuple[FusedOp, Callable[..., Any]]:
 
 @case("Extremes")
 def _() -> tuple[FusedOp, Callable[..., Any]]:
-    b, p = PlanBuilder(), Program()
-    x = b.input("float32", ("N", "D"))
+    b, p = Builder(), Program()
+    x = b.input("float32", "N", "D")
     load = p.load(0)
-    rows = b.dims("reduce", [b.dims_of(x)], (0, 1))
+    rows = b.op("reduce", b.dims(x), ints=(0, 1))
     names = ("max", "min", "sum", "prod")
-    stores = [Store(b.output("float32", ("N",), rows), p.op(f"reduce_{n}", load)) for n in names]
-    b.stages.append(Rowwise(operands(x), tuple(p), tuple(stores), b.dims_of(x)))
+    stores = [Store(b.output("float32", ("N",), rows), p(f"reduce_{n}", load)) for n in names]
+    b.stages.append(Rowwise(operands(x), p.done(), tuple(stores), b.dims(x)))
     return fused_op("Extremes", b.plan()), lambda x: [x.max(1), x.min(1), x.sum(1), x.prod(1)]
 
 
@@ -230,20 +231,20 @@ def _() -> tuple[FusedOp, Callable[..., Any]]:
 
 def linear_op(name: str, dtype: str, trans: tuple[bool, bool], alpha: float = 1.0, epilogue: bool = True) -> FusedOp:
     """alpha * A @ B (either transposed), plus a bias and relu; a batch of A against one B."""
-    b, p = PlanBuilder(), Program(dtype)
+    b, p = Builder(), Program(dtype)
     a_shape = ("B", "K", "M") if trans[0] else ("B", "M", "K")
-    a, w = b.input(dtype, a_shape), b.input(dtype, ("N", "K") if trans[1] else ("K", "N"))
-    a_dims = b.dims("permute", [b.dims_of(a)], (0, 2, 1)) if trans[0] else b.dims_of(a)
-    w_dims = b.dims("permute", [b.dims_of(w)], (1, 0)) if trans[1] else b.dims_of(w)
-    dims = b.dims("matmul", [a_dims, w_dims])
+    a, w = b.input(dtype, *a_shape), b.input(dtype, *(("N", "K") if trans[1] else ("K", "N")))
+    a_dims = b.op("permute", b.dims(a), ints=(0, 2, 1)) if trans[0] else b.dims(a)
+    w_dims = b.op("permute", b.dims(w), ints=(1, 0)) if trans[1] else b.dims(w)
+    dims = b.op("matmul", a_dims, w_dims)
     tensors = [a, w]
-    value = p.op("acc")
+    value = p("acc")
     if epilogue:
-        tensors.append(b.input(dtype, ("N",)))
-        value = p.op("Relu", p.op("Add", value, p.load(2)))
+        tensors.append(b.input(dtype, "N"))
+        value = p("Relu", p("Add", value, p.load(2)))
     out = b.output(dtype, ("B", "M", "N"), dims)
     b.stages.append(
-        Linear(operands(*tensors), tuple(p), (Store(out, value),), dims, (), 0, 1, trans[0], trans[1], alpha)
+        Linear(operands(*tensors), p.done(), (Store(out, value),), dims, (), 0, 1, trans[0], trans[1], alpha)
     )
     return fused_op(name, b.plan())
 
@@ -270,13 +271,13 @@ for _name, (_dtype, _trans, _alpha, _epilogue) in LINEARS.items():
 
 @case("Conv_relu")
 def _() -> tuple[FusedOp, Callable[..., Any]]:
-    b, p = PlanBuilder(), Program()
-    x, w, c = b.input("float32", ("N", 4, "H", "W")), b.input("float32", (6, 2, 3, 3)), b.input("float32", (6,))
-    dims = b.dims("conv", [b.dims_of(x), b.dims_of(w)], (2, 2, 1, 1, 0, 1, 2, 1, 1, 0))
+    b, p = Builder(), Program()
+    x, w, c = b.input("float32", "N", 4, "H", "W"), b.input("float32", 6, 2, 3, 3), b.input("float32", 6)
+    dims = b.op("conv", b.dims(x), b.dims(w), ints=(2, 2, 1, 1, 0, 1, 2, 1, 1, 0))
     out = b.output("float32", ("N", 6, "P", "Q"), dims)
-    value = p.op("Relu", p.op("acc"))
+    value = p("Relu", p("acc"))
     b.stages.append(
-        Conv(operands(x, w, c), tuple(p), (Store(out, value),), dims, (), 0, 1, 2, (2, 1), (1, 0, 1, 2), (1, 1), 2)
+        Conv(operands(x, w, c), p.done(), (Store(out, value),), dims, (), 0, 1, 2, (2, 1), (1, 0, 1, 2), (1, 1), 2)
     )
 
     def reference(x: np.ndarray, w: np.ndarray, c: np.ndarray) -> list[np.ndarray]:
@@ -297,22 +298,22 @@ def _() -> tuple[FusedOp, Callable[..., Any]]:
 
 def attention_op(name: str, dtype: str, masked: bool) -> FusedOp:
     """Heads split and merged by views; an additive mask, and rows that are NaN set to 0."""
-    b, p, prob = PlanBuilder(), Program(), Program()
-    q, k, v = (b.input(dtype, ("B", s, 4, "D")) for s in "STT")
+    b, p, prob = Builder(), Program(), Program()
+    q, k, v = (b.input(dtype, "B", s, 4, "D") for s in "STT")
     tensors = [(t, (0, 2, 1, 3)) for t in (q, k, v)]
-    score = p.op("acc")
+    score = p("acc")
     if masked:
-        mask = b.input("float32", ("B", 1, 1, "T"))
-        score = p.op("Add", score, p.load(3))
-        nan = prob.op("IsNaN", prob.op("acc"), dtype="bool")
-        prob.op("Where", nan, prob.const(0.0), 0)
+        mask = b.input("float32", "B", 1, 1, "T")
+        score = p("Add", score, p.load(3))
+        nan = prob("IsNaN", prob("acc"), dtype="bool")
+        prob("Where", nan, prob.const(0.0), 0)
         tensors.append(mask)  # type: ignore[arg-type]
-    space = b.dims("permute", [b.dims_of(q)], (0, 2, 1, 3))
-    out = b.output(dtype, ("B", "S", 4, "D"), b.dims_of(q))
+    space = b.op("permute", b.dims(q), ints=(0, 2, 1, 3))
+    out = b.output(dtype, ("B", "S", 4, "D"), b.dims(q))
     b.stages.append(
         Attention(
-            operands(*tensors), tuple(p), (Store(out, 0),), space, (), 0, 1, 2, False, 0.125, score,
-            tuple(prob), max(0, len(prob.code) - 1), (0, 2, 1, 3),
+            operands(*tensors), p.done(), (Store(out, 0),), space, (), 0, 1, 2, False, 0.125, score,
+            prob.done(), max(0, len(prob.instrs) - 1), (0, 2, 1, 3),
         )
     )  # fmt: skip
     return fused_op(name, b.plan())
@@ -335,19 +336,19 @@ CASES["Attention_float16"] = Case(attention_op("Attention_float16", "float16", T
 @case("Attention_grouped")
 def _() -> tuple[FusedOp, Callable[..., Any]]:
     """Two query heads to a key head, keys stored transposed, a causal score program by positions."""
-    b, p = PlanBuilder(), Program()
-    q, k, v = (b.input("float32", s) for s in (("B", 3, 2, "S", "D"), ("B", 3, 1, "D", "T"), ("B", 3, 1, "T", "E")))
-    seen = p.op(
+    b, p = Builder(), Program()
+    q, k, v = (b.input("float32", *s) for s in (("B", 3, 2, "S", "D"), ("B", 3, 1, "D", "T"), ("B", 3, 1, "T", "E")))
+    seen = p(
         "GreaterOrEqual",
-        p.op("index", dtype="int64", value=-2),
-        p.op("index", dtype="int64", value=-1),
+        p("index", dtype="int64", value=-2),
+        p("index", dtype="int64", value=-1),
         dtype="bool",
     )
-    score = p.op("Where", seen, p.op("acc"), p.const(float("-inf")))
-    lead = b.dims("slice", [b.dims_of(q)], (0, 4, 1))
-    dims = b.dims("concat", [lead, b.dims("take", [b.dims_of(v)], (-1,))])
+    score = p("Where", seen, p("acc"), p.const(float("-inf")))
+    lead = b.op("slice", b.dims(q), ints=(0, 4, 1))
+    dims = b.op("concat", lead, b.op("take", b.dims(v), ints=(-1,)))
     out = b.output("float32", ("B", 3, 2, "S", "E"), dims)
-    stage = Attention(operands(q, k, v), tuple(p), (Store(out, 0),), dims, (), 0, 1, 2, True, 1.0, score)
+    stage = Attention(operands(q, k, v), p.done(), (Store(out, 0),), dims, (), 0, 1, 2, True, 1.0, score)
     b.stages.append(stage)
 
     def reference(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> list[np.ndarray]:
@@ -493,14 +494,14 @@ def test_shapes_that_do_not_broadcast_are_an_error(sessions: Any) -> None:
 
 def test_shape_program_reads_inputs_on_the_host(tmp_path: Path) -> None:
     """A reshape to sizes that arrive as a tensor, one of them to be worked out."""
-    b, p = PlanBuilder(), Program()
-    x = b.input("float32", ("B", "S", "D"))
+    b, p = Builder(), Program()
+    x = b.input("float32", "B", "S", "D")
     b.inputs.append(-1)
-    target = b.dims("reshape", [b.dims_of(x), b.dims("read", ints=(1,))], (0,))
+    target = b.op("reshape", b.dims(x), b.op("read", ints=(1,)), ints=(0,))
     view = b.alias(x, ("P", "Q"), target)
     out = b.output("float32", ("P", "Q"), target)
-    value = p.op("Neg", p.load(0))
-    b.stages.append(Pointwise(operands(view), tuple(p), (Store(out, value),), target))
+    value = p("Neg", p.load(0))
+    b.stages.append(Pointwise(operands(view), p.done(), (Store(out, value),), target))
     op = fused_op("Reshaped", b.plan(host_inputs=(1,)))
     session = open_session(op, library([op], tmp_path).path)
     x_value = np.arange(24, dtype="f4").reshape(2, 3, 4)
@@ -513,12 +514,12 @@ def test_shape_program_reads_inputs_on_the_host(tmp_path: Path) -> None:
 
 
 def test_generated_source_is_safe_and_names_its_nodes() -> None:
-    b, p = PlanBuilder(), Program()
-    x = b.input("float32", ("N",))
+    b, p = Builder(), Program()
+    x = b.input("float32", "N")
     out = b.output("float32", ("N",), 0)
-    value = p.op("Relu", p.load(0))
+    value = p("Relu", p.load(0))
     nodes = ("/layer.0/act", "evil */ int x; /*", "line\nbreak\\", "// ??/")
-    b.stages.append(Pointwise(operands(x), tuple(p), (Store(out, value),), 0, nodes))
+    b.stages.append(Pointwise(operands(x), p.done(), (Store(out, value),), 0, nodes))
     text = emit(fused_op("Relu_1", b.plan()), Target("cpu", "cpu")).text
     line = next(line for line in text.splitlines() if "/layer.0/act" in line)
     assert line.startswith("//")

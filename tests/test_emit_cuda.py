@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cuda_plans import Program, all_cases, attention, causal, conv, everything, fused_op, linear, pointwise
+from cuda_plans import Program, all_cases, attention, causal, conv, everything, fused_op, linear, pointwise, sliced
 
 from fusion_cli.build import build, find_compiler
 from fusion_cli.build.toolchain_cuda import flags, link_flags
@@ -24,6 +24,7 @@ needs_nvcc = pytest.mark.skipif(find_compiler(SM_90A) is None, reason="nvcc is n
 @pytest.mark.parametrize("target", [SM_80, SM_90A], ids=lambda t: t.name)
 def test_every_stage_kind_compiles(target: Target, tmp_path: Path) -> None:
     ops = [fused_op(everything(dtype)) for dtype in ("float32", "float16", "bfloat16")]
+    ops.append(fused_op(sliced("float16")))
     sources = [emit(op, target) for op in ops] + [emit_registration(target, ops)]
     library = build(sources, target, tmp_path, jobs=2, cache_dir=tmp_path / "cache")
     assert library.ops == tuple(op.name for op in ops)

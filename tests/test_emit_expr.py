@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 import pytest
-from emit_helpers import PlanBuilder, Program, fused_op, library, open_session, operands, run
+from emit_helpers import library, open_session, run
 from onnx import helper
+from plan_builder import Builder, Program, fused_op, operands
 
 from fusion_cli.emit.expr import expression, literal, needed, onnx_type, render_program
 from fusion_cli.errors import Unsupported
@@ -42,14 +43,14 @@ SETS = {
 def table_op(name: str) -> FusedOp:
     """One pointwise operator with an output per ONNX operator of the set."""
     ops, inputs = SETS[name]
-    b, p = PlanBuilder(), Program(inputs[0])
-    tensors = [b.input(dtype, ("N",)) for dtype in inputs]
+    b, p = Builder(), Program(inputs[0])
+    tensors = [b.input(dtype, "N") for dtype in inputs]
     loads = [p.load(k) for k in range(len(inputs))]
     stores = []
     for op, dtype in ops:
-        tensor = b.output(dtype, ("N",), b.dims_of(0))
-        stores.append(Store(tensor, p.op(op, *loads, dtype=dtype)))
-    b.stages.append(Pointwise(operands(*tensors), tuple(p), tuple(stores), b.dims_of(0)))
+        tensor = b.output(dtype, ("N",), b.dims(0))
+        stores.append(Store(tensor, p(op, *loads, dtype=dtype)))
+    b.stages.append(Pointwise(operands(*tensors), p.done(), tuple(stores), b.dims(0)))
     return fused_op(f"Table_{name}", b.plan())
 
 
@@ -124,15 +125,15 @@ def test_float_functions_are_within_a_few_ulp(name: str, limit: int, built: Path
 
 
 def test_casts(tmp_path: Path) -> None:
-    b, p = PlanBuilder(), Program()
-    x = b.input("float32", ("N",))
+    b, p = Builder(), Program()
+    x = b.input("float32", "N")
     load = p.load(0)
     kinds = ["float64", "int32", "int64", "uint8", "bool"]
-    stores = [Store(b.output(d, ("N",), 0), p.op("Cast", load, dtype=d)) for d in kinds]
+    stores = [Store(b.output(d, ("N",), 0), p("Cast", load, dtype=d)) for d in kinds]
     for narrow in ("float16", "bfloat16"):
-        rounded = p.op("Cast", load, dtype=narrow)
-        stores.append(Store(b.output("float32", ("N",), 0), p.op("Cast", rounded, dtype="float32")))
-    b.stages.append(Pointwise(operands(x), tuple(p), tuple(stores), 0))
+        rounded = p("Cast", load, dtype=narrow)
+        stores.append(Store(b.output("float32", ("N",), 0), p("Cast", rounded, dtype="float32")))
+    b.stages.append(Pointwise(operands(x), p.done(), tuple(stores), 0))
     op = fused_op("Casts", b.plan())
     session = open_session(op, library([op], tmp_path).path)
     values = np.array([0.0, 1.0, 2.7, 100.5, 1 + 2**-9, 200.3, 0.1, 65519.0, 1e-7], "f4")

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 import pytest
-from emit_helpers import CPU, fused_op, library, open_session, run
+from emit_helpers import CPU, library, open_session, run
+from plan_builder import fused_op
 
 from fusion_cli.emit import emit, emit_registration
 from fusion_cli.errors import TemplateError, Unsupported

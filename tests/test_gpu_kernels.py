@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cuda_plans import Case, all_cases, everything, fused_op
+from cuda_plans import Case, all_cases, everything, fused_op, sliced
 from plan_interpreter import interpret
 
 pytestmark = pytest.mark.gpu
@@ -18,7 +18,7 @@ if not torch.cuda.is_available() or "CUDAExecutionProvider" not in ort.get_avail
 
 import gpu_runner  # noqa: E402 (imports torch)
 
-CASES = [*all_cases(), *(everything(d) for d in ("float32", "float16", "bfloat16"))]
+CASES = [*all_cases(), *(everything(d) for d in ("float32", "float16", "bfloat16")), sliced("float16")]
 
 
 @pytest.fixture(scope="module")

@@ -27,3 +27,10 @@ CODES: dict[str, tuple[str, str]] = {
         "The operator was outlined without a plan, or the target takes no kernels.",
     ),
 }
+
+HINTS: dict[str, str] = {
+    DTYPE: "another --target may have the kernel",
+    OPERATOR: "another --target may have the kernel",
+    LIMIT: "a smaller --opt-level makes smaller operators; another --target may have the kernel",
+}
+"""What to do about them, in a line."""

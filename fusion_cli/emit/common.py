@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,7 +66,7 @@ def _host_value(op: HostOp) -> str:
 
 
 _WITH_LITERALS = frozenset(
-    ("gemm", "permute", "reshape", "reduce", "slice", "take", "unsqueeze", "squeeze", "flatten", "conv", "fill")
+    ("gemm", "permute", "reshape", "reduce", "slice", "take", "put", "unsqueeze", "squeeze", "flatten", "conv", "fill")
 )
 
 
@@ -90,11 +90,31 @@ def space_shape(plan: Plan, stage: _Kernel) -> tuple[int | str, ...]:
 
 
 def resolve(plan: Plan, tensor: int) -> Tensor:
-    """The tensor whose memory an alias names."""
+    """The tensor in whose memory this one lies."""
+    return plan.tensors[plan.root(tensor)]
+
+
+def ancestry(plan: Plan, tensors: Iterable[int]) -> list[int]:
+    """These tensors and those in whose memory they lie; a tensor comes after what it is an alias or a view of."""
+    found: set[int] = set()
+    for tensor in tensors:
+        found.add(tensor)
+        while not plan.tensors[tensor].is_own:
+            tensor = plan.tensors[tensor].slot
+            found.add(tensor)
+    return sorted(found)
+
+
+def is_unit(plan: Plan, tensor: int, axis: int) -> bool:
+    """Whether neighbours along an axis of a tensor are known to be neighbours in memory."""
     found = plan.tensors[tensor]
-    while found.role == "alias":
-        found = plan.tensors[found.slot]
-    return found
+    if found.role == "view":
+        step = plan.host[found.steps]
+        return step.kind == "const" and step.ints[axis] == 1 and is_unit(plan, found.slot, axis)
+    last = all(d == 1 for d in found.shape[axis + 1 :])
+    if found.role == "alias" and plan.tensors[found.slot].role == "view":
+        return last and is_unit(plan, found.slot, len(plan.tensors[found.slot].shape) - 1)
+    return last
 
 
 def environment(backend: str, template_paths: Sequence[Path] = ()) -> jinja2.Environment:

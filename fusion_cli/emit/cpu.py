@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fusion_cli.emit import codes
-from fusion_cli.emit.common import comment, ints, resolve, viewed_shape
+from fusion_cli.emit.common import ancestry, comment, ints, viewed_shape
 from fusion_cli.emit.cpu_access import NARROW
 from fusion_cli.emit.cpu_loops import Body, loop, score_loop
 from fusion_cli.emit.expr import compute, onnx_type, storage
@@ -168,20 +168,24 @@ def softmax_program(stage: Attention) -> tuple[tuple[Instr, ...], int]:
 
 
 def _tensors(plan: Plan) -> list[str]:
-    """Statements that define the arrays t0, t1, ...; aliases after what they alias."""
-    lines, aliases = [], []
-    for i, tensor in enumerate(plan.tensors):
+    """Statements that define the arrays t0, t1, ...; each after the one whose memory it names."""
+    lines = []
+    for i in ancestry(plan, range(len(plan.tensors))):
+        tensor = plan.tensors[i]
         ctype, dims = storage(tensor.dtype), f"h{tensor.dims}"
-        if tensor.role == "input":
-            lines.append(f"const auto t{i} = array<{ctype}>(run.input({tensor.slot}), {dims});")
-        elif tensor.role == "output":
-            lines.append(f"const auto t{i} = array<{ctype}>(run.output({tensor.slot}, {dims}), {dims});")
-        elif tensor.role == "temp":
-            lines.append(f"const auto t{i} = array<{ctype}>(buffer{tensor.slot}, {dims});")
-        else:
-            source = plan.tensors.index(resolve(plan, i))
-            aliases.append(f"const auto t{i} = array<{ctype}>(t{source}.data, {dims});")
-    return lines + aliases
+        match tensor.role:
+            case "input":
+                array = f"array<{ctype}>(run.input({tensor.slot}), {dims})"
+            case "output":
+                array = f"array<{ctype}>(run.output({tensor.slot}, {dims}), {dims})"
+            case "temp":
+                array = f"array<{ctype}>(buffer{tensor.slot}, {dims})"
+            case "alias":
+                array = f"reshaped(t{tensor.slot}, {dims})"
+            case "view":
+                array = f"part(t{tensor.slot}, {dims}, h{tensor.starts}, h{tensor.steps})"
+        lines.append(f"const auto t{i} = {array};")
+    return lines
 
 
 def _workspace(plan: Plan) -> list[tuple[int, list[str]]]:

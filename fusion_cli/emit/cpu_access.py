@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from fusion_cli.emit.common import ints, viewed_shape
+from fusion_cli.emit.common import ints, is_unit, viewed_shape
 from fusion_cli.emit.expr import compute, literal, render_program, storage
 from fusion_cli.plan.ir import Instr, Operand, Plan, Store
 
@@ -27,6 +27,8 @@ class Access:
     tensor: str
     strides: str
     inner: int
+    scattered: bool = False
+    """Of a store: whether it writes to a view, not to neighbours in memory."""
     factor: float = 1.0
     """What an element is multiplied by when read (a product's alpha, attention's scale)."""
 
@@ -59,28 +61,33 @@ def reads(
     return found
 
 
-def writes(plan: Plan, stores: Sequence[Store], row_stores: Collection[int]) -> dict[str, Access]:
+def writes(
+    plan: Plan, stores: Sequence[Store], row_stores: Collection[int], space: Sequence[int | str]
+) -> dict[str, Access]:
     """The arrays a program writes: the store to tensor t is "y<t>"."""
     found: dict[str, Access] = {}
     for store in stores:
         dtype = plan.tensors[store.tensor].dtype
         name = f"y{store.tensor}"
         row = store.tensor in row_stores
-        strides = "strides_of_rows(space)" if row else "contiguous(space)"
+        scattered = plan.tensors[store.tensor].role == "view"
+        whole = f"strides_over(space, {name})" if scattered else "contiguous(space)"
+        strides = "strides_of_rows(space)" if row else whole
+        inner = 0 if row else inner_stride(plan, Operand(store.tensor), space) if scattered else 1
         role = "row_store" if row else "store"
-        found[name] = Access(name, dtype, storage(dtype), role, f"t{store.tensor}", strides, 0 if row else 1)
+        found[name] = Access(name, dtype, storage(dtype), role, f"t{store.tensor}", strides, inner, scattered)
     return found
 
 
 def acc_access(dtype: str, factor: float) -> Access:
     """The array of a stage's own result, before its program."""
-    return Access("acc", dtype, compute(dtype), "acc", "acc", "contiguous(space)", 1, factor)
+    return Access("acc", dtype, compute(dtype), "acc", "acc", "contiguous(space)", 1, factor=factor)
 
 
 def _load(plan: Plan, name: str, operand: Operand, space: Sequence[int | str]) -> Access:
     dtype = plan.tensors[operand.tensor].dtype
     perm = f", {ints(operand.perm)}" if operand.perm is not None else ""
-    strides = f"strides_over(space, {name}.dims{perm})"
+    strides = f"strides_over(space, {name}{perm})"
     return Access(
         name, dtype, storage(dtype), "load", f"t{operand.tensor}", strides, inner_stride(plan, operand, space)
     )
@@ -93,8 +100,7 @@ def inner_stride(plan: Plan, operand: Operand, space: Sequence[int | str]) -> in
     if len(shape) < -axis or shape[axis] == 1:
         return 0
     source = (operand.perm or tuple(range(len(shape))))[axis]
-    own = plan.tensors[operand.tensor].shape
-    return 1 if all(d == 1 for d in own[source + 1 :]) else -1
+    return 1 if is_unit(plan, operand.tensor, source) else -1
 
 
 def _element(accesses: dict[str, Access], name: str) -> str:
@@ -117,10 +123,10 @@ def steps(accesses: dict[str, Access]) -> list[str]:
     for position, access in enumerate(accesses.values()):
         if access.role == "index":
             lines.append(f"const int64_t at_{access.name} = at[{position}], step_{access.name} = step[{position}];")
-        elif access.role == "load" and not access.narrow:
+        elif (access.role == "load" or access.scattered) and not access.narrow:
             stride = f"kUnit ? {access.inner} : step[{position}]" if access.inner >= 0 else f"step[{position}]"
             lines.append(f"const int64_t step_{access.name} = {stride};")
-            if access.inner == 0:
+            if access.role == "load" and access.inner == 0:
                 lines.append(f"const {access.type} {access.name}_first = *{access.name};")
     return lines
 
@@ -147,7 +153,8 @@ def store_line(program: Sequence[Instr], store: Store, accesses: dict[str, Acces
     if access.role == "row_store":
         return f"store({access.name}, {value});"
     array = f"{access.name}_wide" if access.narrow else access.name
-    return f"store({array} + i, {value});"
+    step = f" * step_{access.name}" if access.scattered and not access.narrow else ""
+    return f"store({array} + i{step}, {value});"
 
 
 def constants(program: Sequence[Instr]) -> dict[int, str]:

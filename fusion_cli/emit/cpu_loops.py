@@ -77,7 +77,7 @@ def loop(plan: Plan, stage: Stage, rowwise: bool, acc_dtype: str = "float32", fa
     row_stores = _row_stores(plan, stage, space) if rowwise else frozenset()
     live = needed(stage.program, [s.instr for s in stage.stores])
     accesses = reads(plan, stage.program, stage.operands, live, space, acc_access(acc_dtype, factor))
-    accesses |= writes(plan, stage.stores, row_stores)
+    accesses |= writes(plan, stage.stores, row_stores, space)
     if rowwise:
         return _row_body(stage.program, stage.stores, accesses, row_stores)
     return _span_body(stage.program, stage.stores, accesses)
@@ -115,6 +115,8 @@ def _span_body(program: Sequence[Instr], stores: Sequence[Store], accesses: dict
         head.append(f"float {buffer}[kBlock];")
         if access.role == "load":
             head.append(f"widen({access.name}, step[{position}], n, {buffer});")
+        elif access.scattered:
+            tail.append(f"copy({buffer}, 1, n, {access.name}, step[{position}]);")
         else:
             tail.append(f"narrow({buffer}, n, {access.name});")
     live = needed(program, [s.instr for s in stores])

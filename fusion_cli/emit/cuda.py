@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fusion_cli.emit import codes, cuda_stages
-from fusion_cli.emit.common import resolve
+from fusion_cli.emit.common import ancestry
 from fusion_cli.emit.cuda_attention import AttentionView, attention
 from fusion_cli.emit.cuda_parts import StageView
 from fusion_cli.emit.cuda_rows import rowwise
@@ -70,20 +70,25 @@ def stage_view(plan: Plan, stage: Stage, name: str) -> StageView:
 
 
 def tensor_lines(plan: Plan) -> list[str]:
-    """One line per tensor that a stage reads or writes: `const gpu::Tensor t3{pointer, &dimensions};`."""
+    """One line per tensor that a stage reads or writes, and per tensor that those are part of."""
     used = {o.tensor for stage in plan.stages for o in stage.operands}
     used |= {s.tensor for stage in plan.stages for s in stage.stores}
     lines = []
-    for i in sorted(used):
-        tensor, home = plan.tensors[i], resolve(plan, i)
-        match home.role:
+    for i in ancestry(plan, used):
+        tensor = plan.tensors[i]
+        match tensor.role:
             case "input":
-                pointer = f"const_cast<void*>(run.input({home.slot}))"
+                value = f"{{const_cast<void*>(run.input({tensor.slot})), &h{tensor.dims}}}"
             case "output":
-                pointer = f"output_{home.slot}"
-            case _:
-                pointer = f"work + buffer_{home.slot}"
-        lines.append(f"const gpu::Tensor t{i}{{{pointer}, &h{tensor.dims}}};")
+                value = f"{{output_{tensor.slot}, &h{tensor.dims}}}"
+            case "temp":
+                value = f"{{work + buffer_{tensor.slot}, &h{tensor.dims}}}"
+            case "alias":
+                value = f" = gpu::reshaped(t{tensor.slot}, h{tensor.dims})"
+            case "view":
+                places = f"h{tensor.dims}, h{tensor.starts}, h{tensor.steps}"
+                value = f" = gpu::part<{storage(tensor.dtype)}>(t{tensor.slot}, {places})"
+        lines.append(f"const gpu::Tensor t{i}{value};")
     return lines
 
 

@@ -58,6 +58,8 @@ class Out:
     instr: int
     compute: str
     value: str
+    view: str = ""
+    """Its strides on the host, where it is part of a tensor."""
 
     @property
     def type(self) -> str:
@@ -127,6 +129,7 @@ class Names:
                 s.instr,
                 compute(program[s.instr].dtype),
                 result(program, s.instr),
+                view(Operand(s.tensor)) if self.plan.tensors[s.tensor].role == "view" else "",
             )
             for n, s in enumerate(stores)
         )

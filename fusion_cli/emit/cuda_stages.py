@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from fusion_cli.emit import codes
 from fusion_cli.emit.common import resolve
-from fusion_cli.emit.cuda_parts import MATRIX_TYPES, Body, Load, Names, StageView
+from fusion_cli.emit.cuda_parts import MATRIX_TYPES, Body, Load, Names, Out, StageView
 from fusion_cli.emit.expr import onnx_type
 from fusion_cli.errors import Unsupported
 from fusion_cli.plan.ir import Conv, Instr, Linear, Operand, Plan, Pointwise
@@ -24,6 +24,11 @@ class PointwiseView(StageView):
     body: Body
     width: int
     """Elements per thread: 16 bytes of the widest operand."""
+
+    @property
+    def strided(self) -> tuple[Load | Out, ...]:
+        """What does not lie in memory as the iteration space does, or may not: all operands, parts of results."""
+        return (*self.body.loads, *(y for y in self.body.outs if y.view))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from typing import Any
 from fusion_cli.plan.attention import Parts, between
 from fusion_cli.plan.graph import Val
 from fusion_cli.plan.ir import Attention, Const, Conv, Instr, Linear, Operand, Pointwise, Rowwise, Stage, Store
-from fusion_cli.plan.partition import Group, Partition, swaps_last_two
+from fusion_cli.plan.partition import Group, Partition
+from fusion_cli.plan.reading import swaps_last_two
 from fusion_cli.plan.workspace import Storage
 
 
@@ -36,11 +37,11 @@ class Program:
         for val in vals:
             if val in self._of:
                 continue
-            if val.op == "transpose":
-                self._of[val] = self._load(val.args[0], val.perm)
+            if val.op in ("transpose", "slice"):
+                self._of[val] = self.add(Instr("load", (), val.dtype, self.operands.copied(val)))
                 continue
             args = tuple(self.value((leaves or {}).get(a, a)) for a in val.args)
-            if val.op in ("Identity", "Expand"):
+            if val.op in ("Identity", "Expand", "part"):
                 self._of[val] = args[0]
             else:
                 self._of[val] = self.add(Instr(val.op, args, val.dtype))
@@ -51,11 +52,8 @@ class Program:
             if val.op in ("const", "index"):
                 self._of[val] = self.add(Instr(val.op, (), val.dtype, literal(val)))
             else:
-                self._of[val] = self._load(val, None)
+                self._of[val] = self.add(Instr("load", (), val.dtype, self.operands.add(val)))
         return self._of[val]
-
-    def _load(self, val: Val, perm: tuple[int, ...] | None) -> int:
-        return self.add(Instr("load", (), val.dtype, self.operands.add(val, perm)))
 
 
 class Operands:
@@ -67,10 +65,18 @@ class Operands:
         self.storage = storage
 
     def add(self, val: Val, perm: tuple[int, ...] | None = None) -> int:
-        while val.op == "transpose" and val not in self.partition.copied:
+        while val.op == "transpose" and val not in self.partition.reading.copied:
             perm = val.perm if perm is None else tuple(val.perm[p] for p in perm)
             val = val.args[0]
-        operand = Operand(self.storage.tensor(val), perm)
+        return self._add(Operand(self.storage.tensor(val), perm))
+
+    def copied(self, view: Val) -> int:
+        """What a view that this stage copies reads."""
+        if view.op == "transpose":
+            return self.add(view.args[0], view.perm)
+        return self._add(Operand(self.storage.window(view)))
+
+    def _add(self, operand: Operand) -> int:
         if operand not in self.items:
             self.items.append(operand)
         return self.items.index(operand)
@@ -114,7 +120,7 @@ def _linear_operands(operands: Operands, matmul: Val) -> dict[str, Any]:
     fields: dict[str, Any] = {"alpha": matmul.attr("alpha")}
     for name, val in zip("ab", matmul.args, strict=True):
         transposed = bool(matmul.attr(f"trans_{name}"))
-        if val.op == "transpose" and swaps_last_two(val.perm) and val not in operands.partition.copied:
+        if val.op == "transpose" and swaps_last_two(val.perm) and val not in operands.partition.reading.copied:
             transposed, val = not transposed, val.args[0]
         fields[name] = operands.add(val)
         fields[f"trans_{name}"] = transposed

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fusion_cli.plan.graph import LEAVES, Val
+from fusion_cli.plan.graph import LEAVES, Uses, Val, topological
 from fusion_cli.plan.lowering import Builder
 
 
@@ -28,40 +28,6 @@ class Parts:
     """Host value: dimensions of P @ V, before `out_perm`."""
     out_perm: tuple[int, ...] | None
     nodes: tuple[str, ...]
-
-
-class Uses:
-    """Who reads what in a tensor program, in topological order."""
-
-    def __init__(self, outputs: Sequence[Val]) -> None:
-        self.outputs = set(outputs)
-        self.order = topological(outputs)
-        self._readers: dict[Val, list[Val]] = {v: [] for v in self.order}
-        for val in self.order:
-            for arg in dict.fromkeys(val.args):
-                self._readers[arg].append(val)
-
-    def readers(self, val: Val) -> list[Val]:
-        return self._readers[val]
-
-    def only_inside(self, val: Val, inside: set[Val]) -> bool:
-        return val not in self.outputs and all(r in inside for r in self._readers[val])
-
-
-def topological(roots: Iterable[Val]) -> list[Val]:
-    """All values the roots depend on, arguments first."""
-    order: dict[Val, None] = {}
-    stack = [(root, False) for root in reversed(list(roots))]
-    while stack:
-        val, expanded = stack.pop()
-        if val in order:
-            continue
-        if expanded:
-            order[val] = None
-        else:
-            stack.append((val, True))
-            stack.extend((arg, False) for arg in reversed(val.args) if arg not in order)
-    return list(order)
 
 
 def fuse_attention(builder: Builder, outputs: Sequence[Val]) -> list[Val]:

@@ -28,8 +28,8 @@ CODES: dict[str, tuple[str, str]] = {
     OPERATOR: (
         "An operator has no kernel stage",
         "Regions are compiled from elementwise operators, reductions, softmax, norms, matrix products, attention, "
-        "convolutions and views (reshape, transpose, expand). The region holds an operator that is none of these; "
-        "the nodes around it may still be fused on their own.",
+        "rotary embedding, convolutions, views (reshape, transpose, slice, split, expand) and joins. The region holds "
+        "an operator that is none of these; the nodes around it may still be fused on their own.",
     ),
     DTYPE: (
         "An element type has no kernel",
@@ -81,3 +81,15 @@ CODES: dict[str, tuple[str, str]] = {
         "too. Check it with onnx.checker and full shape inference.",
     ),
 }
+
+HINTS: dict[str, str] = {
+    UNKNOWN_RANK: "give the shapes of the graph inputs with --shape INPUT=1,2,3",
+    OPERATOR: "a narrower rule, or one limited with --rules, leaves that operator out",
+    DTYPE: "convert the model to float32, float16 or bfloat16",
+    OPSET: "convert the model to a newer opset with onnx.version_converter",
+    SHAPE_PROGRAM: "fix the sizes with --dim NAME=N or --shape INPUT=1,2,3",
+    UNPROVEN_SHAPE: "name equal dimensions alike when exporting, or fix them with --shape INPUT=1,2,3",
+    CONSTANT: "make the value a constant: fold it into the model, or pass --assume-constant if it is a graph input",
+    INVALID: "check the model with onnx.checker.check_model(model, full_check=True)",
+}
+"""What to do about them, in a line."""

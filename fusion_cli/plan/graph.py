@@ -1,12 +1,14 @@
 """The tensor program between ONNX nodes and stages: one operation per value, from a small set of primitives.
 
 Primitives: "input", "const" (all elements equal), "index" (the position along an axis), the elementwise operators of
-ONNX, "Expand", reductions over the last axis ("reduce_sum", ...), "softmax" over the last axis, the views "reshape" and
-"transpose", "matmul" and "conv".
+ONNX, "Expand", reductions over the last axis ("reduce_sum", ...), "softmax" over the last axis, the views "reshape",
+"transpose" and "slice", "matmul", "conv", and "concat", whose arguments are each a "part": a value that is written to
+its place in the memory of the whole.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from fusion_cli.plan.ir import Const
@@ -16,9 +18,16 @@ FLOATS = frozenset({"float32", "float16", "bfloat16"})
 DTYPES = FLOATS | {"int32", "int64", "bool"}
 
 REDUCTIONS = frozenset({"reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod"})
-VIEWS = frozenset({"reshape", "transpose"})
+VIEWS = frozenset({"reshape", "transpose", "slice"})
 ANCHORS = frozenset({"matmul", "conv", "attention"})
 LEAVES = frozenset({"input", "const", "index"})
+
+CHEAP = frozenset({
+    "Add", "And", "Cast", "Div", "Equal", "Expand", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual",
+    "Max", "Min", "Mul", "Neg", "Not", "Or", "Sub", "Where",
+})  # fmt: skip
+RECOMPUTED = 8
+"""Operations worth repeating per element rather than writing their result to memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +50,7 @@ class Val:
 
     @property
     def is_elementwise(self) -> bool:
-        return self.op not in REDUCTIONS | VIEWS | ANCHORS | LEAVES | {"softmax"}
+        return self.op not in REDUCTIONS | VIEWS | ANCHORS | LEAVES | {"softmax", "concat"}
 
     def attr(self, name: str) -> object:
         return dict(self.attrs)[name]
@@ -52,3 +61,50 @@ class Val:
         perm = self.attr("perm")
         assert isinstance(perm, tuple)
         return perm
+
+    @property
+    def axis(self) -> int:
+        """A concatenation's axis, negative."""
+        axis = self.attr("axis")
+        assert isinstance(axis, int)
+        return axis
+
+    def host(self, name: str) -> int:
+        """A host value among the attributes."""
+        index = self.attr(name)
+        assert isinstance(index, int)
+        return index
+
+
+class Uses:
+    """Who reads what in a tensor program, in topological order."""
+
+    def __init__(self, outputs: Sequence[Val]) -> None:
+        self.outputs = set(outputs)
+        self.order = topological(outputs)
+        self._readers: dict[Val, list[Val]] = {v: [] for v in self.order}
+        for val in self.order:
+            for arg in dict.fromkeys(val.args):
+                self._readers[arg].append(val)
+
+    def readers(self, val: Val) -> list[Val]:
+        return self._readers[val]
+
+    def only_inside(self, val: Val, inside: set[Val]) -> bool:
+        return val not in self.outputs and all(r in inside for r in self._readers[val])
+
+
+def topological(roots: Iterable[Val]) -> list[Val]:
+    """All values the roots depend on, arguments first."""
+    order: dict[Val, None] = {}
+    stack = [(root, False) for root in reversed(list(roots))]
+    while stack:
+        val, expanded = stack.pop()
+        if val in order:
+            continue
+        if expanded:
+            order[val] = None
+        else:
+            stack.append((val, True))
+            stack.extend((arg, False) for arg in reversed(val.args) if arg not in order)
+    return list(order)

@@ -9,6 +9,7 @@ operations on short integer vectors; each tensor names the host value that holds
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -32,6 +33,9 @@ class HostOp:
       "concat"    args=(a, b, ...)
       "slice"     args=(a,) ints=(start, end, step)        of the vector itself
       "take"      args=(a,) ints=indices                   of the vector itself
+      "put"       args=(a, values) ints=indices            the vector with elements replaced
+      "slice_start" args=(sizes, starts, steps)            first positions of ONNX slices along axes of these sizes
+      "slice_count" args=(sizes, starts, ends, steps)      their numbers of positions
       "unsqueeze" / "squeeze"  args=(a,) ints=axes         of the shape (squeeze without axes: every 1)
       "flatten"   args=(a,) ints=(axis,)
       "conv"      args=(x, w) ints=(n, strides*n, pads*2n, dilations*n, auto_pad) with auto_pad 0 NOTSET 1 VALID
@@ -53,15 +57,25 @@ class Tensor:
 
     `shape` is what is known at compile time, one entry per dimension: a number, or a symbol (equal symbols are equal
     sizes). The rank is always known. `dims` is the host value with the run-time dimensions.
-    An "alias" tensor is another name (and shape) for the memory of tensor `slot`, from Reshape and its like.
+    An "alias" tensor is another name (and shape) for the memory of tensor `slot`, from Reshape and its like; of a view
+    it only splits axes.
+    A "view" tensor is part of tensor `slot`: along each axis every `steps`-th element from `starts` on (host values).
+    Pointwise stages may write to views.
     """
 
-    role: Literal["input", "output", "temp", "alias"]
+    role: Literal["input", "output", "temp", "alias", "view"]
     slot: int
     dtype: str
     shape: tuple[int | str, ...]
     dims: int
     name: str = ""
+    starts: int = -1
+    steps: int = -1
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is memory of its own, not another tensor's."""
+        return self.role not in ("alias", "view")
 
 
 @dataclass(frozen=True)
@@ -191,3 +205,14 @@ class Plan:
     outputs: tuple[int, ...]
     buffers: int
     host_inputs: tuple[int, ...] = ()
+
+    def root(self, tensor: int) -> int:
+        """The tensor in whose memory this one lies."""
+        return root_of(self.tensors, tensor)
+
+
+def root_of(tensors: Sequence[Tensor], tensor: int) -> int:
+    """The tensor in whose memory `tensor` lies."""
+    while not tensors[tensor].is_own:
+        tensor = tensors[tensor].slot
+    return tensor

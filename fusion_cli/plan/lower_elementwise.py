@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
 
@@ -13,7 +13,8 @@ from fusion_cli.plan.context import Context, opset_version
 from fusion_cli.plan.graph import FLOATS, Val
 from fusion_cli.plan.lowering import dtype_name
 
-Rule = Callable[[Context, ir.Node], Val]
+Rule = Callable[[Context, ir.Node], Val | Sequence[Val]]
+"""What a node's outputs are: of a node with several, those from the first on."""
 
 _UNARY = (
     "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Erf", "Exp", "Floor", "IsNaN",

@@ -127,7 +127,7 @@ def _masked(ctx: Context, node: ir.Node, scores: Val, mask: Val | None) -> Val:
     if softcap and before_mask:
         scores = _capped(ctx, scores, softcap)
     if node.attributes.get_int("is_causal", 0):
-        later = b.compare("Greater", b.index(-1, scores), b.index(-2, scores))
+        later = b.compare("Greater", b.positions(-1, scores.dims), b.positions(-2, scores.dims))
         scores = b.where(later, lowest, scores)
     if mask is not None:
         scores = b.where(mask, scores, lowest) if mask.dtype == "bool" else b.apply("Add", scores, mask)

@@ -57,9 +57,9 @@ class Builder:
         element: Const = flat[0].item() if dtype != "bfloat16" else float(flat[0])
         return self.const(element, dtype, array.shape)
 
-    def index(self, axis: int, like: Val) -> Val:
-        """int64 positions along `axis` (negative, from the end), of the shape of `like`."""
-        return self._make("index", (), "int64", like.dims, value=axis)
+    def positions(self, axis: int, dims: int) -> Val:
+        """int64 positions along `axis` (negative, from the end), of dimensions `dims` (a host value)."""
+        return self._make("index", (), "int64", dims, value=axis)
 
     # Elementwise
 
@@ -83,6 +83,10 @@ class Builder:
         result = self._broadcast([x.dims, dims])
         return x if result == x.dims else self._make("Expand", (x,), x.dtype, result)
 
+    def again(self, val: Val, args: Sequence[Val], dims: int) -> Val:
+        """The same operation on other values."""
+        return self._make(val.op, tuple(args), val.dtype, dims, val.value, val.attrs)
+
     # Over the last axis
 
     def reduce(self, op: str, x: Val) -> Val:
@@ -100,13 +104,12 @@ class Builder:
             x = x.args[0]
         if x.op == "transpose":
             moved = self._split_again(x, self._shape(dims)) or self._split_before(x, dims)
+            moved = moved or self._split_before(self._without_ones(x), dims)
             if moved is not None:
                 return moved
         if dims == x.dims or self._shape(dims) == self._shape(x.dims):
             return x
-        if x.op == "const":
-            return self._make("const", (), x.dtype, dims, value=x.value)
-        return self._make("reshape", (x,), x.dtype, dims)
+        return self.again(x, (), dims) if x.op == "const" else self._make("reshape", (x,), x.dtype, dims)
 
     def _split_again(self, x: Val, shape: Shape) -> Val | None:
         """Leading axes merged, the others transposed, and the leading axes split again: one transpose."""
@@ -131,26 +134,24 @@ class Builder:
         before = self.reshape(x.args[0], self.host.emit("take", (dims,), order))
         return self.transpose(before, [order.index(i) for i in range(len(order))])
 
+    def _without_ones(self, x: Val) -> Val:
+        """A transpose without its axes of size 1."""
+        kept = [p for p, size in zip(x.perm, self._shape(x.dims), strict=True) if size != ONE]
+        order = sorted(kept)
+        before = self.reshape(x.args[0], self.host.emit("take", (x.args[0].dims,), order))
+        perm = tuple(map(order.index, kept))
+        return self._make(
+            "transpose", (before,), x.dtype, self.host.emit("permute", (before.dims,), perm), attrs=(("perm", perm),)
+        )
+
     def axis_runs(self, whole: int, split: int) -> list[list[int]] | None:
         """Which axes of the shape `split` each axis of `whole` is split into; None where axes are merged."""
-        shape, target = self._shape(whole), self._shape(split)
-        runs: list[list[int]] = []
-        position = 0
-        for size in shape:
-            run: list[int] = []
-            product = ONE
-            while position < len(target) and (not run or product != size):
-                product = self.sizes.mul(product, target[position])
-                run.append(position)
-                position += 1
-            if product != size:
-                return None
-            runs.append(run)
-        rest = range(position, len(target))
-        if not runs or any(target[i] != ONE for i in rest):
-            return None
-        runs[-1] += rest
-        return runs
+        return self.sizes.runs(self._shape(whole), self._shape(split))
+
+    def keeps_strides(self, before: int, after: int) -> bool:
+        """Whether the reshape only splits axes and adds or drops those of 1: then any view stays a view."""
+        shape = [s for s in self._shape(before) if s != ONE]
+        return self.sizes.runs([*shape, ONE], [*self._shape(after), ONE]) is not None
 
     def transpose(self, x: Val, perm: Sequence[int]) -> Val:
         if x.op == "transpose":
@@ -160,6 +161,33 @@ class Builder:
         if moved == sorted(moved):
             return self.reshape(x, dims)
         return self._make("transpose", (x,), x.dtype, dims, attrs=(("perm", tuple(perm)),))
+
+    def slice(self, x: Val, dims: int, starts: int, steps: int) -> Val:
+        """Along each axis every `steps`-th element from `starts` on, all inside x (host values; see `plan.cut`)."""
+        dims, starts, steps = map(self.host.canonical, (dims, starts, steps))
+        return self._make("slice", (x,), x.dtype, dims, attrs=(("starts", starts), ("steps", steps)))
+
+    def concat(self, vals: Sequence[Val], axis: int) -> Val:
+        """The values joined along `axis` (negative); joined values among them are joined directly."""
+        flat = [p for v in vals for p in (self._joined(v) if v.op == "concat" and v.axis == axis else [v])]
+        if len(flat) == 1:
+            return flat[0]
+        rank = len(flat[0].shape)
+        start, starts = self.host.const((0,)), []
+        for val in flat:
+            starts.append(self.host.emit("put", (self.host.const((0,) * rank), start), (rank + axis,)))
+            start = self.host.emit("add", (start, self.host.emit("take", (val.dims,), (rank + axis,))))
+        dims = self._broadcast([self.host.emit("put", (v.dims, start), (rank + axis,)) for v in flat])
+        attrs = (("axis", axis), ("joined", tuple(flat)), ("steps", self.host.const((1,) * rank)))
+        parts = [
+            self._make("part", (v,), v.dtype, v.dims, attrs=(*attrs, ("starts", s)))
+            for v, s in zip(flat, starts, strict=True)
+        ]
+        return self._make("concat", tuple(parts), flat[0].dtype, dims, attrs=attrs[:1])
+
+    @staticmethod
+    def _joined(concat: Val) -> list[Val]:
+        return [part.args[0] for part in concat.args]
 
     def unsqueeze(self, x: Val, axes: Sequence[int]) -> Val:
         return self.reshape(x, self.host.emit("unsqueeze", (x.dims,), axes)) if axes else x
@@ -190,6 +218,10 @@ class Builder:
         return self._make("conv", tuple(args), args[0].dtype, dims, attrs=attrs)
 
     # Shared
+
+    def literals(self, host: int) -> list[int | None]:
+        """The elements of a host value as far as they are known."""
+        return [self.sizes.norm(e).known for e in self.host.values[host]]
 
     def merge_shape(self, x: Val, shape: Shape) -> None:
         """Learn that x has this shape too."""

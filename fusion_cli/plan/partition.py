@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fusion_cli.plan.attention import Uses
-from fusion_cli.plan.graph import ANCHORS, LEAVES, REDUCTIONS, Val
-from fusion_cli.plan.sizes import ONE, Shape, Sizes
+from fusion_cli.plan.graph import ANCHORS, CHEAP, RECOMPUTED, REDUCTIONS, VIEWS, Uses, Val
+from fusion_cli.plan.lowering import Builder
+from fusion_cli.plan.reading import Reading
+from fusion_cli.plan.sizes import ONE, Shape
 
-_CHEAP = frozenset({
-    "Add", "And", "Cast", "Div", "Equal", "Expand", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual",
-    "Max", "Min", "Mul", "Neg", "Not", "Or", "Sub", "Where",
-})  # fmt: skip
-_RECOMPUTED = 8
-"""Operations worth repeating per element rather than writing their result to memory."""
+_OPERANDS = 12
+"""How many tensors a kernel may read that is put together for the sake of fewer kernels."""
 
 
 @dataclass(eq=False)
@@ -30,6 +27,8 @@ class Group:
     first: int = 0
     last: int = 0
     """Where its values lie in the topological order."""
+    has_parts: bool = False
+    """Whether it writes to places in the memory of joined values."""
 
     @property
     def shape(self) -> Shape:
@@ -48,17 +47,17 @@ class Group:
 class Partition:
     """Assigns every value that has to be computed to a group, growing groups and merging them."""
 
-    def __init__(self, sizes: Sizes, outputs: Sequence[Val]) -> None:
-        self.sizes = sizes
+    def __init__(self, builder: Builder, outputs: Sequence[Val]) -> None:
+        self.sizes = builder.sizes
         self.uses = Uses(outputs)
         self.outputs = set(outputs)
-        self.copied = {v for v in self.uses.order if v.op == "transpose" and self._needs_copy(v)}
+        self.reading = Reading(builder, self.uses)
         self.group: dict[Val, Group] = {}
         self._position = {v: i for i, v in enumerate(self.uses.order)}
-        self._output_sources = {self.source(o) for o in outputs}
+        self._output_sources = {self.reading.source(o) for o in outputs}
         self._keys: dict[Shape, Shape] = {}
         for val in self.uses.order:
-            if self._is_computed(val):
+            if self.reading.is_computed(val):
                 self._place(val)
         self._merge()
 
@@ -73,11 +72,11 @@ class Partition:
             ready.vals.sort(key=self._position.__getitem__)
         return list(done)
 
-    def source(self, val: Val) -> Val:
-        """The value in memory that reading `val` reads: behind reshapes, and transposes that are not copied."""
-        while val.op == "reshape" or (val.op == "transpose" and val not in self.copied):
-            val = val.args[0]
-        return val
+    def makers(self, val: Val) -> list[Group]:
+        """The groups that write the memory that reading `val` reads."""
+        source = self.reading.source(val)
+        written = source.args if source.op == "concat" else (source,)
+        return [self.group[v] for v in written if v in self.group]
 
     def stored(self, group: Group) -> list[Val]:
         """The group's values that others read, or that are outputs."""
@@ -85,31 +84,17 @@ class Partition:
 
     # Which values
 
-    def _is_computed(self, val: Val) -> bool:
-        return val in self.copied or not (val.op in LEAVES or val.op in ("reshape", "transpose"))
-
-    def _needs_copy(self, val: Val) -> bool:
-        return val in self.outputs or any(not self._reads_permuted(r, val) for r in self.uses.readers(val))
-
-    def _reads_permuted(self, reader: Val, val: Val) -> bool:
-        if reader.is_elementwise or reader.op in REDUCTIONS or reader.op == "attention":
-            return True
-        return reader.op == "matmul" and swaps_last_two(val.perm)
-
-    def _readers(self, val: Val) -> Iterable[tuple[Val, bool]]:
-        """Values that read `val`, through views too; whether directly."""
-        for reader in self.uses.readers(val):
-            if self._is_computed(reader):
-                yield reader, reader not in self.copied
-            else:
-                yield from ((r, False) for r, _ in self._readers(reader))
-
     def _is_output(self, val: Val) -> bool:
         return val in self._output_sources
 
     def _is_stored(self, val: Val, group: Group) -> bool:
-        return self._is_output(val) or any(
-            self.group[r] is not group or not direct or self._materialises(r, val) for r, direct in self._readers(val)
+        return (
+            val.op == "part"
+            or self._is_output(val)
+            or any(
+                self.group[r] is not group or not direct or self._materialises(r, val)
+                for r, direct in self.reading.readers(val)
+            )
         )
 
     @staticmethod
@@ -126,19 +111,19 @@ class Partition:
             like = val.args[0] if val.op in REDUCTIONS else val
             group = Group(kind, like, first=self._position[val])
         group.vals.append(val)
+        group.has_parts |= val.op == "part"
         group.last = self._position[val]
         if val.op in REDUCTIONS:
             group.kind = "rowwise"
         elif self._same(val.shape, group.shape):
             group.widen(val)
         self.group[val] = group
-        sources = (self.source(a) for a in val.args)
-        group.needs |= {self.group[s] for s in sources if s in self.group} - {group}
+        group.needs |= {maker for a in val.args for maker in self.makers(a)} - {group}
 
     def _home(self, val: Val) -> Group | None:
         """The group among the producers that can compute `val` too: a product or convolution before others, since
         those take epilogues only here, and the latest of them."""
-        if val in self.copied:
+        if val in self.reading.copied:
             return None
         groups = dict.fromkeys(self.group[a] for a in val.args if a in self.group)
         ordered = sorted(groups, key=lambda g: (g.kind in ("linear", "conv"), g.last), reverse=True)
@@ -146,7 +131,10 @@ class Partition:
 
     def _fits(self, group: Group, val: Val) -> bool:
         if val.op in REDUCTIONS:
-            return group.kind in ("pointwise", "rowwise") and self._same(val.args[0].shape, group.shape)
+            rows = group.kind == "rowwise" or (group.kind == "pointwise" and not group.has_parts)
+            return rows and self._same(val.args[0].shape, group.shape)
+        if val.op == "part" and group.kind != "pointwise":
+            return False
         if group.kind == "attention":
             return False
         if group.kind in ("linear", "conv") and len(val.shape) > len(group.shape):
@@ -156,12 +144,9 @@ class Partition:
     def _can_join(self, group: Group, val: Val) -> bool:
         """Whether everything else that `val` reads can be computed before the group runs."""
         for arg in val.args:
-            source = self.source(arg)
-            other = self.group.get(source)
-            if other is group and source is not arg:
-                return False
-            if other is not None and other is not group and self._reaches(group, other):
-                return False
+            for other in self.makers(arg):
+                if self._reaches(group, other) if other is not group else arg not in self.group:
+                    return False
         return True
 
     def _reaches(self, start: Group, goal: Group, skip_direct: bool = False) -> bool:
@@ -194,7 +179,7 @@ class Partition:
 
     def _merge(self) -> None:
         """Merge producers into consumers, then kernels that read the same, as long as there are any to merge."""
-        readers: dict[Val, list[Group]] = {}
+        readers: dict[Val | Shape, list[Group]] = {}
         changed = True
         while changed:
             changed = False
@@ -205,7 +190,8 @@ class Partition:
                         changed = True
             readers.clear()
             for group in dict.fromkeys(self.group.values()):
-                for source in self._loads(group):
+                # Parts of joined values are many small kernels: those over one space need nothing else in common.
+                for source in (*self._loads(group), *([self._key(group.shape)] if group.has_parts else ())):
                     readers.setdefault(source, []).append(group)
             for sharing in readers.values():
                 for first, second in itertools.pairwise(sharing):
@@ -218,6 +204,7 @@ class Partition:
 
     def _unite(self, first: Group, second: Group) -> None:
         second.vals = first.vals + second.vals
+        second.has_parts |= first.has_parts
         if first.kind == "rowwise":
             second.kind = "rowwise"
         if self._same(first.shape, second.shape):
@@ -237,6 +224,8 @@ class Partition:
             return False
         if first.kind == "rowwise" and second.kind not in ("pointwise", "rowwise"):
             return False
+        if not self._can_hold_parts(first, second):
+            return False
         if any(self._blocks(v, second) for v in first.vals):
             return False
         if second.kind in ("linear", "conv") and len(first.shape) > len(second.shape):
@@ -246,32 +235,37 @@ class Partition:
         private = not any(self._is_output(v) or self._escapes(v, (first, second)) for v in first.vals)
         return private and first.kind == "pointwise" and self._is_cheap(first)
 
+    @staticmethod
+    def _can_hold_parts(first: Group, second: Group) -> bool:
+        """Whether the two as one are pointwise, if either writes parts of joined values: other kernels cannot."""
+        return (first.kind, second.kind) == ("pointwise", "pointwise") or not (first.has_parts or second.has_parts)
+
     def _blocks(self, val: Val, second: Group) -> bool:
         return any(
-            self.group[r] is second and (not direct or self._materialises(r, val)) for r, direct in self._readers(val)
+            self.group[r] is second and (not direct or self._materialises(r, val))
+            for r, direct in self.reading.readers(val)
         )
 
     def _escapes(self, val: Val, inside: tuple[Group, Group]) -> bool:
-        return any(self.group[r] not in inside for r, _ in self._readers(val))
+        return any(self.group[r] not in inside for r, _ in self.reading.readers(val))
 
     @staticmethod
     def _is_cheap(group: Group) -> bool:
-        return len(group.vals) <= _RECOMPUTED and all(v.op in _CHEAP or v.op == "transpose" for v in group.vals)
+        return len(group.vals) <= RECOMPUTED and all(v.op in CHEAP or v.op in VIEWS for v in group.vals)
 
     def _siblings(self, first: Group, second: Group) -> bool:
         """Whether two kernels that read the same are independent and over one iteration space."""
         rows = ("pointwise", "rowwise")
         if first.kind not in rows or second.kind not in rows or not self._same(first.shape, second.shape):
             return False
+        if not self._can_hold_parts(first, second):
+            return False
+        if first.has_parts and len({*self._loads(first), *self._loads(second)}) > _OPERANDS:
+            return False
         return first is not second and not self._reaches(first, second) and not self._reaches(second, first)
 
     def _loads(self, group: Group) -> list[Val]:
         """What a group reads from memory at full size."""
         args = (a for v in group.vals for a in v.args if self._same(a.shape, group.shape))
-        sources = dict.fromkeys(self.source(a) for a in args)
-        return [s for s in sources if s.op == "input" or self.group.get(s, group) is not group]
-
-
-def swaps_last_two(perm: tuple[int, ...]) -> bool:
-    rank = len(perm)
-    return perm == (*range(rank - 2), rank - 1, rank - 2)
+        sources = dict.fromkeys(self.reading.source(a) for a in args)
+        return [s for s in sources if s.op in ("input", "concat") or self.group.get(s, group) is not group]

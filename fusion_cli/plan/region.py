@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fusion_cli.errors import Unsupported
-from fusion_cli.plan import codes, lower_elementwise, lower_linear, lower_rows, lower_views
+from fusion_cli.plan import (
+    codes,
+    lower_einsum,
+    lower_elementwise,
+    lower_linear,
+    lower_rotary,
+    lower_rows,
+    lower_slices,
+    lower_views,
+)
 from fusion_cli.plan.assemble import assemble
 from fusion_cli.plan.attention import fuse_attention
 from fusion_cli.plan.context import Context
 from fusion_cli.plan.graph import LEAVES, Val
 from fusion_cli.plan.host import HostProgram
 from fusion_cli.plan.ir import HostOp, Plan, Stage, Tensor
+from fusion_cli.plan.join import compute_by_parts
 from fusion_cli.plan.partition import Partition
 from fusion_cli.plan.shapes import HOST_RULES
 from fusion_cli.plan.workspace import Storage, assign_buffers, rename_symbols
@@ -21,7 +31,15 @@ from fusion_cli.plan.workspace import Storage, assign_buffers, rename_symbols
 if TYPE_CHECKING:
     from fusion_cli.types import Region
 
-RULES = {**lower_elementwise.RULES, **lower_rows.RULES, **lower_views.RULES, **lower_linear.RULES}
+RULES = {
+    **lower_elementwise.RULES,
+    **lower_rows.RULES,
+    **lower_views.RULES,
+    **lower_slices.RULES,
+    **lower_linear.RULES,
+    **lower_einsum.RULES,
+    **lower_rotary.RULES,
+}
 _HOST_ONLY = frozenset({"Shape", "Size", "Constant"})
 
 
@@ -39,8 +57,9 @@ def plan_region(region: Region) -> Plan:
         # Operands that no valid model has: shapes that do not broadcast, axes out of range, missing inputs.
         raise Unsupported(codes.INVALID, "operands that the operators allow", str(error)) from error
     outputs = fuse_attention(context.b, outputs)
+    outputs = compute_by_parts(context.b, outputs)
     outputs = _distinct(outputs)
-    partition = Partition(context.b.sizes, outputs)
+    partition = Partition(context.b, outputs)
     storage = Storage(partition, _input_values(context), outputs)
     stages = tuple(assemble(partition, storage, group) for group in partition.ordered())
     tensors, buffers = assign_buffers(storage.tensors, stages)
@@ -56,7 +75,9 @@ def _lower(context: Context) -> list[Val]:
             name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
             raise Unsupported(codes.OPERATOR, "an operator with a kernel stage", name)
         context.b.node = node.name or node.op_type
-        context.bind(node.outputs[0], rule(context, node))
+        made = rule(context, node)
+        for value, val in zip(node.outputs, (made,) if isinstance(made, Val) else made, strict=False):
+            context.bind(value, val)
     missing = next((v for v in context.region.outputs if v not in context.tensors), None)
     if missing is not None:
         raise Unsupported(codes.UNUSED_OUTPUT, "outputs that the region computes", f"{missing.name}")
@@ -88,6 +109,7 @@ def _finish(
 ) -> Plan:
     """The plan with the host operations that something uses, in their order."""
     needed = {t.dims for t in tensors} | {s.dims for s in stages}
+    needed |= {host_value for t in tensors if t.role == "view" for host_value in (t.starts, t.steps)}
     for index in range(len(host.ops) - 1, -1, -1):
         if index in needed:
             needed.update(host.ops[index].args)
@@ -96,7 +118,7 @@ def _finish(
         HostOp(host.ops[i].kind, tuple(position[a] for a in host.ops[i].args), host.ops[i].ints) for i in sorted(needed)
     )
     return Plan(
-        tensors=rename_symbols([replace(t, dims=position[t.dims]) for t in tensors]),
+        tensors=rename_symbols([_renumbered(t, position) for t in tensors]),
         host=ops,
         stages=tuple(replace(s, dims=position[s.dims]) for s in stages),
         inputs=storage.inputs,
@@ -104,3 +126,11 @@ def _finish(
         buffers=buffers,
         host_inputs=tuple(sorted({op.ints[0] for op in ops if op.kind == "read"})),
     )
+
+
+def _renumbered(tensor: Tensor, position: Mapping[int, int]) -> Tensor:
+    """The tensor with host values by their new numbers."""
+    moved = replace(tensor, dims=position[tensor.dims])
+    if tensor.role != "view":
+        return moved
+    return replace(moved, starts=position[tensor.starts], steps=position[tensor.steps])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 _PRODUCT = re.compile(r"\w+(\s*\*\s*\w+)*")
@@ -122,6 +122,26 @@ class Sizes:
             quotient = abs(a.known) // abs(b.known)
             return Size(quotient if (a.known < 0) == (b.known < 0) else -quotient)
         return self.opaque("/", a, b)
+
+    def runs(self, shape: Sequence[Size], target: Sequence[Size]) -> list[list[int]] | None:
+        """Which axes of `target` each axis of `shape` is split into; None where axes are merged."""
+        runs: list[list[int]] = []
+        position = 0
+        for size in shape:
+            run: list[int] = []
+            product = ONE
+            while position < len(target) and (not run or product != size):
+                product = self.mul(product, target[position])
+                run.append(position)
+                position += 1
+            if product != size:
+                return None
+            runs.append(run)
+        rest = range(position, len(target))
+        if not runs or any(target[i] != ONE for i in rest):
+            return None
+        runs[-1] += rest
+        return runs
 
     def opaque(self, op: str, a: Size, b: Size) -> Size:
         """The symbol of an operation that is not worked out; equal operands give the equal symbol."""

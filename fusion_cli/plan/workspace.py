@@ -9,11 +9,11 @@ from typing import Literal
 from fusion_cli.errors import Unsupported
 from fusion_cli.plan import codes
 from fusion_cli.plan.graph import LEAVES, Val
-from fusion_cli.plan.ir import Stage, Tensor
+from fusion_cli.plan.ir import Stage, Tensor, root_of
 from fusion_cli.plan.partition import Partition
 from fusion_cli.plan.sizes import Shape
 
-Role = Literal["input", "output", "temp", "alias"]
+Role = Literal["input", "output", "temp", "alias", "view"]
 
 
 class Storage:
@@ -24,6 +24,8 @@ class Storage:
         self._sizes = partition.sizes
         self._tensor: dict[Val, int] = {}
         self._root: dict[Val, int] = {}
+        self._copied = partition.reading.copied
+        self._joined = {part: val for val in partition.uses.order if val.op == "concat" for part in val.args}
         for slot, val in enumerate(inputs):
             if val is not None:
                 self._root[val] = self._tensor[val] = self._new("input", slot, val)
@@ -31,7 +33,7 @@ class Storage:
         self.outputs = tuple(self._output(partition, slot, val) for slot, val in enumerate(outputs))
 
     def _output(self, partition: Partition, slot: int, val: Val) -> int:
-        source = partition.source(val)
+        source = partition.reading.source(val)
         index = self._new("output", slot, val)
         self._root[source] = index
         if source is val:
@@ -41,28 +43,39 @@ class Storage:
     def tensor(self, val: Val) -> int:
         """The tensor to read or write `val` by."""
         if val not in self._tensor:
-            source = val
-            while source.op == "reshape":
-                source = source.args[0]
-            root = self._root.get(source)
-            if root is None:
-                if source.op in LEAVES:
-                    raise Unsupported(
-                        codes.CONSTANT, "a tensor in memory", f"a literal read by {val.node or 'a kernel'}"
-                    )
-                root = self._root[source] = self._tensor[source] = self._new("temp", -1, source)
-            if val not in self._tensor:
-                self._tensor[val] = self._alias(root, val)
+            self._tensor[val] = self._find(val)
         return self._tensor[val]
 
-    def _alias(self, root: int, val: Val) -> int:
-        if self._shape(val.shape) == self.tensors[root].shape and val.dims == self.tensors[root].dims:
-            return root
-        return self._new("alias", root, val)
+    def _find(self, val: Val) -> int:
+        if val in self._joined:
+            return self._view(self._joined[val], val)
+        if val.op == "slice" and val not in self._copied:
+            return self.window(val)
+        if val.op == "reshape":
+            return self._alias(self.tensor(val.args[0]), val)
+        if val in self._root:
+            return self._alias(self._root[val], val)
+        if val.op in LEAVES:
+            raise Unsupported(codes.CONSTANT, "a tensor in memory", f"a literal read by {val.node or 'a kernel'}")
+        return self._new("temp", -1, val)
 
-    def _new(self, role: Role, slot: int, val: Val) -> int:
+    def window(self, val: Val) -> int:
+        """The tensor of what a slice picks in the memory that it is taken of."""
+        return self._view(val.args[0], val)
+
+    def _view(self, of: Val, val: Val) -> int:
+        return self._new("view", self.tensor(of), val, val.host("starts"), val.host("steps"))
+
+    def _alias(self, of: int, val: Val) -> int:
+        if self._shape(val.shape) == self.tensors[of].shape and val.dims == self.tensors[of].dims:
+            return of
+        if self.tensors[of].role == "alias":
+            of = self.tensors[of].slot
+        return self._new("alias", of, val)
+
+    def _new(self, role: Role, slot: int, val: Val, starts: int = -1, steps: int = -1) -> int:
         shape = self._shape(val.shape)
-        self.tensors.append(Tensor(role, slot, val.dtype, shape, val.dims, val.name))
+        self.tensors.append(Tensor(role, slot, val.dtype, shape, val.dims, val.name, starts, steps))
         return len(self.tensors) - 1
 
     def _shape(self, shape: Shape) -> tuple[int | str, ...]:
@@ -79,7 +92,7 @@ def assign_buffers(tensors: Sequence[Tensor], stages: Sequence[Stage]) -> tuple[
     life: dict[int, tuple[int, int]] = {}
     for position, stage in enumerate(stages):
         for index in (*(o.tensor for o in stage.operands), *(s.tensor for s in stage.stores)):
-            root = tensors[index].slot if tensors[index].role == "alias" else index
+            root = root_of(tensors, index)
             if tensors[root].role == "temp":
                 life[root] = (life.get(root, (position, 0))[0], position)
     placed = list(tensors)

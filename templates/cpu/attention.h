@@ -34,8 +34,8 @@ void attention(Run& run, const MatMul& qk, const MatMul& pv, const Ints& space, 
   const Ints q_space = host::concat(lead, Ints{n, d}), v_space = host::concat(lead, Ints{keys, dv});
   const Ints k_tail = k_transposed ? Ints{d, keys} : Ints{keys, d};
   const Ints k_space = host::concat(lead, k_tail);
-  const Ints q_strides = strides_over(q_space, q.dims, q_perm), k_strides = strides_over(k_space, k.dims, k_perm);
-  const Ints v_strides = strides_over(v_space, v.dims, v_perm);
+  const Ints q_strides = strides_over(q_space, q, q_perm), k_strides = strides_over(k_space, k, k_perm);
+  const Ints v_strides = strides_over(v_space, v, v_perm);
   Ints out_strides = contiguous(space);
   if (out_perm.size()) {
     const Ints own = contiguous(host::permute(space, out_perm));

@@ -32,11 +32,12 @@ inline bool has_wide_vectors() { return false; }
 // How many elements a pointwise loop handles at a time where it needs buffers for 16-bit floats.
 constexpr int kBlock = 256;
 
-// A tensor in memory: contiguous, row-major.
+// A tensor in memory; contiguous and row-major where no strides are given.
 template <class T>
 struct Array {
   T* data;
   Ints dims;
+  Ints strides = {};
 };
 
 template <class T>
@@ -49,15 +50,29 @@ size_t bytes(const Ints& dims) {
   return (static_cast<size_t>(count(dims)) * sizeof(T) + 63) / 64 * 64;
 }
 
-inline Ints contiguous(const Ints& dims) {
-  Ints strides = Ints::filled(dims.size(), 1);
-  for (int i = dims.size() - 2; i >= 0; --i) strides[i] = strides[i + 1] * dims[i + 1];
-  return strides;
+template <class T>
+Ints strides_of(const Array<T>& a) {
+  return a.strides.size() ? a.strides : contiguous(a.dims);
 }
 
-// Strides over `space` of a contiguous tensor that is transposed by `perm` (if not empty), then broadcast.
-inline Ints strides_over(const Ints& space, const Ints& dims, const Ints& perm = {}) {
-  const Ints own = contiguous(dims);
+// Part of a tensor: along each axis `counts` elements from `starts` on, `steps` apart.
+template <class T>
+Array<T> part(const Array<T>& a, const Ints& counts, const Ints& starts, const Ints& steps) {
+  const Window w = window(a.dims, strides_of(a), counts, starts, steps);
+  return {a.data + w.offset, counts, w.strides};
+}
+
+// The same elements in other dimensions; of a part, axes are only split.
+template <class T>
+Array<T> reshaped(const Array<T>& a, const Ints& dims) {
+  if (!a.strides.size()) return {a.data, dims};
+  return {a.data, dims, split_strides(a.dims, a.strides, dims)};
+}
+
+// Strides over `space` of a tensor that is transposed by `perm` (if not empty), then broadcast.
+template <class T>
+Ints strides_over(const Ints& space, const Array<T>& a, const Ints& perm = {}) {
+  const Ints own = strides_of(a), &dims = a.dims;
   Ints strides = Ints::filled(space.size(), 0);
   const int lead = space.size() - dims.size();
   for (int i = 0; i < dims.size(); ++i) {

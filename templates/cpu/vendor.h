@@ -77,10 +77,10 @@ class Invocation {
 template <class T, class S>
 Array<T> dense(Run& run, const Array<S>& a, const Ints& perm = {}) {
   if constexpr (std::is_same<T, S>::value)
-    if (!perm.size()) return a;
+    if (!perm.size() && strides_of(a) == contiguous(a.dims)) return {a.data, a.dims};
   const Ints dims = perm.size() ? host::permute(a.dims, perm) : a.dims;
   T* data = static_cast<T*>(run.scratch(static_cast<size_t>(count(dims)) * sizeof(T)));
-  gather(run, a.data, strides_over(dims, a.dims, perm), dims, 0, count(dims), data);
+  gather(run, a.data, strides_over(dims, a, perm), dims, 0, count(dims), data);
   return {data, dims};
 }
 

@@ -70,6 +70,53 @@ inline int64_t count(const Ints& dims) {
   return n;
 }
 
+// Element strides of a contiguous row-major tensor.
+inline Ints contiguous(const Ints& dims) {
+  Ints strides = Ints::filled(dims.size(), 1);
+  for (int i = dims.size() - 2; i >= 0; --i) strides[i] = strides[i + 1] * dims[i + 1];
+  return strides;
+}
+
+// Where part of a tensor begins in memory, and its strides.
+struct Window {
+  int64_t offset;
+  Ints strides;
+};
+
+// The part that has, along each axis, `counts` elements from `starts` on, `steps` apart.
+inline Window window(const Ints& dims, const Ints& strides, const Ints& counts, const Ints& starts, const Ints& steps) {
+  Window out{0, strides};
+  const bool empty = count(counts) == 0;
+  for (int i = 0; i < dims.size(); ++i) {
+    const int64_t last = starts[i] + (counts[i] - 1) * steps[i];
+    if (!empty && (starts[i] < 0 || starts[i] >= dims[i] || last < 0 || last >= dims[i]))
+      throw Error("a part of a tensor lies outside of it");
+    if (counts[i] > 1) out.strides[i] *= steps[i];
+    if (!empty) out.offset += starts[i] * strides[i];
+  }
+  return out;
+}
+
+// Strides of a strided tensor whose axes are split in several, or axes of size 1 put in or taken out.
+inline Ints split_strides(const Ints& dims, const Ints& strides, const Ints& split) {
+  Ints out = Ints::filled(split.size(), 0);
+  int next = split.size() - 1;
+  for (int i = dims.size() - 1; i >= 0; --i) {
+    if (dims[i] == 1) continue;
+    int64_t stride = strides[i], left = dims[i];
+    for (; next >= 0 && (left > 1 || split[next] == 1); --next) {
+      out[next] = stride;
+      stride *= split[next];
+      if (split[next] == 0 || left % split[next] != 0) {
+        if (count(split) == 0) return out;
+        throw Error("a reshape of a part of a tensor merges axes");
+      }
+      left /= split[next];
+    }
+  }
+  return out;
+}
+
 // The host operations; names and arguments are those of HostOp (host values first, then the literal integers).
 namespace host {
 
@@ -120,6 +167,38 @@ inline Ints slice(const Ints& a, const Ints& range) {
 inline Ints take(const Ints& a, const Ints& indices) {
   Ints out;
   for (int64_t i : indices) out.push_back(a.at(i));
+  return out;
+}
+
+inline Ints put(Ints a, const Ints& values, const Ints& indices) {
+  for (int i = 0; i < indices.size(); ++i) a[axis_of(indices[i], a.size())] = values.at(i);
+  return a;
+}
+
+// Where ONNX's Slice begins and ends along an axis of `size` elements; backwards it begins at 0 at the latest.
+inline int64_t slice_bound(int64_t bound, int64_t size, int64_t step) {
+  if (step == 0) throw Error("a slice has step 0");
+  const int64_t least = step > 0 ? 0 : -1, most = step > 0 ? size : size - 1;
+  if (bound < 0) bound = bound < -size ? least : bound + size;
+  return bound > most ? most : bound;
+}
+inline int64_t slice_begin(int64_t start, int64_t size, int64_t step) {
+  const int64_t bound = slice_bound(start, size, step);
+  return bound < 0 ? 0 : bound;
+}
+inline Ints slice_start(const Ints& sizes, const Ints& starts, const Ints& steps) {
+  Ints out;
+  for (int i = 0; i < sizes.size(); ++i) out.push_back(slice_begin(starts.at(i), sizes[i], steps.at(i)));
+  return out;
+}
+inline Ints slice_count(const Ints& sizes, const Ints& starts, const Ints& ends, const Ints& steps) {
+  Ints out;
+  for (int i = 0; i < sizes.size(); ++i) {
+    const int64_t step = steps.at(i);
+    const int64_t span = slice_bound(ends.at(i), sizes[i], step) - slice_begin(starts.at(i), sizes[i], step);
+    const bool any = sizes[i] > 0 && (step > 0 ? span > 0 : span < 0);
+    out.push_back(any ? (span + (step > 0 ? -1 : 1)) / step + 1 : 0);
+  }
   return out;
 }
 

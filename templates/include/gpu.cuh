@@ -18,7 +18,23 @@ constexpr int kMaxRank = 8;  // the emitter turns regions of a higher rank down
 struct Tensor {
   void* data;
   const Ints* dims;
+  Ints strides = {};  // of elements; contiguous where there are none
 };
+
+inline Ints strides_of(const Tensor& t) { return t.strides.size() ? t.strides : contiguous(*t.dims); }
+
+// Part of a tensor of T: along each axis `counts` elements from `starts` on, `steps` apart.
+template <class T>
+Tensor part(const Tensor& t, const Ints& counts, const Ints& starts, const Ints& steps) {
+  const Window w = window(*t.dims, strides_of(t), counts, starts, steps);
+  return {static_cast<T*>(t.data) + w.offset, &counts, w.strides};
+}
+
+// The same elements in other dimensions; of a part, axes are only split.
+inline Tensor reshaped(const Tensor& t, const Ints& dims) {
+  if (!t.strides.size()) return {t.data, &dims};
+  return {t.data, &dims, split_strides(*t.dims, t.strides, dims)};
+}
 
 inline void check(cudaError_t status, const char* what) {
   if (status != cudaSuccess) throw Error(std::string(what) + ": " + cudaGetErrorString(status));
@@ -36,19 +52,13 @@ struct View {
 
 inline View view(const Tensor& tensor, std::initializer_list<int> perm = {}) {
   const Ints& dims = *tensor.dims;
-  View contiguous, out;
-  contiguous.rank = out.rank = static_cast<int>(dims.size());
-  int64_t stride = 1;
-  for (int d = contiguous.rank - 1; d >= 0; --d) {
-    contiguous.size[d] = dims[d];
-    contiguous.stride[d] = stride;
-    stride *= dims[d];
-  }
-  if (perm.size() == 0) return contiguous;
-  int d = 0;
-  for (int p : perm) {
-    out.size[d] = contiguous.size[p];
-    out.stride[d++] = contiguous.stride[p];
+  const Ints strides = strides_of(tensor);
+  View out;
+  out.rank = static_cast<int>(dims.size());
+  for (int d = 0; d < out.rank; ++d) {
+    const int source = perm.size() == 0 ? d : perm.begin()[d];
+    out.size[d] = dims[source];
+    out.stride[d] = strides[source];
   }
   return out;
 }

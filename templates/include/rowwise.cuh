@@ -93,7 +93,7 @@ struct Row {
   template <class T, class X>
   __device__ __forceinline__ void store(T* row, const X (&x)[kRowElements]) const {
     if (packed) {
-      store_vector<kRowElements>(row + first(), valid(0) ? kRowElements : 0, x);
+      store_vector<kRowElements>(row + first(), 1, valid(0) ? kRowElements : 0, x);
     } else {
 #pragma unroll
       for (int i = 0; i < kRowElements; ++i) {

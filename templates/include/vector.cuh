@@ -32,9 +32,10 @@ __device__ __forceinline__ void load_vector(const T* p, int64_t step, int valid,
   }
 }
 
+// p[i * step] = x[i] for i < valid.
 template <int V, class T, class X>
-__device__ __forceinline__ void store_vector(T* p, int valid, const X (&x)[V]) {
-  if (valid >= V && aligned<V>(p)) {
+__device__ __forceinline__ void store_vector(T* p, int64_t step, int valid, const X (&x)[V]) {
+  if (step == 1 && valid >= V && aligned<V>(p)) {
     Chunk<T, V> chunk;
 #pragma unroll
     for (int i = 0; i < V; ++i) store(&chunk.element[i], x[i]);
@@ -42,7 +43,7 @@ __device__ __forceinline__ void store_vector(T* p, int valid, const X (&x)[V]) {
   } else {
 #pragma unroll
     for (int i = 0; i < V; ++i) {
-      if (i < valid) store(p + i, x[i]);
+      if (i < valid) store(p + i * step, x[i]);
     }
   }
 }

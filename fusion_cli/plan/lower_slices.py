@@ -1,0 +1,134 @@
+"""Operators that take parts of tensors, join tensors, or repeat them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import onnx_ir as ir
+
+from fusion_cli.errors import Unsupported
+from fusion_cli.plan import codes
+from fusion_cli.plan.context import Context, normalized_axis
+from fusion_cli.plan.cut import Cut, cut
+from fusion_cli.plan.graph import Val
+from fusion_cli.plan.lower_elementwise import Rule
+from fusion_cli.plan.sizes import ONE
+
+_END = 2**63 - 1
+"""Past the last element, for Slice; its negative is before the first."""
+
+
+def _vector(ctx: Context, node: ir.Node, index: int, attribute: str) -> int | None:
+    """An integer vector, as an attribute of old operator sets or as an input: a host value."""
+    if attribute in node.attributes:
+        return ctx.b.host.const(node.attributes.get_ints(attribute) or ())
+    value = node.inputs[index] if index < len(node.inputs) else None
+    return None if value is None else ctx.host(value)
+
+
+def _slice(ctx: Context, node: ir.Node) -> Val:
+    b, x = ctx.b, ctx.operand(node, 0)
+    starts, ends = _vector(ctx, node, 1, "starts"), _vector(ctx, node, 2, "ends")
+    if starts is None or ends is None:
+        raise Unsupported(codes.ATTRIBUTE, "starts and ends of Slice", "none")
+    count = len(b.host.values[starts])
+    axes = ctx.ints(node, 3, "axes") or tuple(range(count))
+    steps = _vector(ctx, node, 4, "steps")
+    return _window(ctx, x, axes, starts, ends, b.host.const((1,) * count) if steps is None else steps)
+
+
+def _window(ctx: Context, x: Val, axes: Sequence[int], starts: int, ends: int, steps: int) -> Val:
+    """Along each of `axes` the positions from a start to an end (host values, as ONNX's Slice reads them)."""
+    b, rank = ctx.b, len(x.shape)
+    own = [normalized_axis(a, rank) for a in axes]
+    sizes = b.host.emit("take", (x.dims,), own)
+    first = b.host.emit("slice_start", (sizes, starts, steps))
+    counts = b.host.emit("slice_count", (sizes, starts, ends, steps))
+    return cut(b, x, Cut(tuple(a - rank for a in own), first, counts, steps))
+
+
+def _split(ctx: Context, node: ir.Node) -> list[Val]:
+    b, x = ctx.b, ctx.operand(node, 0)
+    axis = normalized_axis(node.attributes.get_int("axis", 0), len(x.shape))
+    given = _vector(ctx, node, 1, "split")
+    sizes = _equal_parts(ctx, x, axis, len(node.outputs)) if given is None else given
+    start, one = b.host.const((0,)), b.host.const((1,))
+    parts = []
+    for i in range(len(node.outputs)):
+        size = b.host.emit("take", (sizes,), (i,))
+        parts.append(cut(b, x, Cut((axis - len(x.shape),), start, size, one)))
+        start = b.host.emit("add", (start, size))
+    return parts
+
+
+def _equal_parts(ctx: Context, x: Val, axis: int, count: int) -> int:
+    """Sizes of `count` parts: equal ones, but for a smaller last one where the axis does not divide."""
+    b = ctx.b
+    size = b.host.emit("take", (x.dims,), (axis,))
+    if b.sizes.norm(x.shape[axis]).coef % count == 0:
+        return b.host.emit("div", (size, b.host.const((count,) * count)))
+    rounded = b.host.emit("div", (b.host.emit("add", (size, b.host.const((count - 1,)))), b.host.const((count,))))
+    before = b.host.emit("mul", (rounded, b.host.const((count - 1,))))
+    return b.host.emit("concat", (*[rounded] * (count - 1), b.host.emit("sub", (size, before))))
+
+
+def _concat(ctx: Context, node: ir.Node) -> Val:
+    vals = ctx.operands(node)
+    rank = len(vals[0].shape)
+    axis = normalized_axis(node.attributes.get_int("axis", 1), rank)
+    if any(len(v.shape) != rank for v in vals):
+        raise ValueError("joined tensors differ in rank")
+    return ctx.b.concat([v for v in vals if ctx.b.sizes.norm(v.shape[axis]).known != 0] or vals[:1], axis - rank)
+
+
+def _gather(ctx: Context, node: ir.Node) -> Val:
+    """Gather where it is a slice: of one index, or of indices a constant distance apart."""
+    x = ctx.operand(node, 0)
+    axis = normalized_axis(node.attributes.get_int("axis", 0), len(x.shape))
+    value = node.inputs[1]
+    array = ctx.literal(value)
+    if array is None or array.ndim > 1 or array.size == 0:
+        raise Unsupported(codes.CONSTANT, "constant indices of Gather", f"{value.name if value else 'none'}")
+    indices = [int(i) for i in array.reshape(-1)]
+    step = indices[1] - indices[0] if len(indices) > 1 else 1
+    if step == 0 or any(b - a != step for a, b in pairwise(indices)):
+        raise Unsupported(codes.ATTRIBUTE, "indices of Gather that make a slice", str(indices[:8]))
+    if (indices[0] < 0) != (indices[-1] < 0):
+        raise Unsupported(codes.ATTRIBUTE, "indices of Gather of one sign", str(indices[:8]))
+    end = indices[-1] + (1 if step > 0 else -1)
+    if indices[-1] == -1 and step > 0:
+        end = _END
+    elif indices[-1] == 0 and step < 0:
+        end = -_END
+    const = ctx.b.host.const
+    result = _window(ctx, x, (axis,), const((indices[0],)), const((end,)), const((step,)))
+    return result if array.ndim else ctx.b.squeeze(result, (axis,))
+
+
+def _tile(ctx: Context, node: ir.Node) -> Val:
+    """Each repeated axis as a new axis in front of it, broadcast, and the two merged."""
+    b, x = ctx.b, ctx.operand(node, 0)
+    repeats = ctx.ints(node, 1, "repeats")
+    if repeats is None or len(repeats) != len(x.shape):
+        raise Unsupported(codes.CONSTANT, "repeats of Tile, one per axis", str(repeats))
+    apart: list[int] = []
+    repeated: list[int] = []
+    for axis, count in enumerate(repeats):
+        size = b.host.emit("take", (x.dims,), (axis,))
+        if count != 1 and b.sizes.norm(x.shape[axis]) != ONE:
+            apart.append(b.host.const((1,)))
+            repeated.append(b.host.const((count,)))
+        apart.append(size)
+        repeated.append(b.host.const((count,)) if b.sizes.norm(x.shape[axis]) == ONE else size)
+    tiled = b.expand(b.reshape(x, b.host.emit("concat", apart)), b.host.emit("concat", repeated))
+    return b.reshape(tiled, b.host.emit("mul", (x.dims, b.host.const(repeats))))
+
+
+RULES: dict[str, Rule] = {
+    "Slice": _slice,
+    "Split": _split,
+    "Concat": _concat,
+    "Gather": _gather,
+    "Tile": _tile,
+}
