@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -10,14 +12,14 @@ import onnx.parser
 import onnx_ir as ir
 from onnx import numpy_helper
 
-from fusion_cli.match import MatchResult, find_regions, load_rules
+from fusion_cli.match import MatchResult, RuleSet, find_regions, load_rules
 from fusion_cli.simplify import simplify
 
 RNG = np.random.default_rng(7)
 
 
 def parse(
-    text: str, weights: dict[str, tuple[int, ...]] | None = None, opset: int = 17, dtype: type = np.float32
+    text: str, weights: Mapping[str, tuple[int, ...]] | None = None, opset: int = 17, dtype: type = np.float32
 ) -> onnx.ModelProto:
     """A model of one graph in ONNX text; `weights` are initializers of these shapes with random values."""
     model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}, "com.microsoft": 1]> {text}')
@@ -33,7 +35,23 @@ def simplified(model: onnx.ModelProto) -> ir.Model:
 
 def matches(model: onnx.ModelProto, *rules: str, rule_paths: tuple[Path, ...] = ()) -> MatchResult:
     """What the rules (all fusions if none are named) find in the model."""
-    return find_regions(simplified(model), load_rules(rules, rule_paths))
+    return find_regions(simplified(model), load_rules(rules, rule_paths) if rule_paths else _bundled(rules))
+
+
+@cache
+def _bundled(rules: tuple[str, ...]) -> RuleSet:
+    return load_rules(rules)
+
+
+def idioms(
+    body: str,
+    weights: Mapping[str, tuple[int, ...]] | None = None,
+    opset: int = 17,
+    inputs: str = "float[batch, seq, 64] x",
+    outputs: str = "float[batch, seq, 64] y",
+) -> dict[str, int]:
+    """How many of each idiom are in a graph of this body."""
+    return dict(matches(parse(f"g ({inputs}) => ({outputs}) {{ {body} }}", weights, opset)).idioms)
 
 
 def operators(result: MatchResult, rule: str) -> list[list[str]]:

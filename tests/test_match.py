@@ -5,16 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.graphs import matches, operators, parse
+from tests.graphs import idioms, matches, operators, parse
 
 X = "float[batch, seq, 64] x"
 Y = "float[batch, seq, 64] y"
-
-
-def idioms(
-    body: str, weights: dict[str, tuple[int, ...]] | None = None, opset: int = 17, inputs: str = X, outputs: str = Y
-) -> dict[str, int]:
-    return dict(matches(parse(f"g ({inputs}) => ({outputs}) {{ {body} }}", weights, opset)).idioms)
 
 
 def c(name: str, value: float) -> str:

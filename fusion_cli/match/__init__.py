@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
+from fusion_cli import collector
 from fusion_cli.errors import Unsupported
+from fusion_cli.match.codes import HINTS
 from fusion_cli.match.engine import Idioms, Match, Matcher, Miss
 from fusion_cli.match.graph import GraphIndex
+from fusion_cli.match.misses import Misses
 from fusion_cli.match.pattern import Pattern, Rule, RuleSet
+from fusion_cli.match.reasons import label
 from fusion_cli.match.region import make_region
 from fusion_cli.match.rules import load_rules, parse_rules
 from fusion_cli.match.values import ValueIdioms
@@ -18,60 +23,88 @@ from fusion_cli.types import Region, Rejection
 
 __all__ = ["MatchResult", "Rule", "RuleSet", "find_regions", "load_rules", "parse_rules"]
 
-MISSES_PER_RULE = 20
-LEAST_PROGRESS = 0.3
-"""Attempts that ended earlier than this are not near misses: every Add starts a dozen rules."""
-
 
 @dataclass(frozen=True, eq=False)
 class MatchResult:
-    """Regions in graph order, idioms recognised (count by name, overlapping readings counted once), near misses."""
+    """Regions in graph order, idioms recognised (count by name, readings of one result counted once), near misses."""
 
     regions: tuple[Region, ...]
     idioms: Mapping[str, int]
     rejections: tuple[Rejection, ...]
 
 
-def find_regions(model: ir.Model, rules: RuleSet) -> MatchResult:
-    """All regions of the model's main graph that some fusion rule describes; they may overlap."""
-    index = GraphIndex(model.graph)
+@collector.seldom()
+def find_regions(
+    model: ir.Model, rules: RuleSet, watch: Collection[ir.Node] = (), asked: str | None = None
+) -> MatchResult:
+    """All regions that some fusion rule describes, in the main graph and in the bodies of control flow; they may
+    overlap, and none crosses the border of a body.
+
+    Of the near misses a few of each kind and graph are kept, and all those that concern a node of `watch`; of the
+    rule `asked` about, and of what it is written with, fainter ones too.
+    """
+    parts = _written_with(asked, rules)
+    found = [_find_in(graph, rules, watch, parts) for graph in (model.graph, *model.graph.subgraphs())]
+    counts: Counter[str] = Counter()
+    for result in found:
+        counts.update(result.idioms)
+    regions = tuple(region for result in found for region in result.regions)
+    return MatchResult(regions, counts, tuple(r for result in found for r in result.rejections))
+
+
+def _written_with(name: str | None, rules: RuleSet) -> frozenset[str]:
+    """The rule and the idioms it is written with, directly or through others."""
+    found: set[str] = set()
+    waiting = [name] if name is not None else []
+    while waiting:
+        rule = rules.find(waiting.pop())
+        if rule is not None and rule.name not in found:
+            found.add(rule.name)
+            waiting += sorted(set().union(*(p.references() for p in rule.patterns)))
+    return frozenset(found)
+
+
+def _find_in(graph: ir.Graph, rules: RuleSet, watch: Collection[ir.Node], asked: Collection[str]) -> MatchResult:
+    index = GraphIndex(graph)
     idioms = Idioms()
     matcher = Matcher(index, idioms)
     by_value = ValueIdioms(index, [r for r in rules.idioms if r.by_value])
     counts: dict[str, int] = {}
     rejections: list[Rejection] = []
+    near = Misses(matcher, watch, asked)
     for rule in rules.idioms:
         matches, misses = by_value.find(rule) if rule.by_value else _find_rule(matcher, rule)
-        matches = [m for m in matches if not _is_part(m, rule, idioms)]
-        for match in matches:
-            idioms.add(match)
+        matches = _not_parts(matches, rule, idioms)
+        idioms.add(matches)
         if matches and rule.counted:
-            counts[rule.name] = len(_disjoint(matches))
-        rejections += _near_misses(misses, matches)
+            counts[rule.name] = len(_instances(matches))
+        for miss in near.add(rule, misses, matches):
+            idioms.add_nearly(rule.name, miss)
     regions: dict[tuple[str, frozenset[ir.Node]], Region] = {}
     for rule in rules.fusions:
         matches, misses = _find_rule(matcher, rule)
-        rejections += _near_misses(misses, matches)
+        near.add(rule, misses, matches)
         by_nodes = {m.nodes: m for m in matches}
         for nodes in dict.fromkeys([*by_nodes, *_groups(matcher, rule)]):
             try:
                 region = make_region(index, nodes, rule.name, rule.kernel, rule.opt_level)
             except Unsupported as e:
-                rejections.append(_rejection(rule.name, index, nodes, e))
+                rejections.append(_rejection(rule, index, nodes, e))
             else:
                 region = _in_rule_order(region, by_nodes[nodes]) if nodes in by_nodes else region
                 regions[rule.name, frozenset(region.nodes)] = region
     ordered = sorted(regions.values(), key=lambda r: (index.position[r.nodes[0]], r.rule))
-    return MatchResult(tuple(ordered), counts, tuple(rejections))
+    return MatchResult(tuple(ordered), counts, (*near.rejections(rules, idioms), *rejections))
 
 
 def _find_rule(matcher: Matcher, rule: Rule) -> tuple[list[Match], list[Miss]]:
-    found: dict[frozenset[ir.Node], Match] = {}
+    found: dict[object, Match] = {}
     misses: list[Miss] = []
     for pattern in rule.patterns:
         matches, missed = matcher.find(pattern)
         for match in matches:
-            found.setdefault(match.nodes, match)
+            # The same nodes may be read in two ways: either half of a value can be the gate, either factor the values.
+            found.setdefault((match.nodes, match.inputs, match.outputs), match)
         misses += missed
     return list(found.values()), misses
 
@@ -97,41 +130,40 @@ def _in_rule_order(region: Region, match: Match) -> Region:
     )
 
 
-def _is_part(match: Match, rule: Rule, idioms: Idioms) -> bool:
-    return any(match.nodes <= other.nodes for name in rule.unless for other in idioms.by_name.get(name, ()))
+def _not_parts(matches: list[Match], rule: Rule, idioms: Idioms) -> list[Match]:
+    """Those that do not lie within a larger match of an idiom that the rule names after `unless`."""
+    larger: dict[ir.Node, list[frozenset[ir.Node]]] = defaultdict(list)
+    for other in (m for name in rule.unless for m in idioms.by_name.get(name, ())):
+        for node in other.nodes:
+            larger[node].append(other.nodes)
+    return [m for m in matches if not any(m.nodes < nodes for nodes in larger.get(next(iter(m.nodes)), ()))]
 
 
-def _disjoint(matches: list[Match]) -> list[Match]:
-    """The largest matches that share no node."""
-    taken: set[ir.Node] = set()
+def _instances(matches: list[Match]) -> list[Match]:
+    """The largest matches whose result is not inside another: readings of one instance count once, and two instances
+    may share what they are computed from."""
+    taken: set[ir.Node | None] = set()
     chosen = []
     for match in sorted(matches, key=lambda m: -len(m.nodes)):
-        if not match.nodes & taken:
+        if not all(value.producer() in taken for value in match.outputs):
             taken |= match.nodes
             chosen.append(match)
     return chosen
 
 
-def _near_misses(misses: list[Miss], matches: list[Match]) -> list[Rejection]:
-    """The furthest attempts at places the rule did not match after all."""
-    matched = frozenset().union(*(m.nodes for m in matches)) if matches else frozenset()
-    furthest: dict[ir.Node, Miss] = {}
-    for miss in misses:
-        if miss.progress >= LEAST_PROGRESS and miss.node not in matched:
-            known = furthest.get(miss.node)
-            if known is None or miss.progress > known.progress:
-                furthest[miss.node] = miss
-    ranked = sorted(furthest.values(), key=lambda m: -m.progress)[:MISSES_PER_RULE]
-    return [
-        Rejection(m.rule, _name(m.node), "match", m.code, m.expected, m.found, progress=round(m.progress, 3))
-        for m in ranked
-    ]
-
-
-def _rejection(rule: str, index: GraphIndex, nodes: frozenset[ir.Node], reason: Unsupported) -> Rejection:
-    last = max(nodes, key=index.position.__getitem__)
-    return Rejection(rule, _name(last), "match", reason.code, reason.expected, reason.found, progress=1.0)
-
-
-def _name(node: ir.Node) -> str:
-    return node.name or f"{node.op_type}->{node.outputs[0].name}"
+def _rejection(rule: Rule, index: GraphIndex, nodes: frozenset[ir.Node], reason: Unsupported) -> Rejection:
+    names = tuple(label(n) for n in sorted(nodes, key=index.position.__getitem__))
+    hint = HINTS.get(reason.code, "")
+    return Rejection(
+        rule.name,
+        names[-1],
+        "match",
+        reason.code,
+        reason.expected,
+        reason.found,
+        hint,
+        progress=1.0,
+        source=f"{rule.source}:{rule.patterns[0].line}",
+        nodes=names,
+        matched=len(names),
+    )

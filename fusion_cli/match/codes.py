@@ -1,5 +1,7 @@
 """Why a rule did not match: stable codes, their titles, and what to do."""
 
+NO_RULE, NOT_NEAR = "FUS113", "FUS114"
+
 CODES: dict[str, tuple[str, str]] = {
     "FUS101": (
         "Operator or idiom missing",
@@ -7,8 +9,8 @@ CODES: dict[str, tuple[str, str]] = {
         "something else, or writes it in a way no idiom knows yet: add an overload.",
     ),
     "FUS102": (
-        "Number of inputs differs",
-        "The operator is there, with more or fewer inputs than the rule's text has.",
+        "Number of inputs or outputs differs",
+        "The operator is there, with more or fewer inputs or outputs than the rule's text has.",
     ),
     "FUS103": (
         "Attribute differs",
@@ -32,6 +34,11 @@ CODES: dict[str, tuple[str, str]] = {
         "The idiom is defined by what it computes (`# match: values`), and these nodes compute something near it. "
         "Often a constant is mistyped; if the model means it so, it is another function, and left as it is.",
     ),
+    "FUS108": (
+        "Too many candidates",
+        "One value is read so often, or the same operators follow each other so often, that the search at this place "
+        "was given up. It looks at a few hundred candidates, where a match usually takes a dozen.",
+    ),
     "FUS110": (
         "Nothing to compute",
         "The region only moves data; a kernel would gain nothing.",
@@ -46,4 +53,26 @@ CODES: dict[str, tuple[str, str]] = {
         "A value at the region's edge has no inferred type or rank. Give the model's inputs shapes, or export it again "
         "with shape information.",
     ),
+    "FUS115": (
+        "Operator not of the model's operator sets",
+        "ONNX Runtime accepts some operators in models of an older operator set than the one that brought them, such "
+        "as LayerNormalization before opset 17, but not in functions, which is what fused regions become. Convert the "
+        "model to a newer opset.",
+    ),
+    NO_RULE: (
+        "No rule for the operator",
+        "No rule of the optimization level names the operator, so nothing it is part of can match.",
+    ),
+    NOT_NEAR: (
+        "No rule came near",
+        "Rules name the operator, but what surrounds this one is nothing that they describe, nor much like it. A lone "
+        "elementwise operator gains nothing from a kernel of its own.",
+    ),
 }
+
+HINTS: dict[str, str] = {
+    "FUS111": "a rule that takes in the nodes on that path would not need them twice",
+    "FUS115": "convert the model to an opset that has the operator (onnx.version_converter)",
+    "FUS112": "give the graph inputs' shapes with --shape, or run onnx.shape_inference on the model",
+}
+"""What to do, in a line, about those that the matcher has no more particular advice for."""

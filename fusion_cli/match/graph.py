@@ -1,4 +1,5 @@
-"""An index over a model's main graph: producers, consumers, constants, order, and attributes in one form.
+"""An index over one graph of a model, the main one or a body: producers, consumers, constants, order, and attributes
+in one form.
 
 Exporters write the same operator in several ways: axes as an attribute or as an input, negative or not, defaults left
 out. Patterns are written against one canonical form, which this module provides, so that no rule needs an overload
@@ -9,18 +10,23 @@ from __future__ import annotations
 
 import string
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
+from fusion_cli.load.structure import bodies_of
+
 MAX_EMBEDDED = 64
 """Constants of up to this many elements are looked at by value."""
+MAX_PASSED = 16
+"""Casts and the like in a row that patterns see through. Exporters leave three at most; a chain of thousands would take
+time and memory quadratic in its length."""
 
 # Inputs that are attributes in another opset: (operator, input index) -> attribute name.
-_INPUT_ATTRIBUTES = {
+INPUT_ATTRIBUTES = {
     **{
         (f"Reduce{k}", 1): "axes"
         for k in ("Mean", "Sum", "Max", "Min", "Prod", "L1", "L2", "SumSquare", "LogSum", "LogSumExp")
@@ -53,7 +59,7 @@ _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 }
 _KNOWN_DOMAINS = ("", "com.microsoft")
 _AXIS_NAMES = ("axis", "axes")
-_TRANSPARENT = frozenset({"Identity", "Dropout"})
+_TRANSPARENT = frozenset({"Cast", "Dropout", "Identity"})
 _FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE})
 
 
@@ -68,26 +74,74 @@ class GraphIndex:
         self.outputs = frozenset(graph.outputs)
         self.opset = graph.opset_imports.get("", 0)
         self._attributes: dict[ir.Node, Mapping[str, Any]] = {}
+        self.conditions: dict[tuple[str, tuple[object, ...]], bool] = {}
+        """Conditions of rules, by their text and what they were asked of (see match/predicates.py)."""
+        self._constants: dict[ir.Value, np.ndarray[Any, Any]] = {}
         self._scalars: dict[ir.Value, float | None] = {}
+        self._inputs: dict[ir.Node, Sequence[ir.Value | None]] = {}
+        self._readers: dict[ir.Value, Sequence[ir.Node]] = {}
+        self._readers_by_op: dict[ir.Value, Mapping[tuple[str, str], Sequence[ir.Node]]] = {}
+        self._roots: dict[ir.Value, tuple[ir.Value, tuple[ir.Node, ...]]] = {}
 
     @cached_property
-    def by_op(self) -> Mapping[tuple[str, str], tuple[ir.Node, ...]]:
-        index: dict[tuple[str, str], list[ir.Node]] = defaultdict(list)
+    def by_op(self) -> Mapping[tuple[str, str], Sequence[ir.Node]]:
+        return _by_op(self.nodes)
+
+    @cached_property
+    def captured(self) -> tuple[ir.Value, ...]:
+        """What a body reads of the graphs around it, constants aside, in order of first use."""
+        read = dict.fromkeys(v for n in self.nodes for v in n.inputs if v is not None and not self.is_constant(v))
+        return tuple(v for v in read if self.producer(v) is None and v not in self.graph_inputs)
+
+    @cached_property
+    def _captures(self) -> Mapping[ir.Node, Sequence[ir.Value]]:
+        """What the bodies of nodes of control flow read."""
+        found = {}
         for node in self.nodes:
-            index[node.domain, node.op_type].append(node)
-        return {k: tuple(v) for k, v in index.items()}
+            bodies = bodies_of(node)
+            if bodies:
+                inner = (n for body in bodies for n in body.all_nodes())
+                found[node] = tuple(v for n in inner for v in n.inputs if v is not None)
+        return found
 
-    def consumers(self, value: ir.Value) -> list[ir.Node]:
-        """Nodes of this graph that read `value`, in order, each once."""
-        found = {use.node for use in value.uses() if use.node in self.position}
-        return sorted(found, key=self.position.__getitem__)
+    def _reads(self, node: ir.Node) -> Sequence[ir.Value | None]:
+        captured = self._captures.get(node)
+        return node.inputs if captured is None else (*node.inputs, *captured)
 
-    def readers(self, value: ir.Value) -> list[ir.Node]:
+    @cached_property
+    def _consumers(self) -> Mapping[ir.Value, Sequence[ir.Node]]:
+        found: dict[ir.Value, dict[ir.Node, None]] = defaultdict(dict)
+        for node in self.nodes:
+            for value in self._reads(node):
+                if value is not None:
+                    found[value][node] = None
+        return {value: tuple(nodes) for value, nodes in found.items()}
+
+    def consumers(self, value: ir.Value) -> Sequence[ir.Node]:
+        """Nodes of this graph that read `value`, or whose bodies do, in order, each once."""
+        return self._consumers.get(value, ())
+
+    def readers(self, value: ir.Value) -> Sequence[ir.Node]:
         """Consumers, looking through what `root` looks through."""
-        found: list[ir.Node] = []
-        for node in self.consumers(value):
-            found += self.readers(node.outputs[0]) if self.is_transparent(node) else [node]
-        return list(dict.fromkeys(found))
+        if value not in self._readers:
+            found: list[ir.Node] = []
+            for node in self.consumers(value):
+                found += self.readers(node.outputs[0]) if self.is_transparent(node) else [node]
+            self._readers[value] = tuple(dict.fromkeys(found))
+        return self._readers[value]
+
+    def count_readers(self, value: ir.Value, nodes: Collection[ir.Node]) -> int:
+        """How many of `nodes` are readers of the value."""
+        readers = self.readers(value)
+        if len(readers) <= len(nodes):
+            return sum(n in nodes for n in readers)
+        return sum(any(v is not None and self.root(v)[0] is value for v in n.inputs) for n in nodes)
+
+    def readers_by_op(self, value: ir.Value, domain: str, op: str) -> Sequence[ir.Node]:
+        """Those of one operator."""
+        if value not in self._readers_by_op:
+            self._readers_by_op[value] = _by_op(self.readers(value))
+        return self._readers_by_op[value].get((domain, op), ())
 
     def is_convex(self, nodes: Collection[ir.Node]) -> bool:
         """Whether no path leaves `nodes` and comes back."""
@@ -97,7 +151,12 @@ class GraphIndex:
         """A node on a path that leaves `nodes` and comes back, if there is one. `nodes` do not read `private` ones:
         they hold copies of them."""
         inside = set(nodes)
-        last = max(self.position[n] for n in inside)
+        # Where nothing that is made outside after the first of them is read inside, no path comes back: most regions
+        # are done with here.
+        made = {self.producer(v) for n in inside for v in self._reads(n)} - inside
+        last = max((self.position[n] for n in made if n is not None and n not in private), default=-1)
+        if last < min(self.position[n] for n in inside):
+            return None
         stack = [c for n in inside for v in n.outputs for c in self.consumers(v) if c not in inside]
         seen: set[ir.Node] = set()
         while stack:
@@ -126,12 +185,15 @@ class GraphIndex:
             self._attributes[node] = self._canonical(node)
         return self._attributes[node]
 
-    def inputs(self, node: ir.Node) -> list[ir.Value | None]:
+    def inputs(self, node: ir.Node) -> Sequence[ir.Value | None]:
         """The node's data inputs: trailing omitted ones and those that are attributes in other opsets left out."""
-        values = [v for i, v in enumerate(node.inputs) if (node.op_type, i) not in _INPUT_ATTRIBUTES or node.domain]
-        while values and values[-1] is None:
-            values.pop()
-        return values
+        if node not in self._inputs:
+            op, domain = node.op_type, node.domain
+            values = [v for i, v in enumerate(node.inputs) if (op, i) not in INPUT_ATTRIBUTES or domain]
+            while values and values[-1] is None:
+                values.pop()
+            self._inputs[node] = tuple(values)
+        return self._inputs[node]
 
     def scalar(self, value: ir.Value | None) -> float | None:
         """The number that a constant with one element holds, whatever its shape and type."""
@@ -141,7 +203,7 @@ class GraphIndex:
             array = self.constant(value)
             self._scalars[value] = (
                 float(array.ravel()[0])
-                if array is not None and array.size == 1 and array.dtype.kind not in "US"
+                if array is not None and array.size == 1 and array.dtype.kind not in "OSUc"
                 else None
             )
         return self._scalars[value]
@@ -150,31 +212,54 @@ class GraphIndex:
         """A constant's array, if it has at most `limit` elements."""
         if value is None or not self.is_constant(value) or value.const_value is None or value.const_value.size > limit:
             return None
-        return value.const_value.numpy()
+        if value not in self._constants:
+            self._constants[value] = value.const_value.numpy()
+        return self._constants[value]
 
     def is_constant(self, value: ir.Value | None) -> bool:
         """Whether the value is known when the model is built. A graph input with an initializer is not: callers may
         override it."""
-        return value is not None and value.const_value is not None and value not in self.graph_inputs
+        return value is not None and value.const_value is not None and not value.is_graph_input()
 
     def root(self, value: ir.Value) -> tuple[ir.Value, tuple[ir.Node, ...]]:
         """`value` traced up through casts between float types, identities and inference-mode dropouts, and the nodes
         passed on the way. Patterns see through these: an fp16 model's LayerNorm is the fp32 one with casts inside."""
-        passed: list[ir.Node] = []
-        while (node := self.producer(value)) is not None and self.is_transparent(node):
-            passed.append(node)
-            source = node.inputs[0]
-            assert source is not None
-            value = source
-        return value, tuple(passed)
+        if value not in self._roots:
+            passed: list[ir.Node] = []
+            root = value
+            while (node := self.producer(root)) is not None and self.is_transparent(node):
+                passed.append(node)
+                source = node.inputs[0]
+                assert source is not None
+                root = source
+            self._roots[value] = root, tuple(passed)
+        return self._roots[value]
 
     def is_transparent(self, node: ir.Node) -> bool:
-        """Whether patterns see through the node: a cast between float types, an identity, a dropout."""
-        if node.domain or not node.inputs or node.inputs[0] is None:
+        """Whether patterns see through the node: a cast between float types, an identity, a dropout that keeps all;
+        but not through more than MAX_PASSED of them in a row."""
+        return node in self._transparent
+
+    @cached_property
+    def _transparent(self) -> Mapping[ir.Node, int]:
+        """Such nodes, and how many of them lie above each."""
+        found: dict[ir.Node, int] = {}
+        for node in self.nodes:
+            if self._keeps_numbers(node):
+                above = self.producer(node.inputs[0])
+                depth = found.get(above, -1) + 1 if above is not None else 0
+                if depth < MAX_PASSED:
+                    found[node] = depth
+        return found
+
+    def _keeps_numbers(self, node: ir.Node) -> bool:
+        if node.domain or node.op_type not in _TRANSPARENT or not node.inputs or node.inputs[0] is None:
             return False
         if node.op_type == "Cast":
             return node.inputs[0].dtype in _FLOATS and node.outputs[0].dtype in _FLOATS
-        return node.op_type in _TRANSPARENT
+        if node.op_type == "Dropout" and len(node.inputs) > 2 and node.inputs[2] is not None:
+            return self.scalar(node.inputs[2]) == 0
+        return True
 
     def _canonical(self, node: ir.Node) -> Mapping[str, Any]:
         found: dict[str, Any] = dict(_DEFAULTS.get(node.op_type, {})) if node.domain in _KNOWN_DOMAINS else {}
@@ -185,7 +270,7 @@ class GraphIndex:
             if not attribute.is_ref() and attribute.type not in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
                 found[name] = attribute.value
         for i, value in enumerate(node.inputs):
-            known = _INPUT_ATTRIBUTES.get((node.op_type, i)) if not node.domain else None
+            known = INPUT_ATTRIBUTES.get((node.op_type, i)) if not node.domain else None
             array = self.constant(value) if known else None
             if known and array is not None:
                 found[known] = [int(x) for x in array.ravel()]
@@ -225,3 +310,10 @@ def _canonical_equation(equation: str) -> str:
         result = ("..." if "..." in terms else "") + "".join(once)
     labels = "".join(dict.fromkeys(c for c in terms if c.isalpha()))
     return f"{terms}->{result}".translate(str.maketrans(labels, string.ascii_letters[: len(labels)]))
+
+
+def _by_op(nodes: Iterable[ir.Node]) -> Mapping[tuple[str, str], Sequence[ir.Node]]:
+    found: dict[tuple[str, str], list[ir.Node]] = defaultdict(list)
+    for node in nodes:
+        found[node.domain, node.op_type].append(node)
+    return {key: tuple(listed) for key, listed in found.items()}

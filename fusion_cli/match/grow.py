@@ -3,17 +3,20 @@
 Pointwise   elementwise operators, any arrangement, operands broadcast to one shape
 Rowwise     those, and reductions, softmax and norms over the last axis
 Move        reshapes, transposes and their like: data moves, no number changes
+
+Pointwise <reshapes = 1> goes through reshapes too, <closed = 1> reads nothing computed but its source;
+Move <scalars = 1> goes through products and quotients with one number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
 from fusion_cli.match.graph import GraphIndex
-from fusion_cli.match.operators import ELEMENTWISE, MOVES, ROW_OPERATORS
+from fusion_cli.match.operators import ELEMENTWISE, MOVES, RESHAPES, ROW_OPERATORS
 from fusion_cli.match.pattern import Call
 from fusion_cli.match.predicates import dims_of
 
@@ -35,6 +38,7 @@ class Grower:
 
     def __init__(self, index: GraphIndex) -> None:
         self.index = index
+        self._shapes: dict[ir.Node, tuple[int | str, ...]] = {}
 
     def backward(
         self,
@@ -42,13 +46,15 @@ class Grower:
         target: ir.Value,
         source: ir.Value | None,
         taken: frozenset[ir.Node],
+        fits: Callable[[ir.Value], bool],
     ) -> Iterator[Grown]:
-        """Regions that end at `target`, nearest source first."""
+        """Regions that end at `target`, nearest source first. Of sources that do not fit only the nearest counts."""
         least, most = _bounds(call)
         if least == 0 and source in (None, target):
             yield Grown(target, target, frozenset())
         reached: dict[ir.Node, None] = {}
         edge = [target]
+        tried = False
         while edge and len(reached) < most:
             sources: list[ir.Value] = []
             for value in edge:
@@ -58,19 +64,23 @@ class Grower:
                 reached[node] = None
                 sources += [v for v in self._operands(call, node) if v not in sources]
             for value in sources:
-                if source is None or value is source:
-                    nodes = self._between(value, target, reached)
-                    if len(nodes) >= max(least, 1):
-                        yield Grown(value, target, nodes)
+                if value is source or (source is None and (not tried or fits(value))):
+                    tried = True
+                    yield from self._whole(call, value, target, taken)
+                    if source is not None:
+                        return
             edge = sources
 
-    def forward(self, call: Call, source: ir.Value, taken: frozenset[ir.Node]) -> Iterator[Grown]:
-        """Regions that start at `source`, nearest target first."""
+    def forward(
+        self, call: Call, source: ir.Value, taken: frozenset[ir.Node], fits: Callable[[ir.Value], bool]
+    ) -> Iterator[Grown]:
+        """Regions that start at `source`, nearest target first. Of targets that do not fit only the nearest counts."""
         least, most = _bounds(call)
         if least == 0:
             yield Grown(source, source, frozenset())
         reached: dict[ir.Node, None] = {}
         edge = [source]
+        tried = False
         while edge and len(reached) < most:
             targets: list[ir.Value] = []
             for value in edge:
@@ -81,10 +91,34 @@ class Grower:
                         reached[node] = None
                         targets.append(node.outputs[0])
             for target in targets:
-                nodes = self._between(source, target, reached)
-                if len(nodes) >= max(least, 1):
-                    yield Grown(source, target, nodes)
+                if not tried or fits(target):
+                    tried = True
+                    yield from self._whole(call, source, target, taken)
             edge = targets
+
+    def _whole(self, call: Call, source: ir.Value, target: ir.Value, taken: frozenset[ir.Node]) -> Iterator[Grown]:
+        """The region of all nodes between two values, if it is within the bounds."""
+        least, most = _bounds(call)
+        start = self.index.producer(source)
+        first = self.index.position[start] if start is not None else -1
+        reached: dict[ir.Node, None] = {}
+        edge = [target]
+        while edge and len(reached) < 8 * most:
+            node = self.index.producer(edge.pop(0))
+            if node is None or node in reached or node in taken or self.index.position[node] <= first:
+                continue
+            if self._allowed(call, node):
+                reached[node] = None
+                edge += [v for v in self._operands(call, node) if v is not source]
+        nodes = self._between(source, target, reached)
+        closed = not call.attributes.get("closed") or self._is_closed(call, source, nodes)
+        if closed and max(least, 1) <= len(nodes) <= most:
+            yield Grown(source, target, nodes)
+
+    def _is_closed(self, call: Call, source: ir.Value, nodes: frozenset[ir.Node]) -> bool:
+        """Whether the nodes read nothing that is computed elsewhere but the source."""
+        makers = (self.index.producer(v) for n in nodes for v in self._operands(call, n) if v is not source)
+        return all(maker is None or maker in nodes for maker in makers)
 
     def maximal(self, call: Call, source: ir.Value, taken: frozenset[ir.Node]) -> Grown | None:
         """The largest region that starts at `source` and keeps its shape; its target is the last value made."""
@@ -96,7 +130,10 @@ class Grower:
             for node in self.index.consumers(value):
                 if node in nodes or node in taken or len(nodes) >= most or not self._allowed(call, node):
                     continue
-                if self._fits(call, node, source) and self.index.is_convex({*nodes, *taken, node}):
+                # A reshape to a shape computed from this very value is no way out: regions copy such arithmetic.
+                if self._fits(call, node, source) and (
+                    call.op == "Move" or self.index.is_convex({*nodes, *taken, node})
+                ):
                     nodes[node] = None
                     frontier.append(node.outputs[0])
         if len(nodes) < least:
@@ -131,8 +168,8 @@ class Grower:
         if node.domain:
             return False
         if call.op == "Move":
-            return node.op_type in MOVES
-        if node.op_type in ELEMENTWISE:
+            return node.op_type in MOVES or bool(call.attributes.get("scalars") and self._is_scaling(node))
+        if node.op_type in ELEMENTWISE or (call.attributes.get("reshapes") and node.op_type in RESHAPES):
             return True
         if call.op != "Rowwise" or node.op_type not in ROW_OPERATORS:
             return False
@@ -149,8 +186,17 @@ class Grower:
         """Whether a group is of the pattern's own kind: without a reduction it is Pointwise's to find."""
         return call.op != "Rowwise" or any(n.op_type in ROW_OPERATORS for n in group)
 
+    def _is_scaling(self, node: ir.Node) -> bool:
+        """Whether the node multiplies or divides by one number."""
+        if node.op_type not in ("Mul", "Div"):
+            return False
+        numbers = [_is_number(v) for v in node.inputs]
+        return any(numbers[1:]) or (node.op_type == "Mul" and numbers[0])
+
     def _operands(self, call: Call, node: ir.Node) -> list[ir.Value]:
-        values = node.inputs[:1] if call.op == "Move" else node.inputs
+        values = node.inputs[:1] if node.op_type in MOVES else node.inputs
+        if call.op == "Move" and len(values) > 1:
+            values = [v for v in values if not _is_number(v)]
         return [v for v in values if v is not None and not self.index.is_constant(v)]
 
     def _worth(self, node: ir.Node) -> bool:
@@ -167,12 +213,17 @@ class Grower:
         return shape == wanted or (call.op == "Rowwise" and shape == [*wanted[:-1], 1])
 
     def _same_rows(self, call: Call, left: Iterable[ir.Node], right: Iterable[ir.Node]) -> bool:
-        shapes = {tuple(dims_of(n.outputs[0]) or ()) for n in (*left, *right)}
+        shapes = {self._shape(n) for n in (*left, *right)}
         if call.op == "Pointwise":
             return len(shapes) == 1
         rows = {s[:-1] for s in shapes}
         widths = {s[-1] for s in shapes if s} - {1}
         return len(rows) == 1 and len(widths) <= 1 and all(shapes)
+
+    def _shape(self, node: ir.Node) -> tuple[int | str, ...]:
+        if node not in self._shapes:
+            self._shapes[node] = tuple(dims_of(node.outputs[0]) or ())
+        return self._shapes[node]
 
     def _between(self, source: ir.Value, target: ir.Value, reached: Iterable[ir.Node]) -> frozenset[ir.Node]:
         """The reached nodes that lie on a path from source to target."""
@@ -191,6 +242,12 @@ class Grower:
                 nodes.add(node)
                 above.update(v for v in node.inputs if v is not None and v is not source)
         return frozenset(nodes)
+
+
+def _is_number(value: ir.Value | None) -> bool:
+    """Whether the value has a single element, whatever its rank."""
+    dims = dims_of(value) if value is not None else None
+    return dims is not None and all(d == 1 for d in dims)
 
 
 def _bounds(call: Call) -> tuple[int, int]:

@@ -17,6 +17,11 @@ ROW_OPERATORS = frozenset(
 )
 MOVES = frozenset("Expand Flatten Identity Reshape Squeeze Transpose Unsqueeze".split())
 """Operators that only say where numbers lie."""
+RESHAPES = frozenset("Flatten Identity Reshape Squeeze Unsqueeze".split())
+"""Moves that keep the order of the numbers."""
+
+CONTRIBUTED = frozenset({"SimplifiedLayerNormalization"})
+"""Operators that ONNX Runtime adds to ONNX's own domain."""
 
 SHAPE_OPERATORS = frozenset(
     """

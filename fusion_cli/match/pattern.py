@@ -4,14 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from fusion_cli.resources import resource_dir
+
 PATTERN_DOMAIN = "pattern"
-GROWING = frozenset({"Pointwise", "Rowwise", "Move"})
+GROWING_ATTRIBUTES = {
+    "Pointwise": ("min_ops", "max_ops", "reshapes", "closed"),
+    "Rowwise": ("min_ops", "max_ops"),
+    "Move": ("min_ops", "max_ops", "scalars"),
+}
+GROWING = frozenset(GROWING_ATTRIBUTES)
 """Built-in patterns that match a connected set of nodes rather than one (see match/grow.py)."""
 REST = "rest"
 """As a call's last input: any further inputs, present or not."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """An attribute of the rule itself, `@name`: the same name in two places is the same value."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"@{self.name}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,20 +42,22 @@ class Call:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    line: int = 0
+    """Where it stands in the rule's file."""
 
-    @property
+    @cached_property
     def is_pattern(self) -> bool:
         return self.domain == PATTERN_DOMAIN
 
-    @property
+    @cached_property
     def is_growing(self) -> bool:
         return self.is_pattern and self.op in GROWING
 
-    @property
+    @cached_property
     def takes_more(self) -> bool:
         return self.inputs[-1:] == (REST,)
 
-    @property
+    @cached_property
     def named_inputs(self) -> tuple[str, ...]:
         return self.inputs[:-1] if self.takes_more else self.inputs
 
@@ -56,6 +76,13 @@ class Pattern:
     calls: tuple[Call, ...]
     constants: Mapping[str, float]
     where: tuple[str, ...]
+    parameters: tuple[str, ...] = ()
+    """Attributes of the function, which calls of it may ask for and its own calls and conditions speak of."""
+    line: int = 0
+    """Where the function starts in the rule's file, and where its conditions stand."""
+    where_lines: tuple[int, ...] = ()
+    opsets: Mapping[str, int] = field(default_factory=dict)
+    """By domain: the version that the function imports."""
 
     def is_open(self, name: str) -> bool:
         """Whether only growing calls, if any, lie between this name and an input of the pattern."""
@@ -85,6 +112,14 @@ class Rule:
     patterns: tuple[Pattern, ...]
     by_value: bool = False
     """Whether the rule is a definition to compare functions with, not a graph to find (see match/values.py)."""
+
+    @property
+    def source(self) -> str:
+        """The rule's file, for bundled rules from `rules/` on."""
+        try:
+            return f"rules/{self.path.relative_to(resource_dir('rules')).as_posix()}"
+        except ValueError:
+            return str(self.path)
 
     def references(self) -> frozenset[str]:
         return frozenset(self.unless).union(*(p.references() for p in self.patterns))

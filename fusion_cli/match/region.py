@@ -8,7 +8,9 @@ region would not be convex, or would need another node run beside it.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 
+import onnx
 import onnx_ir as ir
 
 from fusion_cli.errors import Unsupported
@@ -36,11 +38,16 @@ _MAX_SHAPE_NODES = 64
 
 
 def make_region(index: GraphIndex, nodes: Iterable[ir.Node], rule: str, kernel: str, opt_level: int) -> Region:
-    """The region of these nodes. Raises Unsupported if it is not convex or has a value of unknown type or rank."""
+    """The region of these nodes. Raises Unsupported if it is not convex, cannot be a function of the model, or has a
+    value of unknown type or rank."""
     inside = _with_own_casts(index, set(nodes))
     if all(n.op_type in _ARRANGING for n in inside):
         raise Unsupported("FUS110", "at least one node that computes", "nodes that only move data or count")
     ordered = sorted(inside, key=index.position.__getitem__)
+    for node in ordered:
+        if not _is_imported(index, node):
+            found = f"{node.op_type} of '{node.domain}' in opset {index.graph.opset_imports.get(node.domain, 'none')}"
+            raise Unsupported("FUS115", "operators of the imported operator sets", found)
     copied = _shape_nodes(index, ordered)
     way_out = index.way_out(inside, copied)
     if way_out is not None:
@@ -53,6 +60,17 @@ def make_region(index: GraphIndex, nodes: Iterable[ir.Node], rule: str, kernel: 
         if value.dtype is None or value.shape is None:
             raise Unsupported("FUS112", "values of known type and rank", f"'{value.name}' of unknown type or rank")
     return Region(rule, tuple(ordered), tuple(shape_nodes), tuple(inputs), outputs, tuple(constants), kernel, opt_level)
+
+
+def _is_imported(index: GraphIndex, node: ir.Node) -> bool:
+    """Whether the operator sets that the model imports have the node's operator, as far as that is known."""
+    version = index.graph.opset_imports.get(node.domain)
+    return version is not None and (node.domain != "" or _has_operator(node.op_type, version))
+
+
+@cache
+def _has_operator(name: str, opset: int) -> bool:
+    return bool(onnx.defs.has(name, opset, ""))
 
 
 def _with_own_casts(index: GraphIndex, inside: set[ir.Node]) -> set[ir.Node]:

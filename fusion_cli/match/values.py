@@ -18,6 +18,7 @@ from fusion_cli.match.elementwise import LINEAR, Array, evaluate, is_known
 from fusion_cli.match.engine import Match, Miss
 from fusion_cli.match.graph import GraphIndex
 from fusion_cli.match.pattern import Pattern, Rule
+from fusion_cli.match.reasons import FUNCTION, Stop
 
 MAX_OPS = 16
 """Most nodes that one idiom is written with. (Hand-written GELU takes eight, with casts ten.)"""
@@ -83,7 +84,7 @@ class ValueIdioms:
         matched = frozenset().union(*(m.nodes for found in self.matches.values() for m in found))
         for curve, miss in missed:
             if not curve.nodes & matched:
-                self.misses[miss.rule].append(miss)
+                self.misses[miss.pattern.rule].append(miss)
 
 
 def _akin(pattern: Pattern, curve: _Curve) -> bool:
@@ -108,11 +109,16 @@ def _miss(index: GraphIndex, pattern: Pattern, curve: _Curve, distances: Array) 
     assert node is not None
     expected = f"'{curve.target.name}' to be {pattern.rule} of '{curve.source.name}'"
     found = f"{curve.values[worst]:.4g} at {POINTS[worst]:g}, another function"
-    return Miss(pattern.rule, node, 1.0 - float(distances[worst]), "FUS107", expected, found)
+    stop = Stop(pattern, FUNCTION, node=node, expected=expected, found=found)
+    return Miss(pattern, node, curve.nodes, frozenset(), 0, stop, nearness=1.0 - float(distances[worst]))
 
 
 def _curves(index: GraphIndex) -> Iterator[_Curve]:
-    sources = [*index.graph.inputs, *(v for n in index.nodes if not index.is_transparent(n) for v in n.outputs)]
+    sources = [
+        *index.graph.inputs,
+        *index.captured,
+        *(v for n in index.nodes if not index.is_transparent(n) for v in n.outputs),
+    ]
     with np.errstate(all="ignore"):
         for source in sources:
             yield from _curves_from(index, source)
@@ -148,7 +154,7 @@ def _value(index: GraphIndex, node: ir.Node, values: Mapping[ir.Value, Array]) -
     """What the node computes where its inputs are known, or None."""
     if not is_known(node.domain, node.op_type) or len(node.outputs) > (2 if index.is_transparent(node) else 1):
         return None
-    if node.op_type == "Cast" and not index.is_transparent(node):
+    if node.op_type in ("Cast", "Dropout") and not index.is_transparent(node):
         return None
     arguments: list[Array | None] = []
     for value in index.inputs(node):
