@@ -1,0 +1,1 @@
+"""Tools for those who write rules: `rules lint`, `rules new` and `rules test`."""

@@ -1,0 +1,62 @@
+"""Where in a matched model a component's region is, or why it is not there."""
+
+from __future__ import annotations
+
+import onnx
+import onnx_ir as ir
+
+from fusion_cli.match import MatchResult
+from fusion_cli.quiet import quiet
+from fusion_cli.rulekit.models import Component
+from fusion_cli.simplify import simplify
+from fusion_cli.simplify.libraries import infer_shapes
+from fusion_cli.types import Region, Rejection
+
+
+def ready(proto: onnx.ModelProto, fold: bool) -> ir.Model:
+    """The model as it comes to matching. Without `fold` what is computed from constants stays, as it does where these
+    are as large as weights are."""
+    model = ir.from_proto(proto)
+    if fold:
+        return simplify(model)
+    with quiet():
+        infer_shapes(model)
+    return model
+
+
+def region_of(model: ir.Model, found: MatchResult, rule: str, component: Component) -> Region | Rejection | str:
+    """The rule's region that covers the component; a rejection if it matched but makes no region; or else what was
+    found instead."""
+    nodes = _nodes_of(model, component)
+    if not nodes:
+        return "nothing is left of this graph before matching"
+    regions = [r for r in found.regions if r.rule == rule and set(r.nodes) & nodes]
+    for region in regions:
+        if not nodes - set(region.nodes) - set(region.shape_nodes):
+            return region
+    names = {n.name for n in nodes}
+    rejections = [r for r in found.rejections if r.rule == rule and r.node in names and r.stage == "match"]
+    if regions:
+        largest = max(regions, key=lambda r: len(set(r.nodes) & nodes))
+        left = sorted(n.name or n.op_type for n in nodes - set(largest.nodes) - set(largest.shape_nodes))
+        return f"found, but without {', '.join(left)}"
+    whole = [r for r in rejections if r.progress == 1.0]
+    if whole:
+        return whole[0]
+    nearest = max(rejections, key=lambda r: r.progress, default=None)
+    if nearest is None:
+        return "nothing of it was found"
+    return f"{nearest.code} at {nearest.node}: expected {nearest.expected}, found {nearest.found}"
+
+
+def _nodes_of(model: ir.Model, component: Component) -> set[ir.Node]:
+    """What the component's outputs are computed by."""
+    outputs = set(component.outputs)
+    found: set[ir.Node] = set()
+    pending = [v.producer() for v in model.graph.outputs if v.name in outputs]
+    while pending:
+        node = pending.pop()
+        if node is not None and node not in found:
+            found.add(node)
+            pending += [v.producer() for v in node.inputs if v is not None]
+    return found

@@ -1,0 +1,240 @@
+"""Shapes and types for a sketch: the operators are run one after the other, and what does not fit is tried again.
+
+Each step's open inputs and attributes get values from a small family (match/lint has checked the text, so the rest is
+arithmetic), the step is run, and the rule's conditions are asked as soon as all they speak of is known. Where a step
+takes nothing, the search goes back to the last step that its inputs depend on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from fusion_cli.match.graph import INPUT_ATTRIBUTES
+from fusion_cli.rulekit.candidates import input_candidates
+from fusion_cli.rulekit.conditions import split, wanted_of
+from fusion_cli.rulekit.execute import Executor, NoKernel, content_key
+from fusion_cli.rulekit.families import Asked
+from fusion_cli.rulekit.schemas import Schema, find_schema
+from fusion_cli.rulekit.sketch import Sketch, Step
+from fusion_cli.rulekit.state import Node, State
+from fusion_cli.rulekit.steps import attribute_choices, does_nothing, open_parameters, places_of, read_by
+from fusion_cli.verify.sessions import Array
+
+MAX_TRIES = 1500
+"""Inputs tried before a sketch is given up: most need a few dozen."""
+_PER_STEP = 1500
+
+
+@dataclass(frozen=True, eq=False)
+class Concrete:
+    """A sketch with shapes: arrays for its graph inputs and constants, one for each value as it came out."""
+
+    sketch: Sketch
+    nodes: tuple[Node, ...]
+    values: Mapping[str, Array]
+    constants: frozenset[str]
+    opsets: Mapping[str, int]
+    runs: bool
+    """Whether ONNX Runtime ran all of it here."""
+
+    @property
+    def folds(self) -> bool:
+        """Whether some of it is computed from constants alone."""
+        return any(self.constants >= {i for i in n.inputs if i} for n in self.nodes)
+
+
+def realise(sketch: Sketch, executor: Executor, turn: int = 0) -> Concrete | None:
+    """The first shapes with which the sketch runs and its conditions hold; None if there are none in the family.
+    `turn` rotates which shapes are tried first."""
+    solver = _Solver(sketch, executor, turn)
+    if not solver.solve():
+        return None
+    state = solver.state
+    return Concrete(
+        sketch,
+        tuple(state.nodes),
+        dict(state.values),
+        frozenset(state.constants),
+        dict(executor.opsets),
+        not state.opaque,
+    )
+
+
+class _Solver:
+    def __init__(self, sketch: Sketch, executor: Executor, turn: int) -> None:
+        self.sketch = sketch
+        self.executor = executor
+        self.turn = turn
+        self.tries = 0
+        self.state = State()
+        for name, number in sketch.numbers.items():
+            self.state.values[name] = np.array(number, np.float32)
+            self.state.constants.add(name)
+            self.state.owner[name] = -1
+        self.conditions = [c for condition in sketch.conditions for c in split(condition)]
+        self.wanted = wanted_of(self.conditions)
+        self.last_use = self._last_uses()
+
+    def solve(self) -> bool:
+        return self._from(0) is None
+
+    def _last_uses(self) -> dict[str, int]:
+        """The last step that reads a value or parameter; a condition may read it at any time."""
+        used = {n: i for i, step in enumerate(self.sketch.steps) for n in read_by(step)}
+        end = len(self.sketch.steps)
+        return used | {n: end for c in self.conditions for n in c.names()}
+
+    def _from(self, i: int) -> set[int] | None:
+        """Solve from step `i` on. None: solved. Otherwise the steps that the failure depends on."""
+        if i == len(self.sketch.steps):
+            return None
+        step = self.sketch.steps[i]
+        conflict = {self.state.owner[n] for n in read_by(step) if n in self.state.owner}
+        mark = self.state.copy()
+        seen: set[object] = set()
+        for blamed in islice(self._ways(i, step), _PER_STEP):
+            if blamed is None:
+                outcome = self._outcome(i)
+                if outcome in seen:
+                    continue
+                seen.add(outcome)
+                blamed = self._from(i + 1)
+                if blamed is None:
+                    return None
+                if i not in blamed:
+                    conflict = blamed
+                    break
+            conflict |= blamed
+            if self.tries > MAX_TRIES:
+                break
+        self.state.restore(mark)
+        return conflict - {i}
+
+    def _outcome(self, i: int) -> object:
+        """What the rest of the search can see of what step `i` did."""
+        seen = [n for n, owner in self.state.owner.items() if owner == i and self.last_use.get(n, -1) > i]
+        values, parameters = self.state.values, self.state.parameters
+        return tuple((n, content_key(values[n]) if n in values else repr(parameters[n])) for n in seen)
+
+    # ---- one step
+
+    def _ways(self, i: int, step: Step) -> Iterator[set[int] | None]:
+        """Ways to do the step: each leaves the state with it done (None), or says on which steps a condition that
+        failed depends."""
+        schema = find_schema(step.domain, step.op, self.executor.opsets)
+        moved = {p: a for (op, p), a in INPUT_ATTRIBUTES.items() if op == step.op and not step.domain}
+        places = places_of(step, schema, moved)
+        for _ in self._assign(i, step, schema, places, 0):
+            self._type_numbers(schema, places)
+            data = [None if n is None else self.state.values[n] for _, n in places]
+            for attributes in attribute_choices(step, schema, data, self.state, i, self.turn):
+                made = set(self.state.values), self.state.opaque
+                yield self._run(i, step, schema, places, attributes, moved)
+                self.state.undo(i, *made)
+
+    def _assign(
+        self, i: int, step: Step, schema: Schema, places: Sequence[tuple[int, str | None]], at: int
+    ) -> Iterator[None]:
+        """Give the step's open inputs values, one after the other."""
+        while at < len(places) and (places[at][1] is None or places[at][1] in self.state.values):
+            at += 1
+        if at == len(places):
+            yield
+            return
+        position, name = places[at]
+        assert name is not None
+        asked = self._asked(step, schema, places, position, name)
+        for array, constant in input_candidates(asked):
+            self.tries += 1
+            self.state.give(name, array, i, constant)
+            if self._failing({name}) is None:
+                yield from self._assign(i, step, schema, places, at + 1)
+            if self.tries > MAX_TRIES:
+                break
+        self.state.forget(name)
+
+    def _type_numbers(self, schema: Schema, places: Sequence[tuple[int, str | None]]) -> None:
+        """A rule's number is of the type that the operator wants there."""
+        for position, name in places:
+            if name in self.sketch.numbers and schema.kind(position) in ("int64", "int32"):
+                self.state.values[name] = np.array(self.sketch.numbers[name], np.int64)
+
+    def _asked(
+        self, step: Step, schema: Schema, places: Sequence[tuple[int, str | None]], position: int, name: str
+    ) -> Asked:
+        known = {p: self.state.values[n] for p, n in places if n is not None and n in self.state.values}
+        seen = [v for n, v in self.state.values.items() if n not in self.sketch.numbers]
+        wanted = self.wanted[name]
+        return Asked(
+            step.op,
+            position,
+            known,
+            seen,
+            schema.kind(position),
+            wanted.constant,
+            wanted.number,
+            wanted.dtypes,
+            self.turn,
+            step.attributes,
+        )
+
+    def _run(
+        self,
+        i: int,
+        step: Step,
+        schema: Schema,
+        places: Sequence[tuple[int, str | None]],
+        attributes: Mapping[str, Any],
+        moved: Mapping[int, str],
+    ) -> set[int] | None:
+        self.tries += 1
+        names = dict(places)
+        plain = dict(attributes)
+        for position, attribute in moved.items():
+            if attribute in plain and attribute not in schema.attributes:
+                name = f"{step.outputs[0]}_{attribute}"
+                names[position] = name
+                self.state.values[name] = np.array(plain.pop(attribute), np.int64)
+                self.state.constants.add(name)
+        inputs = [names.get(p) for p in range(max(names, default=-1) + 1)]
+        arrays = [None if n is None else self.state.values[n] for n in inputs]
+        results = self._results(step, arrays, plain)
+        if results is None or (step.keeps_shape and arrays[0] is not None and results[0].shape != arrays[0].shape):
+            return set()
+        if any(r.size == 0 for r in results) or does_nothing(step, arrays, results):
+            return set()
+        for name, result in zip(step.outputs, results, strict=True):
+            self.state.values[name] = result
+            self.state.owner[name] = i
+        self.state.nodes.append(Node(step.domain, step.op, tuple(n or "" for n in inputs), step.outputs, plain))
+        return self._failing({*step.outputs, *(n for n in inputs if n), *open_parameters(step)})
+
+    def _results(
+        self, step: Step, arrays: Sequence[Array | None], attributes: Mapping[str, Any]
+    ) -> tuple[Array, ...] | None:
+        # Operators of other domains check little: some end the process on inputs that a rule's `rest` leaves open.
+        if not (step.domain and step.more):
+            try:
+                return self.executor.run(step.domain, step.op, arrays, attributes, len(step.outputs))
+            except NoKernel:
+                pass
+        self.state.opaque = True
+        shape = next(v.shape for v in arrays if v is not None)
+        return (np.zeros(shape, np.float32),) * len(step.outputs)
+
+    # ---- conditions
+
+    def _failing(self, fresh: set[str]) -> set[int] | None:
+        """The steps behind a condition that speaks of something fresh and is known not to hold; None if all may."""
+        for c in self.conditions:
+            names = set(c.names())
+            if not fresh & names or not names <= self.state.values.keys() | self.state.parameters.keys():
+                continue
+            if not c.holds(self.state.values, self.state.constants, self.state.parameters):
+                return {self.state.owner[n] for n in names if n in self.state.owner}
+        return None

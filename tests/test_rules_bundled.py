@@ -1,0 +1,48 @@
+"""Every bundled rule, tried on graphs made from it. No rule is named here: files are collected from their folder."""
+
+from __future__ import annotations
+
+import shutil
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from fusion_cli.match import Rule, RuleSet
+from fusion_cli.resources import resource_dir
+from fusion_cli.rulekit.trial import Limits, Outcome, failures, rules_to_try, try_rules
+
+FILES = sorted(resource_dir("rules").rglob("*.rule"))
+FUSIONS = [p for p in FILES if p.parent.name == "fusions"]
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
+
+
+@cache
+def everything() -> tuple[list[Rule], RuleSet]:
+    return rules_to_try(())
+
+
+def outcomes(path: Path, limits: Limits) -> list[Outcome]:
+    rules, known = everything()
+    return list(try_rules([r for r in rules if r.path == path], known, limits))
+
+
+def complaints(found: list[Outcome]) -> list[str]:
+    return [f"{o.path.name}:{o.line} {o.rule} {o.overload}: {o.status}: {o.detail}" for o in failures(found)]
+
+
+@pytest.mark.parametrize("path", FILES, ids=[p.stem for p in FILES])
+def test_every_overload_is_found_in_graphs_made_from_it(path: Path) -> None:
+    found = outcomes(path, Limits(graphs=3, orders=4, kernels=0))
+    assert complaints(found) == []
+    assert sum(o.graphs for o in found) >= len(found) > 0
+
+
+@needs_compiler
+@pytest.mark.parametrize("path", FUSIONS, ids=[p.stem for p in FUSIONS])
+def test_every_fusion_has_a_kernel_that_computes_the_same(path: Path) -> None:
+    found = outcomes(path, Limits(graphs=1, orders=2, kernels=1))
+    assert complaints(found) == []
+    for rule in {o.rule for o in found}:
+        errors = [o.error for o in found if o.rule == rule and o.kernel == "ok"]
+        assert errors, f"{rule}: {[o.detail for o in found if o.rule == rule]}"
