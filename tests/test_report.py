@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,10 @@ def full_report(error: float = 1e-7) -> Report:
         idioms={"Gelu": 2}, ops=(op,), timings={"load": 0.1},
         rejected=(
             Rejection("Demo", "e", "score", "FUS301", "a gain", "a loss of 2 us", saving_us=-2.0, progress=1.0),
-            Rejection("Norm", "f\x1b[31m", "match", "FUS101", "Add", "Mul", "look at [f]", progress=0.5),
+            Rejection(
+                "Norm", "f\x1b[31m", "match", "FUS101", "Add", "Mul", "look at [f]", progress=0.5, saving_us=3.0,
+                held=3, lines=6, source="rules/idioms/norm.rule:7", nodes=("e", "f"), matched=1, places=3,
+            ),
         ),
         sources=(Source("cpu", "Demo_1", "Demo_1.cc", "text"), Source("cpu", "", "register.cc", "text")),
         libraries=(Library("cpu", Path("/somewhere/lib/cpu.so"), ("Demo_1",), 2, 1.5),),
@@ -183,14 +187,39 @@ def test_summary_text_of_a_failure_and_of_a_dry_run() -> None:
     assert "(dry run: nothing written)" in rendered(dry_report())
 
 
-def test_explain_shows_near_misses_nearest_first_and_names_are_no_markup() -> None:
-    report = full_report()
+def explained(report: Report, **options: bool) -> str:
     console = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    render_explain(report.fusions, report.rejected, console)
-    text = console.export_text()
-    assert text.index("FUS301 Demo at e") < text.index(
-        "FUS101 Norm at f\N{REPLACEMENT CHARACTER}[31m (match, 50% matched)"
-    )
+    render_explain(report, console, **options)
+    return console.export_text()
+
+
+def test_explain_shows_reasons_and_names_are_no_markup() -> None:
+    text = explained(full_report(), everything=True)
+    assert "FUS301 Demo at e\n" in text
+    assert "FUS101 Norm at f\N{REPLACEMENT CHARACTER}[31m and 2 places alike: would save up to 3.0 us\n" in text
+    assert "rule      rules/idioms/norm.rule:7, 3 of 6 lines matched" in text
     assert "hint      look at [f]" in text
     assert "\x1b" not in text
-    assert "predicted 10.0 us -> 4.0 us (2.50x), 2.0 kB less traffic" in text
+    assert "predicted 20.0 us -> 8.0 us (2.50x), 4.0 kB less traffic" in text  # two places alike, told once
+    assert "note: nvcc was not found" in text
+
+
+def test_explain_counts_what_would_save_nothing() -> None:
+    report = full_report()
+    quiet = Rejection("Quiet", "g", "match", "FUS101", "Add", "Mul", covered_by="Demo", saving_us=5.0)
+    idle = Rejection("Idle", "g", "match", "FUS101", "Add", "Mul")
+    text = explained(replace(report, rejected=(*report.rejected, quiet, idle)))
+    assert "Norm" in text
+    assert "Quiet" not in text
+    assert "Idle" not in text
+    assert "4 near misses" in text
+    assert "2 more" in text
+
+
+def test_explain_wraps_on_a_narrow_terminal() -> None:
+    report = full_report()
+    console = Console(width=40, record=True, force_terminal=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    render_explain(report, console)
+    lines = [line for line in console.export_text().splitlines() if not line.startswith(("-", "+", "note"))]
+    assert all(len(line) <= 40 for line in lines if line[:1] == " ")
+    assert "look at [f]" in " ".join(lines)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,47 +11,56 @@ import click
 
 from fusion_cli import pipeline
 from fusion_cli.cli.common import debug_option, echo_json, json_option, model_options, progress, stdout
-from fusion_cli.cli.optimize import rule_options, target_option
-from fusion_cli.errors import FusionError, RuleError, did_you_mean
-from fusion_cli.load import load_model
-from fusion_cli.report import Report, render_explain
+from fusion_cli.cli.optimize import constants_option, rule_options, target_option
+from fusion_cli.errors import RuleError, did_you_mean
+from fusion_cli.report import Report, render_answer, render_explain
 from fusion_cli.types import Options
+from fusion_cli.why import Answer
 
 
 @click.command()
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("--rule", help="Only what this rule (or idiom) did.")
-@click.option("--node", help="Only what concerns this node of the model.")
+@click.option("--node", help="Why this node (by name, or by a value it makes) is not fused.")
 @target_option
 @rule_options
 @model_options
+@constants_option
 @click.option("--force", is_flag=True, help="As for optimize.")
 @json_option
 @debug_option
 def explain(model: Path, rule: str | None, node: str | None, as_json: bool, **asked: Any) -> None:
     """Say what would be fused in MODEL, and for everything else which condition failed, where, and by how much."""
     options = Options(dry_run=True, verify=False, **asked)
-    with progress(f"analysing {model.name}") as say:
-        report = pipeline.optimize(model, None, options, progress=say)
-    _check_names(report, model, options, rule, node)
-    fusions = tuple(f for f in report.fusions if rule in (None, f.rule) and (node is None or node in f.nodes))
-    rejected = tuple(r for r in report.rejected if rule in (None, r.rule) and node in (None, r.node))
-    if as_json:
-        fields = replace(report, fusions=fusions, rejected=rejected).to_dict()
-        echo_json({key: fields[key] for key in ("model", "fusions", "rejected")})
-    else:
-        render_explain(fusions, rejected, stdout(), everything=rule is not None or node is not None)
-
-
-def _check_names(report: Report, path: Path, options: Options, rule: str | None, node: str | None) -> None:
-    """Tell a misspelt --rule or --node from one that nothing is to be said of."""
     if rule is not None:
-        loaded = pipeline.load_rules(rule_paths=options.rule_paths)
-        rules = {r.name for r in (*loaded.fusions, *loaded.idioms)}
-        if rule not in rules:
-            raise RuleError(f"no rule '{rule}'", hint=did_you_mean(rule, rules) or "see `fusion-cli rules list`")
-    if node is not None:
-        nodes = {n.name for n in load_model(path).graph.all_nodes() if n.name}
-        nodes |= {n for f in report.fusions for n in f.nodes} | {r.node for r in report.rejected}
-        if node not in nodes:
-            raise FusionError(f"no node '{node}'", where=str(path), hint=did_you_mean(node, nodes))
+        _check_rule(rule, options)
+    with progress(f"analysing {model.name}") as say:
+        report, answer = pipeline.explain(model, options, node, rule, progress=say)
+    report = _about(report, rule, answer)
+    if as_json:
+        fields = report.to_dict()
+        asked = {"node": None if answer is None else asdict(answer)}
+        echo_json({key: fields[key] for key in ("model", "targets", "fusions", "rejected", "notes")} | asked)
+        return
+    if answer is not None:
+        render_answer(answer, stdout())
+    render_explain(report, stdout(), everything=rule is not None or answer is not None)
+
+
+def _about(report: Report, rule: str | None, answer: Answer | None) -> Report:
+    """The report without what concerns neither the rule nor the node."""
+
+    def concerns(name: str, nodes: Sequence[str], *others: str) -> bool:
+        return (rule is None or rule in (name, *others)) and (answer is None or answer.node in nodes)
+
+    fusions = tuple(f for f in report.fusions if concerns(f.rule, f.nodes))
+    rejected = tuple(r for r in report.rejected if concerns(r.rule, r.nodes, *r.part_of))
+    return replace(report, fusions=fusions, rejected=rejected)
+
+
+def _check_rule(rule: str, options: Options) -> None:
+    """Tell a misspelt --rule from one that nothing is to be said of."""
+    loaded = pipeline.load_rules(rule_paths=options.rule_paths)
+    rules = {r.name for r in (*loaded.fusions, *loaded.idioms)}
+    if rule not in rules:
+        raise RuleError(f"no rule '{rule}'", hint=did_you_mean(rule, rules) or "see `fusion-cli rules list`")

@@ -18,14 +18,14 @@ from fusion_cli.verify import (
     CPU,
     CUDA,
     CannotRun,
-    Feeds,
     Providers,
+    Reference,
     Runner,
     alternate,
     check_providers,
-    feeds_for,
     open_model,
     reason,
+    reference_for,
     verify_model,
 )
 
@@ -49,9 +49,9 @@ def verify(original: Path, fused: Path, provider: str, as_json: bool, debug: boo
     """
     providers = _PROVIDERS[provider]
     with progress("verifying"):
-        feeds = _feeds(original, fused, Options(debug=debug, **asked), providers)
+        reference = _reference(original, fused, Options(debug=debug, **asked), providers)
         variants = (partial(open_model, fused, providers=providers), partial(_with_kernels, fused, providers))
-        result = verify_model(original, feeds, variants, providers=providers)
+        result = verify_model(reference, variants, providers=providers)
     if result.skipped:
         raise NumbersDiffer(result.skipped, where=str(fused))
     if as_json:
@@ -92,9 +92,10 @@ def bench(
     """
     providers = _PROVIDERS[provider]
     with progress("timing"):
-        feeds = _feeds(first, second or first, Options(debug=debug, **asked), providers)
+        feeds = _reference(first, second or first, Options(debug=debug, **asked), providers).feeds
         try:
-            a = open_model(first, providers=providers) if second is None else _with_kernels(first, providers)
+            alone = second is None
+            a = open_model(first, providers=providers, timed=True) if alone else _with_kernels(first, providers)
             b = _with_kernels(second or first, providers)
             bound_a, bound_b = a.bind(feeds), b.bind(feeds)
             timing = alternate(lambda: a.run_bound(bound_a), lambda: b.run_bound(bound_b), seconds=seconds, most=10**6)
@@ -126,12 +127,13 @@ def bench(
     console.print(f"ratio {timing.ratio:.3f} (over {timing.rounds} alternating rounds)", highlight=False)
 
 
-def _feeds(first: Path, second: Path, options: Options, providers: Providers) -> Feeds:
-    """Inputs for both; a user's mistake in either file is told as such before ONNX Runtime sees it."""
+def _reference(first: Path, second: Path, options: Options, providers: Providers) -> Reference:
+    """Inputs for both, and what the first gives for them. A user's mistake in either file is told as such before ONNX
+    Runtime sees it."""
     for path in (first, second):
         load_model(path)
     try:
-        return feeds_for(first, options, providers)
+        return reference_for(first, options, providers)
     except CannotRun as error:
         raise ModelError(f"ONNX Runtime cannot run it: {error}", where=str(first)) from error
 

@@ -59,6 +59,17 @@ def target_option(command: Any) -> Any:
     )(command)
 
 
+def constants_option(command: Any) -> Any:
+    """--assume-constant, repeatable."""
+    return click.option(
+        "--assume-constant",
+        "assume_constant",
+        multiple=True,
+        metavar="NAME|all",
+        help="A graph input with an initializer that nobody overrides (repeatable).",
+    )(command)
+
+
 def _parse_names(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ...]:
     names = tuple(n.strip() for n in value.split(",") if n.strip())
     return () if names == ("all",) else names
@@ -71,6 +82,7 @@ def _parse_names(_: click.Context, __: click.Parameter, value: str) -> tuple[str
 @target_option
 @rule_options
 @model_options
+@constants_option
 @click.option("--force", is_flag=True, help="Take candidates whatever their score and measured time.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done; write nothing.")
 @click.option("--jobs", type=click.IntRange(min=0), default=0, help="Compilers at once (0: one per core).")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 
 _STAGES = {
+    "match.lint": "a rule file is not what its author means",
+    "simplify": "the node is gone before rules are matched",
     "match": "a rule did not apply",
     "plan": "no kernel can be made of the region",
     "score": "it would not pay",

@@ -9,14 +9,16 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Table
 
 from fusion_cli.report.model import Fusion, Report
 from fusion_cli.report.text import counted, printable, show_bytes, show_speed, show_us
 from fusion_cli.types import Rejection, Verification
+from fusion_cli.why import Answer
 
 _SHOWN_REASONS = 5
-_SHOWN_NEAR_MISSES = 40
+_SHOWN_NEAR_MISSES = 20
 
 
 def render_summary(report: Report, console: Console) -> None:
@@ -40,9 +42,10 @@ def render_summary(report: Report, console: Console) -> None:
         _print(console, f"  {label:<18} {text}")
     if report.fusions:
         console.print(_fusion_table(report.fusions))
-    if report.rejected:
+    reasons = top_reasons(report.rejected)
+    if reasons:
         _print(console, "turned down:")
-        for line in top_reasons(report.rejected):
+        for line in reasons:
             _print(console, f"  {line}")
     for note in report.notes:
         _print(console, f"note: {note}")
@@ -50,44 +53,111 @@ def render_summary(report: Report, console: Console) -> None:
         _print(console, line)
 
 
-def render_explain(
-    fusions: Sequence[Fusion], rejected: Sequence[Rejection], console: Console, *, everything: bool = False
-) -> None:
-    """Every candidate that is taken, then every near miss, furthest first, with what was expected and found.
+def render_answer(answer: Answer, console: Console) -> None:
+    """What `explain --node` says of the node."""
+    where = f" in the body of {answer.body_of}" if answer.body_of else ""
+    _print(console, f"{answer.operator} {answer.node or answer.asked}{where}: {answer.verdict}", style="bold")
+    facts = [("why", f"{answer.code} {answer.text}".strip())]
+    if answer.node and answer.became:
+        facts.append(("became", f"{answer.gone} {answer.became}"))
+    facts += [(label, _listed(names)) for label, names in (("reads", answer.reads), ("feeds", answer.feeds)) if names]
+    _facts(console, facts)
 
-    Without `everything` the list of near misses stops at 40 and says so.
+
+def render_explain(report: Report, console: Console, *, everything: bool = False) -> None:
+    """What is fused, then what is not and could have saved something, costliest first.
+
+    Misses that would save nothing, or that something else covers, are only counted unless `everything` is asked for;
+    the list stops at 20 either way.
     """
+    fusions, rejected = report.fusions, report.rejected
     _print(console, counted(len(fusions), "fusion"), style="bold")
-    for fusion in fusions:
-        _explain_fusion(fusion, console)
-    ordered = sorted(rejected, key=lambda r: (-r.progress, -r.saving_us, r.rule, r.node))
-    shown = ordered if everything else ordered[:_SHOWN_NEAR_MISSES]
-    _print(console, f"{counted(len(ordered), 'rejection')}, the nearest miss first", style="bold")
+    for alike in _alike(fusions):
+        _explain_fusion(alike, console)
+    shown = [r for r in rejected if everything or _is_worth_telling(r)][:_SHOWN_NEAR_MISSES]
+    _print(console, f"{counted(len(rejected), 'near miss', 'near misses')}, the costliest first", style="bold")
     for rejection in shown:
         _explain_rejection(rejection, console)
-    if len(shown) < len(ordered):
-        _print(console, f"{len(ordered) - len(shown)} more: narrow them with --rule or --node, or ask for --json")
+    if len(shown) < len(rejected):
+        ways = "--json has them" if everything else "--rule, --node and --json show them"
+        _print(console, f"{len(rejected) - len(shown)} more, which save less or are covered otherwise: {ways}")
+    for note in report.notes:
+        _print(console, f"note: {note}")
 
 
-def _explain_fusion(fusion: Fusion, console: Console) -> None:
-    _print(console, f"+ {fusion.rule} on {', '.join(fusion.targets) or 'no target'}", style="green")
-    _print(console, f"    nodes     {', '.join(fusion.nodes)}")
-    if fusion.stages:
-        _print(console, f"    stages    {' -> '.join(fusion.stages)}")
-    for target, score in fusion.predicted.items():
-        saved = show_bytes(score.bytes_before - score.bytes_after)
-        speed = show_speed(score.before_us, score.after_us)
-        _print(console, f"    {target:<9} predicted {speed}, {saved} less traffic")
+def _is_worth_telling(rejection: Rejection) -> bool:
+    if rejection.code == "FUS107":
+        return True  # perhaps a slip of the model's author
+    return not rejection.covered_by and (rejection.saving_us > 0 or rejection.stage not in ("match", "plan"))
+
+
+def _alike(fusions: Sequence[Fusion]) -> list[list[Fusion]]:
+    """Fusions by rule, kernels and targets: equal layers are told once."""
+    groups: dict[object, list[Fusion]] = {}
+    for fusion in fusions:
+        key = (fusion.rule, fusion.stages, fusion.targets, len(fusion.nodes))
+        groups.setdefault(key, []).append(fusion)
+    return list(groups.values())
+
+
+def _explain_fusion(alike: Sequence[Fusion], console: Console) -> None:
+    fusion = alike[0]
+    places = f" at {len(alike)} places" if len(alike) > 1 else ""
+    _print(console, f"+ {fusion.rule} on {', '.join(fusion.targets) or 'no target'}{places}", style="green")
+    also = ", and alike" if len(alike) > 1 else ""
+    facts = [("nodes", f"{_listed(fusion.nodes)}{also}"), ("stages", " -> ".join(fusion.stages))]
+    for target in fusion.predicted:
+        scores = [f.predicted[target] for f in alike if target in f.predicted]
+        saved = show_bytes(sum(s.bytes_before - s.bytes_after for s in scores))
+        speed = show_speed(sum(s.before_us for s in scores), sum(s.after_us for s in scores))
+        facts.append((target, f"predicted {speed}, {saved} less traffic"))
+    _facts(console, facts)
 
 
 def _explain_rejection(r: Rejection, console: Console) -> None:
-    place = f" at {r.node}" if r.node else ""
-    saving = f", would save {show_us(r.saving_us)}" if r.saving_us > 0 else ""
-    _print(console, f"- {r.code} {r.rule}{place} ({r.stage}, {r.progress:.0%} matched{saving})", style="yellow")
-    _print(console, f"    expected  {r.expected}")
-    _print(console, f"    found     {r.found}")
+    places = f" and {counted(r.places - 1, 'place')} alike" if r.places > 1 else ""
+    saving = f": would save up to {show_us(r.saving_us)}" if r.saving_us > 0 else ""
+    part = f" (part of {_listed(r.part_of, 4)})" if r.part_of else ""
+    _print(console, f"- {r.code} {r.rule}{part} at {r.node}{places}{saving}", style="yellow")
+    _facts(console, _details(r))
+
+
+def _facts(console: Console, facts: Iterable[tuple[str, str]]) -> None:
+    """Labelled lines below a heading; on a terminal they wrap within their column."""
+    told = [(label, printable(text)) for label, text in facts if text]
+    if not console.is_terminal:
+        for label, text in told:
+            _print(console, f"    {label:<9} {text}")
+        return
+    table = Table.grid(padding=(0, 1))
+    table.add_column(min_width=9)
+    table.add_column(overflow="fold")
+    for label, text in told:
+        table.add_row(escape(label), escape(text))
+    console.print(Padding(table, (0, 0, 0, 4)), highlight=False)
+
+
+def _details(r: Rejection) -> list[tuple[str, str]]:
+    details = [("expected", r.expected), ("found", r.found)]
+    if r.source:
+        got = f"{r.held} of {counted(r.lines, 'line')} matched" if r.lines else f"{r.progress:.0%} matched"
+        if r.held == r.lines - 1:
+            got = "all else matched"
+        details.append(("rule", f"{r.source}, {got}"))
+    else:
+        details.append(("stage", r.stage))
+    if r.nodes:
+        details.append(("nodes", _listed(r.nodes)))
+    if r.covered_by:
+        details.append(("covered", f"by {r.covered_by}"))
     if r.hint:
-        _print(console, f"    hint      {r.hint}")
+        details.append(("hint", r.hint))
+    return details
+
+
+def _listed(names: Sequence[str], limit: int = 8) -> str:
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more
 
 
 def _print(console: Console, text: str, style: str = "") -> None:
@@ -95,9 +165,12 @@ def _print(console: Console, text: str, style: str = "") -> None:
 
 
 def top_reasons(rejected: Iterable[Rejection], limit: int = _SHOWN_REASONS) -> list[str]:
-    """The commonest reasons of the stages after matching (why candidates were not taken), one line each."""
-    late = [r for r in rejected if r.stage != "match"]
-    counts = Counter((r.code, r.rule, r.stage) for r in late)
+    """The commonest reasons of the stages after matching (why candidates were not taken), one line each. A candidate
+    whose nodes another has is no loss."""
+    late = [r for r in rejected if r.stage != "match" and not r.covered_by]
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for r in late:
+        counts[r.code, r.rule, r.stage] += r.places
     lines = []
     for (code, rule, stage), count in counts.most_common(limit):
         one = next(r for r in late if (r.code, r.rule, r.stage) == (code, rule, stage))

@@ -30,6 +30,7 @@ _CHAINS: tuple[tuple[str, str], ...] = (
 _GELUS = frozenset({"Gelu", "FastGelu"})
 _CPU_ACTIVATIONS = frozenset({"Relu", "Clip", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "HardSwish"})
 _VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout"})
+_PICKS = frozenset({"Slice", "Split", "Gather"})
 _PRODUCTS = frozenset({"MatMul", "Gemm"})
 _DTYPES = {"FLOAT": "float32", "FLOAT16": "float16", "BFLOAT16": "bfloat16", "DOUBLE": "float64"}
 
@@ -61,11 +62,14 @@ def fused_kernels(nodes: Sequence[ir.Node], profile: DeviceProfile) -> list[Kern
 
 
 class Baseline:
-    """The kernels that ONNX Runtime would run for a graph on a device."""
+    """The kernels that ONNX Runtime would run for a graph, and for the bodies in it, on a device."""
 
     def __init__(self, graph: ir.Graph, profile: DeviceProfile) -> None:
         self.profile = profile
-        self._kernel_of = {n: kernel for kernel in fused_kernels(tuple(graph), profile) for n in kernel.nodes}
+        kernels = (k for g in (graph, *graph.subgraphs()) for k in fused_kernels(tuple(g), profile))
+        self._kernel_of = {n: kernel for kernel in kernels for n in kernel.nodes}
+        self._known: list[tuple[Mapping[str, int], dict[Kernel, list[Work]]]] = []
+        """By sizes: the work of kernels, each looked at once, for many regions share it."""
 
     def work(self, region: Region, sizes: Mapping[str, int]) -> tuple[list[Work], list[Work]]:
         """The work of every kernel that the region takes part in, and of what is left of those kernels without the
@@ -73,10 +77,22 @@ class Baseline:
         kernels = dict.fromkeys(self._kernel_of[n] for n in region.nodes)
         inside = set(region.nodes)
         left = [n for kernel in kernels for n in kernel.nodes if n not in inside]
-        return _total(kernels, self.profile, sizes), _total(fused_kernels(left, self.profile), self.profile, sizes)
+        rest = fused_kernels(left, self.profile)
+        before = [w for kernel in kernels for w in self._work_of(kernel, sizes)]
+        return before, total_work(rest, self.profile, sizes)
+
+    def _work_of(self, kernel: Kernel, sizes: Mapping[str, int]) -> list[Work]:
+        known = next((known for given, known in self._known if given is sizes), None)
+        if known is None:
+            known = {}
+            self._known.append((sizes, known))
+        if kernel not in known:
+            known[kernel] = _works(kernel, self.profile, sizes)
+        return known[kernel]
 
 
-def _total(kernels: Iterable[Kernel], profile: DeviceProfile, sizes: Mapping[str, int]) -> list[Work]:
+def total_work(kernels: Iterable[Kernel], profile: DeviceProfile, sizes: Mapping[str, int]) -> list[Work]:
+    """What these kernels have to do."""
     return [w for kernel in kernels for w in _works(kernel, profile, sizes)]
 
 
@@ -164,15 +180,9 @@ def _swaps_last_two(node: ir.Node) -> bool:
 def _works(kernel: Kernel, profile: DeviceProfile, sizes: Mapping[str, int]) -> list[Work]:
     if kernel.op in _VIEWS:
         return [Work(kernel.op, 0.0)]
-    inside = set(kernel.nodes)
-    read = {v for n in kernel.nodes for v in n.inputs if v is not None and v.producer() not in inside}
-    written = {
-        v
-        for n in kernel.nodes
-        for v in n.outputs
-        if v.is_graph_output() or any(user not in inside for user, _ in v.uses())
-    }
-    moved = float(sum(_bytes(v, sizes) for v in read | written))
+    read, written = edges(kernel.nodes)
+    # What picks elements reads no others.
+    moved = 2 * bytes_of(written, sizes) if kernel.op in _PICKS else bytes_of(read | written, sizes)
     out = max((float(_count(v, sizes)) for v in written), default=0.0)
     anchor = next((n for n in kernel.nodes if n.op_type in (*_PRODUCTS, "Conv", "Attention")), None)
     if anchor is not None and anchor.op_type == "Attention":
@@ -180,9 +190,24 @@ def _works(kernel: Kernel, profile: DeviceProfile, sizes: Mapping[str, int]) -> 
     if anchor is not None:
         flops = _flops(anchor, sizes)
         return [Work(kernel.op, moved, flops, _dtype(anchor.outputs[0]))]
-    space = max([out, *(float(_count(v, sizes)) for v in read)])
+    space = out if kernel.op in _PICKS else max([out, *(float(_count(v, sizes)) for v in read)])
     simple, special = operations_of(kernel.op)
     return [Work(kernel.op, moved, simple=simple * space, special=special * space)]
+
+
+def edges(nodes: Sequence[ir.Node]) -> tuple[set[ir.Value], set[ir.Value]]:
+    """The values that go into these nodes, and those that others need of them."""
+    inside = set(nodes)
+    read = {v for n in nodes for v in n.inputs if v is not None and v.producer() not in inside}
+    written = {
+        v for n in nodes for v in n.outputs if v.is_graph_output() or any(user not in inside for user, _ in v.uses())
+    }
+    return read, written
+
+
+def bytes_of(values: Iterable[ir.Value], sizes: Mapping[str, int]) -> float:
+    """Bytes of these values; a size that is not known counts as 1."""
+    return float(sum(_count(v, sizes) * BYTES.get(_dtype(v), 4) for v in values))
 
 
 def _flops(node: ir.Node, sizes: Mapping[str, int]) -> float:
@@ -222,10 +247,6 @@ def _count(value: ir.Value, sizes: Mapping[str, int]) -> int:
     if shape is None:
         shape = tuple(1 for _ in value.shape or ())
     return count(shape)
-
-
-def _bytes(value: ir.Value, sizes: Mapping[str, int]) -> int:
-    return _count(value, sizes) * BYTES.get(_dtype(value), 4)
 
 
 def _dtype(value: ir.Value) -> str:

@@ -34,3 +34,10 @@ CODES: dict[str, tuple[str, str]] = {
         "it with --dim NAME=VALUE or --shape.",
     ),
 }
+
+HINTS: dict[str, str] = {
+    DOES_NOT_PAY: "--force takes it all the same; larger sizes (--dim, --shape) or another --target may pay",
+    LOSES_IN_RANGE: "narrow the range that --dim gives, or use --force",
+    SIZES: "give the sizes with --dim NAME=N or --shape INPUT=1,2,3",
+}
+"""What to do about them, in a line."""

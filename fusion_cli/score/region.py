@@ -75,14 +75,15 @@ def _cost(region: Region, plan: Plan, baseline: Baseline, sizes: Mapping[str, in
     before, left = baseline.work(region, sizes)
     own = [w for stage in plan.stages for w in stage_works(plan, stage, dims, profile, weights)]
     return _Cost(
-        _nodes_time(before, profile) + private_shape_nodes(region) * profile.shape_node_us,
-        _operator_time(own, profile) + _nodes_time(left, profile),
+        nodes_time(before, profile) + private_shape_nodes(region) * profile.shape_node_us,
+        _operator_time(own, profile) + nodes_time(left, profile),
         before,
         [*own, *left],
     )
 
 
-def _nodes_time(works: Sequence[Work], profile: DeviceProfile) -> float:
+def nodes_time(works: Sequence[Work], profile: DeviceProfile) -> float:
+    """Time of these kernels where each is a node of its own."""
     if profile.overlapped:
         return sum(max(profile.node_us, w.time_us(profile)) for w in works)
     return sum(profile.node_us + w.time_us(profile) for w in works)

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
-from fusion_cli.simplify.libraries import fold_constants, infer_shapes, quiet
+from fusion_cli.quiet import quiet
+from fusion_cli.simplify.libraries import fold_constants, infer_shapes
 from fusion_cli.types import Options
 
 BATCH, LENGTHS = 1, (128, 16)
@@ -29,8 +30,12 @@ def default_sizes(model: ir.Model, options: Options) -> list[dict[str, int]]:
     for end in (0, 1) if options.dims else (0,):
         best: dict[str, int] = {}
         for length in LENGTHS:
-            best = max(best, _inferred(model, _bound(model, options, end, length)), key=len)
-            if symbols <= best.keys():
+            bound = _bound(model, options, end, length)
+            if all(number(dim, bound) is not None for dim in symbols.values()):
+                best = bound
+                break
+            best = max(best, _inferred(model, bound), key=len)
+            if symbols.keys() <= best.keys():
                 break
         ends.append(best)
     return ends[:1] if ends[0] == ends[-1] else ends
@@ -84,7 +89,7 @@ def _inferred(model: ir.Model, inputs: Mapping[str, int]) -> dict[str, int]:
     for value in copy.graph.inputs:
         if value.shape is not None:
             value.shape = ir.Shape([_fixed(d, inputs) for d in value.shape])
-    for node in copy.graph:
+    for node in copy.graph.all_nodes():
         for value in node.outputs:
             if value.shape is not None and not value.shape.is_static():
                 value.shape = None
@@ -107,9 +112,10 @@ def _fixed(dim: int | ir.SymbolicDim, sizes: Mapping[str, int]) -> int | ir.Symb
 
 
 def _values(model: ir.Model) -> Sequence[ir.Value]:
-    return [v for node in model.graph for v in node.outputs]
+    return [v for node in model.graph.all_nodes() for v in node.outputs]
 
 
-def _symbols(model: ir.Model) -> set[str]:
+def _symbols(model: ir.Model) -> dict[str, ir.SymbolicDim]:
+    """The dimensions inside the model that are no numbers, each once, by what they are called."""
     dims = (d for v in _values(model) for d in v.shape or ())
-    return {d.value for d in dims if not isinstance(d, int) and d.value is not None}
+    return {d.value: d for d in dims if not isinstance(d, int) and d.value is not None}

@@ -97,8 +97,14 @@ def _product(
 
 
 def _moved(plan: Plan, tensors: Iterable[int], dims: Sequence[Sequence[int]]) -> float:
-    """Bytes of these tensors."""
-    return float(sum(count(dims[plan.tensors[t].dims]) * BYTES[plan.tensors[t].dtype] for t in tensors))
+    """Bytes of these tensors; of views that overlap, no more than what they are views of."""
+    moved: dict[int, int] = {}
+    for tensor in tensors:
+        root = plan.root(tensor)
+        size = BYTES[plan.tensors[root].dtype]
+        whole, own = (count(dims[plan.tensors[t].dims]) * size for t in (root, tensor))
+        moved[root] = min(whole, moved.get(root, 0) + own)
+    return float(sum(moved.values()))
 
 
 def _attention_work(plan: Plan, stage: Attention, dims: Sequence[Sequence[int]], profile: DeviceProfile) -> Work:
@@ -146,9 +152,7 @@ def _operations(program: Sequence[Instr]) -> tuple[int, int]:
 
 
 def _input_slot(plan: Plan, tensor: int) -> int:
-    found = plan.tensors[tensor]
-    if found.role == "alias":
-        found = plan.tensors[found.slot]
+    found = plan.tensors[plan.root(tensor)]
     return found.slot if found.role == "input" else -1
 
 
