@@ -33,6 +33,7 @@ def optimize(
     if options.get("inputs") is not None:
         options["inputs"] = Path(options["inputs"])
     options["rules"] = tuple(options.get("rules", ()))
+    options["assume_constant"] = tuple(options.get("assume_constant", ()))
     options["rule_paths"] = tuple(map(Path, options.get("rule_paths", ())))
     options["shapes"] = {name: tuple(shape) for name, shape in options.get("shapes", {}).items()}
     ranges = options.get("dims", {}).items()

@@ -11,15 +11,22 @@ from typing import Literal
 
 import onnx_ir as ir
 
-from fusion_cli.errors import NothingToDo, Unsupported
+from fusion_cli.errors import FusionError, NothingToDo, Unsupported, did_you_mean
 from fusion_cli.load import is_fused, load_model
 from fusion_cli.match import find_regions, load_rules
-from fusion_cli.plan import Plan, plan_region
-from fusion_cli.score import Baseline, default_sizes, load_profile, score_region
+from fusion_cli.match.reasons import label
+from fusion_cli.plan import Plan, Planner
+from fusion_cli.plan import codes as plan_codes
+from fusion_cli.rank import rank
+from fusion_cli.report.text import counted
+from fusion_cli.score import Baseline, Potential, default_sizes, load_profile, score_region
+from fusion_cli.score import codes as score_codes
 from fusion_cli.select import select
 from fusion_cli.simplify import simplify
+from fusion_cli.simplify.trace import Traced, names, trace
 from fusion_cli.targets import resolve_targets
 from fusion_cli.types import Candidate, Options, Region, Rejection, Score, Target
+from fusion_cli.why import Answer, answer
 
 
 @dataclass
@@ -50,46 +57,87 @@ class Analysis:
     chosen: tuple[Candidate, ...]
     idioms: Mapping[str, int]
     rejections: tuple[Rejection, ...]
+    answer: Answer | None = None
+    """On the node that was asked about."""
+    notes: tuple[str, ...] = ()
+    """What keeps the whole model from being fused better."""
 
 
-def analyse(path: Path, options: Options, clock: Clock) -> Analysis:
-    """Run the stages load, simplify, match, plan, score and select. Raises FusionError for what the user can mend."""
+def analyse(path: Path, options: Options, clock: Clock, node: str | None = None, rule: str | None = None) -> Analysis:
+    """Run the stages load, simplify, match, plan, score and select.
+
+    With `node`, the name of a node of the model (or of a value it makes), every rejection that concerns it is kept,
+    and with `rule` fainter misses of that rule. Raises FusionError for what the user can mend.
+    """
     targets = resolve_targets(options.targets)
     rules = load_rules(options.rules, options.rule_paths, options.opt_level)
     with clock.stage("load"):
-        model = load_model(path)
+        model = load_model(path, options.assume_constant)
         if is_fused(model):
             raise NothingToDo("already optimized by fusion-cli; left as it is", where=str(path))
-        nodes_before = len(list(model.graph))
+        nodes_before = len(list(model.graph.all_nodes()))
     with clock.stage("simplify"):
         model = simplify(model)
+    traced = None if node is None else _trace(node, path, model)
+    watch = [] if traced is None or traced.node is None else [traced.node]
     with clock.stage("match"):
-        found = find_regions(model, rules)
-    candidates, rejections = score_regions(model, found.regions, targets, options, clock)
+        found = find_regions(model, rules, watch, rule)
+    with clock.stage("score"):
+        sizes = default_sizes(model, options)
+        baselines = {t.name: Baseline(model.graph, load_profile(t)) for t in targets}
+    candidates, rejections = score_regions(found.regions, baselines, sizes, options, clock)
     with clock.stage("select"):
         chosen, lost = select(candidates, model.graph, [t.name for t in targets])
-    return Analysis(
-        model, nodes_before, targets, candidates, chosen, found.idioms, (*found.rejections, *rejections, *lost)
+        potential = Potential(baselines[targets[0].name], chosen, sizes[0])
+        watched = [label(n) for n in watch]
+        ranked = rank((*found.rejections, *rejections, *lost), model.graph, chosen, potential, watched)
+    told = None
+    if node is not None and traced is not None:
+        told = answer(
+            node, traced, model.graph, rules, chosen, [r for r in ranked if not set(watched).isdisjoint(r.nodes)]
+        )
+    return Analysis(model, nodes_before, targets, candidates, chosen, found.idioms, ranked, told, _notes(model))
+
+
+def _notes(model: ir.Model) -> tuple[str, ...]:
+    overridable = [v.name for v in model.graph.inputs if v.name in model.graph.initializers]
+    if not overridable:
+        return ()
+    listed = counted(len(overridable), "graph input")
+    return (
+        f"{listed} with an initializer, such as '{overridable[0]}', may be overridden by callers, so no rule takes "
+        f"them for constants; --assume-constant NAME (or all) says that nobody does",
     )
 
 
+def _trace(name: str, path: Path, model: ir.Model) -> Traced:
+    original = load_model(path)
+    traced = trace(name, original, model)
+    if traced is None and (name in original.graph.initializers or name in {v.name for v in original.graph.inputs}):
+        raise FusionError(
+            f"'{name}' is an input or a constant, not a node", where=str(path), hint="ask for one that reads it"
+        )
+    if traced is None:
+        hint = did_you_mean(name, names(original, model)) or "nodes go by their name, or by that of a value they make"
+        raise FusionError(f"no node '{name}'", where=str(path), hint=hint)
+    return traced
+
+
 def score_regions(
-    model: ir.Model,
     regions: Sequence[Region],
-    targets: Sequence[Target],
+    baselines: Mapping[str, Baseline],
+    sizes: Sequence[Mapping[str, int]],
     options: Options,
     clock: Clock,
 ) -> tuple[tuple[Candidate, ...], list[Rejection]]:
     """Plan each region and score it on each target. Regions that cannot be planned or do not pay become rejections."""
-    with clock.stage("score"):
-        sizes = default_sizes(model, options)
-        baselines = {t.name: Baseline(model.graph, load_profile(t)) for t in targets}
     candidates: list[Candidate] = []
     rejections: list[Rejection] = []
+    planner = Planner()
     for region in regions:
         try:
             with clock.stage("plan"):
-                plan = plan_region(region)
+                plan = planner.plan(region)
         except Unsupported as e:
             rejections.append(_rejection(region, "plan", e))
             continue
@@ -119,13 +167,16 @@ def _score(
 
 
 def _rejection(region: Region, stage: Literal["plan", "score"], reason: Unsupported, target: str = "") -> Rejection:
-    expected = f"{reason.expected} on {target}" if target else reason.expected
     return Rejection(
         region.rule,
         region.node_names[-1],
         stage,
         reason.code,
-        expected,
+        f"{reason.expected} on {target}" if target else reason.expected,
         reason.found,
+        {**plan_codes.HINTS, **score_codes.HINTS}.get(reason.code, ""),
         progress=1.0,
+        nodes=region.node_names,
+        matched=len(region.nodes),
+        target=target,
     )

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import onnx_ir as ir
 
+from fusion_cli import collector
 from fusion_cli.analyse import Analysis, Clock, analyse
 from fusion_cli.build import advice, build, find_compiler
 from fusion_cli.emit import emit, emit_registration
+from fusion_cli.emit.codes import HINTS
 from fusion_cli.errors import NumbersDiffer, Unsupported
 from fusion_cli.match import load_rules
 from fusion_cli.outline import inline_back, outline
@@ -20,10 +22,30 @@ from fusion_cli.runtime.manifest import file_sha256
 from fusion_cli.save import Staging, commit, save_model, staging
 from fusion_cli.types import FusedOp, Library, Options, Rejection, Source, Target, Verification
 from fusion_cli.verify.trial import Trial
+from fusion_cli.why import Answer
 
-__all__ = ["load_rules", "optimize"]
+__all__ = ["explain", "load_rules", "optimize"]
 
 
+@collector.seldom()
+def explain(
+    model: Path,
+    options: Options,
+    node: str | None = None,
+    rule: str | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> tuple[Report, Answer | None]:
+    """What `optimize` would do; with `node`, the name of a node or of a value, the answer to why it is not fused, and
+    with `rule` also where that one rule came less near.
+
+    Raises FusionError with what went wrong, where and how to mend it.
+    """
+    clock = Clock(progress)
+    found = analyse(model, options, clock, node, rule)
+    return _report(model, None, found, clock, ops=(), rejections=found.rejections), found.answer
+
+
+@collector.seldom()
 def optimize(
     model: Path, output: Path | None, options: Options, progress: Callable[[str], None] = lambda _: None
 ) -> Report:
@@ -82,7 +104,7 @@ class _Run:
             ops = self._keep(ops)
             libraries = self._build(ops, sources)
             with self.clock.stage("save"):
-                save_model(self.found.model, self.stage)
+                save_model(self.found.model, self.stage, self.path)
                 self._manifest(ops, libraries)
             if not self.options.verify:
                 return ops, libraries, None
@@ -92,7 +114,8 @@ class _Run:
                 if not verification.ok:
                     worst = max(verification.outputs, key=lambda o: o.error)
                     raise NumbersDiffer(
-                        f"output '{worst.output}' differs by {worst.error:.2g} of its largest value, "
+                        verification.skipped
+                        or f"output '{worst.output}' differs by {worst.error:.2g} of its largest value, "
                         f"{worst.tolerance:g} is allowed",
                         where=str(self.path),
                         hint="report this; --no-verify writes the model all the same",
@@ -149,7 +172,12 @@ class _Run:
                                 e.code,
                                 f"{e.expected} for {target.name}",
                                 e.found,
+                                HINTS.get(e.code, ""),
                                 progress=1.0,
+                                nodes=op.calls[0].region.node_names,
+                                matched=len(op.calls[0].region.nodes),
+                                places=len(op.calls),
+                                target=target.name,
                             )
                         )
                         continue
@@ -218,10 +246,10 @@ def _report(
         sources=sources,
         libraries=libraries,
         verification=verification,
-        notes=notes,
+        notes=(*found.notes, *notes),
     )
 
 
 def _executed(model: ir.Model) -> int:
-    """Nodes of the main graph: what a session with all kernels dispatches."""
-    return len(list(model.graph))
+    """Nodes of the graph and of the bodies in it: what a session with all kernels dispatches."""
+    return len(list(model.graph.all_nodes()))

@@ -70,9 +70,26 @@ class Rejection:
     found: str
     hint: str = ""
     progress: float = 0.0
-    """How far the rule got: the fraction of its nodes that had matched."""
+    """How much of the rule held, 0 to 1: lines and conditions, lines by how rare in the model is what they name."""
     saving_us: float = 0.0
-    """What it would have saved, where that can be said."""
+    """What it would save at all its places at most, beyond what is fused already; 0 where that cannot be said."""
+    held: int = 0
+    lines: int = 0
+    """How many of its lines and conditions held, of how many; 0 for a rule that is not matched by them."""
+    source: str = ""
+    """File and line of the rule that was not met."""
+    nodes: tuple[str, ...] = ()
+    """What the rule would have taken at the first of its places: nodes that matched, and the one that did not."""
+    matched: int = 0
+    """How many of `nodes` had matched."""
+    places: int = 1
+    """At how many places the same stopped it."""
+    part_of: tuple[str, ...] = ()
+    """For a rule that is a mere part of others: those."""
+    target: str = ""
+    """The target it was turned down for, where the stage looks at targets."""
+    covered_by: str = ""
+    """The fusion, or the other meaning, that has these nodes already, or the nearer miss that concerns them too."""
 
 
 @dataclass(frozen=True)
@@ -207,6 +224,8 @@ class Options:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     dims: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Symbolic dimension -> (least, largest) value."""
+    assume_constant: tuple[str, ...] = ()
+    """Graph inputs that nobody overrides, so that their initializers are constants; "all" for every one that has."""
     inputs: Path | None = None
     """An .npz with an array per graph input (`NAME` or `in__NAME`), used to verify and to time."""
     force: bool = False

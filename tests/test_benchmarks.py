@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
-from benchmarks import corpus, gpu_page, gpu_prepare, tally
+from benchmarks import corpus, gpu_page, gpu_prepare, idioms, runs, tally
 from examples import weights
 from fusion_cli.match import load_rules
 
@@ -29,10 +29,9 @@ def result(model: str, mode: str = "cpu", status: str = "ok", **facts: Any) -> d
 
 
 def test_one_models_surplus_does_not_hide_anothers_misses() -> None:
-    norms = {"LayerNormalization": 9}
     results = [
-        result("a", idioms={"LayerNorm": 5}, operators=norms),
-        result("b", idioms={"LayerNorm": 1}, operators={"LayerNormalization": 1}),
+        result("a", idioms={"LayerNorm": 5}, in_file={"layernorm": 9, "gelu_erf": 0}),
+        result("b", idioms={"LayerNorm": 1}, in_file={"layernorm": 1}),
     ]
     found = tally.recall(ENTRIES, results)
     assert found["layernorm", "ts17"] == tally.Recall(truth=5, present=4, found=4, extra=2)
@@ -42,7 +41,7 @@ def test_one_models_surplus_does_not_hide_anothers_misses() -> None:
 
 def test_every_mapped_idiom_is_a_rule() -> None:
     known = {rule.name for rule in load_rules().idioms}
-    assert {name for names in tally.IDIOMS.values() for name in names} <= known
+    assert {name for names in idioms.IDIOMS.values() for name in names} <= known
 
 
 def test_statuses_are_counted_by_mode_and_exporter() -> None:
@@ -56,19 +55,19 @@ def test_the_page_names_every_model_that_is_not_ok() -> None:
         result(
             "a",
             idioms={"LayerNorm": 3},
-            operators={"LayerNormalization": 3},
+            in_file={"layernorm": 3},
             fusions={"ResidualNorm": 2},
             nodes_before=10,
             nodes_after=4,
             rolled_back=["RowwiseRegion"],
         ),
-        result("b", status="wrong", worst=0.5, idioms={}, operators={"LayerNormalization": 1}, fusions={}),
+        result("b", status="wrong", worst=0.5, idioms={}, in_file={"layernorm": 1}, fusions={}),
         result("c", status="crash", detail="exit code -11: boom | bang"),
     ]
     page = tally.markdown(ENTRIES, results)
     assert "| b | `cpu` | wrong | error 0.5 |" in page
     assert "exit code -11: boom \\| bang" in page
-    assert "| layernorm | 3/5 (60%) | 3/5 (60%) | 3/4 (75%) |" in page
+    assert "| layernorm | 3/4 (75%) [5] | 3/4 (75%) [5] |" in page
     assert "| RowwiseRegion | 1 |" in page
     assert "| ResidualNorm | 2 |" in page
 
@@ -76,13 +75,14 @@ def test_the_page_names_every_model_that_is_not_ok() -> None:
 def test_a_crash_is_one_result_and_the_other_modes_still_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[list[str]] = []
 
-    def dies_at_the_second(folder: Path, entry: Any, modes: Any, timeout: int) -> tuple[list[Any], dict[str, str]]:
+    def dies_at_the_second(run: runs.Run, entry: Any, modes: Any) -> tuple[list[Any], dict[str, str]]:
         calls.append(list(modes))
         done = [{"mode": m, "status": "ok"} for m in modes]
         return (done[:1], {"status": "crash", "detail": "killed"}) if len(calls) == 1 else (done, {})
 
-    monkeypatch.setattr(corpus, "run_process", dies_at_the_second)
-    results = corpus.run_model(tmp_path, ENTRIES[0], ["portable", "cpu", "cpu --force"], 1)
+    monkeypatch.setattr(runs.Run, "process", dies_at_the_second)
+    run = runs.Run(tmp_path, "benchmarks.corpus_model", jobs=1, timeout=1)
+    results = run.model(ENTRIES[0], ["portable", "cpu", "cpu --force"])
     assert [(r["mode"], r["status"]) for r in results] == [("portable", "ok"), ("cpu", "crash"), ("cpu --force", "ok")]
     assert calls == [["portable", "cpu", "cpu --force"], ["cpu --force"]]
 
@@ -92,7 +92,8 @@ def test_a_process_that_dies_is_reported_with_its_last_line(tmp_path: Path, monk
     program.write_text('#!/bin/sh\necho \'{"status": "ok", "mode": "portable"}\'\necho oh no >&2\nexit 7\n')
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
-    found, failure = corpus.run_process(tmp_path, ENTRIES[0], ["portable", "cpu"], 60)
+    run = runs.Run(tmp_path, "benchmarks.corpus_model", jobs=1, timeout=60)
+    found, failure = run.process(ENTRIES[0], ["portable", "cpu"])
     assert found == [{"status": "ok", "mode": "portable"}]
     assert failure == {"status": "crash", "detail": "exit code 7: oh no"}
 
@@ -100,7 +101,7 @@ def test_a_process_that_dies_is_reported_with_its_last_line(tmp_path: Path, monk
 def test_results_survive_an_interruption(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     path.write_text(json.dumps(result("a")) + "\n" + json.dumps(result("b", status="error")) + '\n{"id": "c", "mo')
-    assert set(corpus.load_results(path)) == {("a", "cpu"), ("b", "cpu")}
+    assert set(runs.load_results(path)) == {("a", "cpu"), ("b", "cpu")}
 
 
 def test_no_corpus_is_no_failure(tmp_path: Path) -> None:
@@ -110,12 +111,12 @@ def test_no_corpus_is_no_failure(tmp_path: Path) -> None:
 
 
 def test_one_corpus_model_in_every_mode(tmp_path: Path) -> None:
-    folder = corpus.default_folder()
+    folder = runs.default_folder()
     if not (folder / "index.json").is_file():
         pytest.skip(f"no corpus at {folder}")
     name = "zoo.swiglu.ts17.dynamic"
     run = CliRunner().invoke(corpus.main, [str(folder), "--only", name, "--results", str(tmp_path / "r.jsonl")])
-    results = corpus.load_results(tmp_path / "r.jsonl")
+    results = runs.load_results(tmp_path / "r.jsonl")
     assert {mode: r["status"] for (_, mode), r in results.items()} == dict.fromkeys(corpus.MODES, "ok"), run.output
     assert run.exit_code == 0
 

@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from emit_helpers import CPU, PlanBuilder, Program, fused_op, operands
+from emit_helpers import CPU
+from plan_builder import Builder, Program, fused_op, operands
 
 from fusion_cli.build import advice, build, default_cache_dir, find_compiler
 from fusion_cli.build.cache import included, strip_comments
@@ -22,11 +23,11 @@ from fusion_cli.types import FusedOp, Library, Source, Target
 
 
 def activation(function: str, node: str = "") -> FusedOp:
-    b, p = PlanBuilder(), Program()
-    x = b.input("float32", ("N",))
+    b, p = Builder(), Program()
+    x = b.input("float32", "N")
     out = b.output("float32", ("N",), 0)
-    value = p.op(function, p.load(0))
-    b.stages.append(Pointwise(operands(x), tuple(p), (Store(out, value),), 0, (node,)))
+    value = p(function, p.load(0))
+    b.stages.append(Pointwise(operands(x), p.done(), (Store(out, value),), 0, (node,)))
     return fused_op(f"{function}_1", b.plan())
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import click
+import pytest
 
 from fusion_cli.cli import main
-from fusion_cli.match.pattern import GROWING
+from fusion_cli.match.lint.text import KEYS
+from fusion_cli.match.pattern import GROWING, GROWING_ATTRIBUTES
 from fusion_cli.match.predicates import PREDICATES
 from fusion_cli.report.codes import codes_by_stage, markdown
+from tests.cli_helpers import call
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -45,10 +51,45 @@ def test_every_predicate_and_header_line_of_rules_is_documented() -> None:
     text = (DOCS / "rules.md").read_text("utf-8")
     assert [name for name in PREDICATES if f"{name}(" not in text] == []
     assert [name for name in GROWING if f"`pattern.{name}`" not in text] == []
-    used = {
-        m for p in (ROOT / "rules").rglob("*.rule") for m in re.findall(r"^# ([a-z-]+):", p.read_text("utf-8"), re.M)
-    }
-    assert [key for key in used if f"`# {key}:`" not in text] == []
+    assert [key for key in KEYS if f"`# {key}:`" not in text] == []
+    attributes = {a for names in GROWING_ATTRIBUTES.values() for a in names}
+    assert [name for name in attributes if name not in text] == []
+
+
+BLOCK = re.compile(r"^```(console|rule)([^\n]*)\n(.*?)^```$", re.M | re.S)
+
+
+def test_the_first_rule_goes_as_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every command of the page is run, and prints what the page shows ("..." stands for anything)."""
+    monkeypatch.chdir(tmp_path)
+    commands = 0
+    for kind, title, text in BLOCK.findall((DOCS / "rules.md").read_text("utf-8")):
+        if kind == "rule":
+            with open(title.strip(), "a", encoding="utf-8") as file:
+                file.write(text)
+            continue
+        for part in re.split(r"^\$ ", text, flags=re.M)[1:]:
+            command, _, shown = part.partition("\n")
+            assert re.fullmatch(_pattern(shown), _plain(_run(command)), re.S), command
+            commands += 1
+    assert commands >= 8
+
+
+def _run(command: str) -> str:
+    words = command.split()
+    if words[0] == "fusion-cli":
+        return call(*words[1:]).output
+    assert words[:2] == ["python", "-m"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run([sys.executable, *words[1:]], env=environment, capture_output=True, text=True).stdout
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _pattern(shown: str) -> str:
+    return r"\s*".join(".*" if word == "..." else re.escape(word) for word in shown.split())
 
 
 def test_links_between_pages_lead_somewhere() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from fusion_cli.errors import ModelError
 from fusion_cli.load import is_fused, load_model
+from tests.graphs import parse
 
 
 def small_model(opset: int = 17) -> onnx.ModelProto:
@@ -136,3 +138,36 @@ def test_raw_data_of_a_wrong_size(tmp_path: Path) -> None:
     model.graph.initializer[0].dims[0] = 1 << 40
     with pytest.raises(ModelError, match="'w' holds 36 bytes"):
         load_model(write(tmp_path, model))
+
+
+def overridable(ir_version: int) -> onnx.ModelProto:
+    """y = x w + b, with w and b listed as graph inputs too."""
+    model = parse("g (float[2,3] x, float[3,3] w, float[3] b) => (float[2,3] y) { m = MatMul (x, w) y = Add (m, b) }")
+    for name, shape in (("w", (3, 3)), ("b", (3,))):
+        model.graph.initializer.append(numpy_helper.from_array(np.ones(shape, np.float32), name))
+    model.ir_version = ir_version
+    return model
+
+
+@pytest.mark.parametrize(
+    ("ir_version", "assumed", "inputs"),
+    [(8, (), ["x", "w", "b"]), (8, ("w",), ["x", "b"]), (8, ("all",), ["x"]), (4, (), ["x", "w", "b"]), (3, (), ["x"])],
+)
+def test_initializers_among_the_inputs(
+    tmp_path: Path, ir_version: int, assumed: tuple[str, ...], inputs: list[str]
+) -> None:
+    model = load_model(write(tmp_path, overridable(ir_version)), assumed)
+    assert [v.name for v in model.graph.inputs] == inputs
+    assert set(model.graph.initializers) == {"w", "b"}
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("ww", "did you mean 'w'"), ("x", "has no initializer"), ("nothing", "no graph input 'nothing'")],
+)
+def test_a_name_that_cannot_be_assumed_constant(tmp_path: Path, name: str, message: str) -> None:
+    with pytest.raises(ModelError, match=re.escape(message)) as error:
+        load_model(write(tmp_path, overridable(8)), [name])
+    assert "all" in error.value.hint
+    with pytest.raises(ModelError, match="leave --assume-constant out"):
+        load_model(write(tmp_path, small_model()), ["w"])

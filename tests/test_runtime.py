@@ -11,8 +11,9 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from emit_helpers import CPU, PlanBuilder, Program, fused_op, library, operands
+from emit_helpers import CPU, library
 from onnx import helper
+from plan_builder import Builder, Program, fused_op, operands
 
 from fusion_cli.errors import ModelError
 from fusion_cli.plan.ir import Pointwise, Store
@@ -26,11 +27,11 @@ KERNEL, FALLBACK = X + 1, X + 2  # what the two implementations below compute
 
 
 def plus_one() -> FusedOp:
-    b, p = PlanBuilder(), Program()
-    x = b.input("float32", ("N",))
+    b, p = Builder(), Program()
+    x = b.input("float32", "N")
     out = b.output("float32", ("N",), 0)
-    value = p.op("Add", p.load(0), p.const(1.0))
-    b.stages.append(Pointwise(operands(x), tuple(p), (Store(out, value),), 0))
+    value = p("Add", p.load(0), p.const(1.0))
+    b.stages.append(Pointwise(operands(x), p.done(), (Store(out, value),), 0))
     return fused_op("Plus_one", b.plan())
 
 

@@ -11,6 +11,8 @@ import onnxruntime as ort
 import pytest
 
 from fusion_cli.match import find_regions, load_rules
+from fusion_cli.match.graph import GraphIndex
+from fusion_cli.match.region import make_region
 from fusion_cli.outline import inline_back, outline
 from fusion_cli.select import select
 from fusion_cli.select.exact import best_disjoint
@@ -102,7 +104,9 @@ def test_a_candidate_that_cuts_across_another_targets_choice_is_turned_down() ->
     model = simplified(parse(LAYER, WEIGHTS))
     regions = find_regions(model, load_rules(["FeedForwardBlock", "LayerNormLinear"])).regions
     norm = next(r for r in regions if r.rule == "LayerNormLinear")
-    crossing = next(r for r in regions if r.rule == "FeedForwardBlock" and set(r.nodes) & set(norm.nodes))
+    blocks = [set(r.nodes) for r in regions if r.rule == "FeedForwardBlock"]
+    part = next(nodes for nodes in blocks if nodes & set(norm.nodes) and not set(norm.nodes) <= nodes)
+    crossing = next(r for r in regions if r.rule == "FeedForwardBlock" and set(r.nodes) == part)
     chosen, rejected = select([candidate(norm, gpu=1.0), candidate(crossing, cpu=9.0)], model.graph, ["gpu", "cpu"])
     assert [c.region for c in chosen] == [norm]
     assert [(r.rule, r.code) for r in rejected] == [("FeedForwardBlock", "FUS350")]
@@ -140,3 +144,40 @@ def test_inlining_back_restores_the_nodes(tmp_path: Path) -> None:
     assert not model.functions
     feeds = {"x": RNG.normal(size=(2, 3, 64)).astype(np.float32)}
     np.testing.assert_allclose(run(model, tmp_path, feeds)[0], run(proto, tmp_path, feeds)[0], rtol=1e-5, atol=1e-5)
+
+
+SHARED_SHAPE = """g (float[n, 6, 4] x) => (float[n, 24] y) {
+    a = Exp (x) s = Shape <end = 1> (a) rest = Constant <value_ints = [24]> () to = Concat <axis = 0> (s, rest)
+    r = Reshape (a, to) b = Sin (r) c = Reshape (b, to) y = Neg (c)
+}"""
+
+
+def proposed(model: ir.Model, rule: str, *operators: str) -> Region:
+    """The region of all nodes of these operators, as the matcher makes it."""
+    return make_region(GraphIndex(model.graph), [n for n in model.graph if n.op_type in operators], rule, "auto", 1)
+
+
+def test_a_call_inside_another_may_hide_what_the_others_shape_arithmetic_read(tmp_path: Path) -> None:
+    """The inner region has copies of the shape nodes and makes the tensor they read: the outer needs them no more."""
+    proto = parse(SHARED_SHAPE.replace("c = Reshape (b, to) y = Neg (c)", "y = Neg (b)"))
+    feeds = {"x": RNG.normal(size=(3, 6, 4)).astype(np.float32)}
+    expected = run(proto, tmp_path, feeds)
+    model = simplified(proto)
+    inner = proposed(model, "Inner", "Exp", "Reshape", "Sin")
+    outer = proposed(model, "Outer", "Exp", "Reshape", "Sin", "Neg")
+    assert outer.shape_nodes
+    assert [v.name for v in inner.outputs] == ["b"]
+    ops = outline(model, [candidate(outer, gpu=9.0), candidate(inner, cpu=1.0)])
+    assert {op.rule for op in ops} == {"Outer", "Inner"}
+    np.testing.assert_allclose(run(model, tmp_path, feeds)[0], expected[0], rtol=1e-6)
+
+
+def test_shape_arithmetic_that_a_region_has_copies_of_does_not_order_it() -> None:
+    model = simplified(parse(SHARED_SHAPE))
+    first = next(n for n in model.graph if n.op_type == "Reshape")
+    index = GraphIndex(model.graph)
+    front = make_region(index, [n for n in model.graph if n.op_type in ("Exp", "Sin")] + [first], "Front", "auto", 1)
+    chosen, rejected = select([candidate(front, cpu=1.0)], model.graph, ["cpu"])
+    assert front.shape_nodes
+    assert [c.region.rule for c in chosen] == ["Front"]
+    assert rejected == ()

@@ -21,7 +21,7 @@ from fusion_cli.types import (
     TensorSpec,
     Verification,
 )
-from fusion_cli.verify import CODES, CannotRun, feeds_for, open_model, rollback, verify_model
+from fusion_cli.verify import CODES, CannotRun, open_model, reference_for, rollback, verify_model
 from fusion_cli.verify import trial as trial_module
 from fusion_cli.verify.ops import Call, check_ops, single_op_model
 from tests.graphs import parse
@@ -66,12 +66,12 @@ def fused_model(folder: Path) -> Path:
 
 def test_equal_models_agree_and_are_timed_on_request(tmp_path: Path) -> None:
     a = save(tmp_path, f"g ({X}) => (float[batch, 4] y, float[batch, 4] z) {{ y = Relu (x) z = Exp (x) }}")
-    feeds = feeds_for(a, Options())
-    result = verify_model(a, feeds, [partial(open_model, a)])
+    reference = reference_for(a, Options())
+    result = verify_model(reference, [partial(open_model, a)])
     assert result.ok
     assert [(o.output, o.error) for o in result.outputs] == [("y", 0.0), ("z", 0.0)]
     assert (result.before_us, result.skipped) == (None, "")
-    timed = verify_model(a, feeds, [partial(open_model, a)], seconds=0.01)
+    timed = verify_model(reference, [partial(open_model, a)], seconds=0.01)
     assert timed.before_us is not None
     assert timed.after_us is not None
 
@@ -79,7 +79,7 @@ def test_equal_models_agree_and_are_timed_on_request(tmp_path: Path) -> None:
 def test_the_worst_variant_counts(tmp_path: Path) -> None:
     a = save(tmp_path, f"g ({X}) => (float[batch, 4] y) {{ y = Exp (x) }}")
     b = save(tmp_path, f"g ({X}) => (float[batch, 4] y) {{ z = Exp (x) y = Add (z, z) }}", "b.onnx")
-    result = verify_model(a, feeds_for(a, Options()), [partial(open_model, b), partial(open_model, a)])
+    result = verify_model(reference_for(a, Options()), [partial(open_model, b), partial(open_model, a)])
     assert not result.ok
     assert result.outputs[0].error == pytest.approx(1.0)
 
@@ -87,13 +87,13 @@ def test_the_worst_variant_counts(tmp_path: Path) -> None:
 def test_an_output_that_is_missing_differs(tmp_path: Path) -> None:
     a = save(tmp_path, f"g ({X}) => (float[batch, 4] y) {{ y = Exp (x) }}")
     b = save(tmp_path, f"g ({X}) => (float[batch, 4] z) {{ z = Exp (x) }}", "b.onnx")
-    assert not verify_model(a, feeds_for(a, Options()), [partial(open_model, b)]).ok
+    assert not verify_model(reference_for(a, Options()), [partial(open_model, b)]).ok
 
 
 def test_a_fused_model_that_does_not_run_is_a_failure_with_the_reason(tmp_path: Path) -> None:
     a = save(tmp_path, f"g ({X}) => (float[batch, 4] y) {{ y = Exp (x) }}")
     b = save(tmp_path, f"g ({X}) => (float[batch, 4] y) {{ y = com.microsoft.NoSuchThing (x) }}", "b.onnx")
-    result = verify_model(a, feeds_for(a, Options()), [partial(open_model, b)])
+    result = verify_model(reference_for(a, Options()), [partial(open_model, b)])
     assert not result.ok
     assert "NoSuchThing" in result.skipped
 
@@ -102,7 +102,7 @@ def test_an_original_that_does_not_run_is_skipped_with_the_reason(tmp_path: Path
     text = "g (bfloat16[2, 2] x) => (bfloat16[2, 2] y) { y = MatMul (x, x) }"
     a = save(tmp_path, text)
     with pytest.raises(CannotRun, match="NOT_IMPLEMENTED"):
-        feeds_for(a, Options())
+        reference_for(a, Options())
     verification, failed = trial_module.Trial(a, Options()).run(a, [], [])
     assert "NOT_IMPLEMENTED" in verification.skipped
     assert failed == []
@@ -110,7 +110,7 @@ def test_an_original_that_does_not_run_is_skipped_with_the_reason(tmp_path: Path
 
 def test_bfloat16_goes_in_and_out(tmp_path: Path) -> None:
     a = save(tmp_path, "g (bfloat16[3, 2] x) => (bfloat16[3, 2] y) { y = Identity (x) }")
-    feeds = feeds_for(a, Options())
+    feeds = reference_for(a, Options()).feeds
     result = open_model(a).run(feeds)["y"]
     assert result.dtype == feeds["x"].dtype
     np.testing.assert_array_equal(result.view(np.uint16), feeds["x"].view(np.uint16))
@@ -131,7 +131,7 @@ def test_every_operator_is_tried_also_those_called_by_others(tmp_path: Path, mon
     monkeypatch.setattr("fusion_cli.verify.ops.open_model", without_libraries)
     path = fused_model(tmp_path)
     ops = [op("Outer_1"), op("Inner_2"), op("Third_3"), op("Inner_2", targets=("sm_80",))]
-    checks = check_ops(path, ops, feeds_for(path, Options()), library=tmp_path, target="cpu", seconds=0.01)
+    checks = check_ops(path, ops, reference_for(path, Options()).feeds, library=tmp_path, target="cpu", seconds=0.01)
     assert [(c.op, c.error, c.ok) for c in checks] == [("Outer_1", 0, True), ("Inner_2", 0, True), ("Third_3", 0, True)]
     assert all(c.before_us and c.after_us for c in checks)
 

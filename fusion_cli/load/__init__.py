@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import onnx
@@ -9,7 +10,12 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from fusion_cli.errors import ModelError
+from fusion_cli.load.accepted import to_common_form
 from fusion_cli.load.external import check_external_data
+from fusion_cli.load.overridable import fix_initializers
+from fusion_cli.load.structure import check_bodies, check_types, check_values, put_in_order
+from fusion_cli.load.weights import settle_weights, without_weights
+from fusion_cli.quiet import quiet
 
 OLDEST_OPSET = 7
 NEWEST_OPSET = onnx.defs.onnx_opset_version()
@@ -17,20 +23,29 @@ FUSED_KEY = "fusion.version"
 """Metadata key of models this tool has written."""
 
 
-def load_model(path: Path) -> ir.Model:
-    """The model at `path`, weights left on disk where they are external.
+def load_model(path: Path, assume_constant: Collection[str] = ()) -> ir.Model:
+    """The model at `path`, its weights left on disk, in the model file too.
 
-    Raises ModelError when the file is missing, is no ONNX model, is cut short, refers to data that is missing or
-    outside its folder, or uses an opset outside OLDEST_OPSET..NEWEST_OPSET.
+    Graph inputs named in `assume_constant` become the constants that their initializers are ("all": every one that
+    has an initializer). Raises ModelError when the file is missing, is no ONNX model, is cut short, refers to data
+    that is missing or outside its folder, uses an opset outside OLDEST_OPSET..NEWEST_OPSET, is no graph (values that
+    nothing makes, two of one name, cycles), or has no initializer for a name of `assume_constant`.
     """
     proto = _parse(path)
     _check_opset(proto, path)
     check_external_data(proto, path)
+    check_types(proto, path)
+    to_common_form(proto, path)
     try:
-        model = ir.from_proto(proto)
-    except (ValueError, TypeError, KeyError) as e:
-        raise ModelError(f"the model is malformed: {_first_line(e)}", where=str(path)) from e
-    _attach_base_dir(model, path.parent)
+        with quiet():
+            model = ir.from_proto(proto)
+    except (ValueError, TypeError, KeyError, ir.serde.SerdeError) as e:
+        raise ModelError(f"the model is malformed: {_first_line(_cause(e))}", where=str(path)) from e
+    check_values(model, path)
+    check_bodies(model, path)
+    put_in_order(model, path)
+    settle_weights(model, path)
+    fix_initializers(model, assume_constant, str(path))
     return model
 
 
@@ -44,7 +59,7 @@ def _parse(path: Path) -> onnx.ModelProto:
         raise ModelError("no such file", where=str(path), hint="give the path of an .onnx file")
     if path.is_dir():
         raise ModelError("is a folder, not a model", where=str(path), hint="give the path of an .onnx file")
-    data = path.read_bytes()
+    data = without_weights(path)
     proto = onnx.ModelProto()
     try:
         proto.ParseFromString(data)
@@ -78,13 +93,12 @@ def _check_opset(proto: onnx.ModelProto, path: Path) -> None:
         )
 
 
-def _attach_base_dir(model: ir.Model, folder: Path) -> None:
-    """Tell external tensors where their files lie."""
-    for graph in model.graphs():
-        for value in graph.initializers.values():
-            if isinstance(value.const_value, ir.ExternalTensor):
-                value.const_value.base_dir = str(folder)
+def _cause(e: BaseException) -> BaseException:
+    """What an error that wraps others began with."""
+    while e.__cause__ is not None:
+        e = e.__cause__
+    return e
 
 
-def _first_line(e: Exception) -> str:
+def _first_line(e: BaseException) -> str:
     return (str(e).splitlines() or [type(e).__name__])[0]

@@ -10,11 +10,12 @@ import onnx
 import onnx_ir as ir
 
 from fusion_cli.errors import ModelError
+from fusion_cli.load.accepted import graphs_of, nodes_of
 
 
 def check_external_data(proto: onnx.ModelProto, path: Path) -> None:
     """Refuse external data that is missing, cut short or outside the model's folder, and raw data of a wrong size."""
-    for tensor in _tensors(proto.graph):
+    for tensor in _tensors(proto):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             _check_file(tensor, path)
         elif tensor.HasField("raw_data"):
@@ -27,7 +28,8 @@ def _check_file(tensor: onnx.TensorProto, path: Path) -> None:
     file = path.parent / location
     where = f"{path}: tensor '{tensor.name}'"
     folder = path.parent.resolve()
-    if not location or Path(location).is_absolute() or not file.resolve().is_relative_to(folder):
+    own = location == path.name  # which `without_weights` refers to; it may be a link
+    if not location or Path(location).is_absolute() or not (own or file.resolve().is_relative_to(folder)):
         raise ModelError(
             f"external data '{location}' lies outside the model's folder",
             where=where,
@@ -41,7 +43,8 @@ def _check_file(tensor: onnx.TensorProto, path: Path) -> None:
         raise ModelError("external data has a malformed offset or length", where=where) from e
     needed = _nbytes(tensor)
     if offset < 0 or length < 0 or (length and needed is not None and length != needed):
-        raise ModelError(f"external data is {length} bytes where its shape needs {needed}", where=where)
+        data = "the tensor" if own else "external data"
+        raise ModelError(f"{data} is {length} bytes where its shape needs {needed}", where=where)
     if offset + (length or needed or 0) > file.stat().st_size:
         raise ModelError(f"external data file '{location}' is cut short", where=where, hint="copy it again")
 
@@ -65,12 +68,15 @@ def _nbytes(tensor: onnx.TensorProto) -> int | None:
     return math.ceil(elements * itemsize)
 
 
-def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    yield from graph.initializer
-    for node in graph.node:
+def _tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    for graph in graphs_of(proto):
+        yield from graph.initializer
+        for sparse in graph.sparse_initializer:
+            yield from (sparse.values, sparse.indices)
+    for node in nodes_of(proto):
         for attribute in node.attribute:
             if attribute.HasField("t"):
                 yield attribute.t
+            if attribute.HasField("sparse_tensor"):
+                yield from (attribute.sparse_tensor.values, attribute.sparse_tensor.indices)
             yield from attribute.tensors
-            for inner in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
-                yield from _tensors(inner)

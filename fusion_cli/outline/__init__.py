@@ -9,7 +9,7 @@ import onnx_ir.passes.common as passes
 
 from fusion_cli.match.predicates import dims_of, dtype_of
 from fusion_cli.outline.body import build_body
-from fusion_cli.outline.identity import digest
+from fusion_cli.outline.identity import Digests
 from fusion_cli.types import Candidate, FusedOp, Region, TensorSpec
 
 __all__ = ["DOMAIN", "inline_back", "outline"]
@@ -24,22 +24,35 @@ def outline(model: ir.Model, chosen: Sequence[Candidate]) -> tuple[FusedOp, ...]
     groups: dict[str, list[tuple[Candidate, str]]] = {}
     functions: dict[str, ir.Function] = {}
     replaced = _Replaced()
+    digests = Digests()
     for candidate in sorted(chosen, key=lambda c: len(c.region.nodes)):
         region = candidate.region
-        nodes = list(dict.fromkeys(replaced.node(n) for n in (*region.shape_nodes, *region.nodes)))
+        nodes = _live(region, dict.fromkeys(replaced.node(n) for n in (*region.shape_nodes, *region.nodes)))
         body = build_body(region, nodes)
-        name = f"{region.rule}_{digest(candidate, body)}"
+        name = f"{region.rule}_{digests.digest(candidate, body)}"
         if name not in functions:
             functions[name] = _function(model, name, body)
         number = len(groups.setdefault(name, [])) + 1
-        call = _call(model.graph, region, nodes, f"{name}_{number}", name, replaced)
+        call = _call(region, nodes, f"{name}_{number}", name, replaced)
         groups[name].append((candidate, call.name or ""))
     for function in functions.values():
         model.functions[function.identifier()] = function
     _finish(model)
     ops = [_op(name, functions[name], calls) for name, calls in groups.items()]
-    order = {node.name: i for i, node in enumerate(model.graph)}
+    order = {node.name: i for i, node in enumerate(model.graph.all_nodes())}
     return tuple(sorted(ops, key=lambda op: order.get(op.call_names[0], len(order))))
+
+
+def _live(region: Region, nodes: Iterable[ir.Node]) -> list[ir.Node]:
+    """The nodes without shape arithmetic that served only what is a call now: that has its own copy, and may have
+    hidden the tensors whose shapes were read."""
+    live, shape_nodes = list(nodes), set(region.shape_nodes)
+    while True:
+        read = {v for n in live for v in n.inputs}
+        dead = {n for n in live if n in shape_nodes and read.isdisjoint(n.outputs)}
+        if not dead:
+            return live
+        live = [n for n in live if n not in dead]
 
 
 class _Replaced:
@@ -72,14 +85,14 @@ def _function(model: ir.Model, name: str, body: ir.Graph) -> ir.Function:
     return ir.Function(DOMAIN, name, graph=body, attributes={})
 
 
-def _call(
-    graph: ir.Graph, region: Region, nodes: Sequence[ir.Node], name: str, op: str, replaced: _Replaced
-) -> ir.Node:
+def _call(region: Region, nodes: Sequence[ir.Node], name: str, op: str, replaced: _Replaced) -> ir.Node:
     """Replace the region's nodes by one call. Shape nodes stay: what no longer needs them is swept up later."""
     shape_nodes = set(region.shape_nodes)
     moved = [n for n in nodes if n not in shape_nodes]
     outputs = [ir.Value(name=v.name, type=v.type, shape=v.shape) for v in region.outputs]
     call = ir.Node(DOMAIN, op, [replaced.value(v) for v in region.inputs], outputs=outputs, name=name)
+    graph = moved[0].graph
+    assert graph is not None
     graph.insert_before(moved[0], call)
     for old, new in zip(region.outputs, outputs, strict=True):
         ir.convenience.replace_all_uses_with(replaced.value(old), new, replace_graph_outputs=True)
@@ -97,6 +110,10 @@ def _finish(model: ir.Model) -> None:
     if model.functions:
         model.opset_imports[DOMAIN] = 1
     passes.RemoveUnusedNodesPass()(model)
+    for body in model.graph.subgraphs():
+        # The pass leaves these, and ONNX Runtime warns of each.
+        for value in [v for v in body.initializers.values() if not v.uses() and not v.is_graph_output()]:
+            del body.initializers[value.name or ""]
     passes.TopologicalSortPass()(model)
     passes.RemoveUnusedFunctionsPass()(model)  # type: ignore[no-untyped-call]
 

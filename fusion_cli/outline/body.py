@@ -29,7 +29,7 @@ def build_body(region: Region, nodes: Sequence[ir.Node]) -> ir.Graph:
         values[value.name or ""] = ir.Value(name=outputs.get(value.name, f"v{i}"), type=value.type, shape=value.shape)
     for i, node in enumerate(_ordered(nodes)):
         inputs = [None if v is None else values[v.name or ""] for v in node.inputs]
-        copies = [values[v.name or ""] for v in node.outputs]
+        copies = [values[v.name] if v.name else ir.Value(name="") for v in node.outputs]
         body.append(
             ir.Node(
                 node.domain,

@@ -7,23 +7,32 @@ import hashlib
 import re
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
+from fusion_cli.plan import Plan
+from fusion_cli.plan.memo import attribute_text
 from fusion_cli.types import Candidate
 
 DIGITS = 8
 
 
-def digest(candidate: Candidate, body: ir.Graph) -> str:
-    """A short hexadecimal name for the operator."""
-    region = candidate.region
-    parts = [
-        region.kernel,
-        _body_text(body),
-        str(_anonymous(candidate.plan)) if candidate.plan is not None else "",
-    ]
-    return hashlib.sha256(_numbered("\n".join(parts)).encode()).hexdigest()[:DIGITS]
+class Digests:
+    """Names operators; the text of a plan that several regions share is made once."""
+
+    def __init__(self) -> None:
+        self._plans: dict[int, str] = {}
+
+    def digest(self, candidate: Candidate, body: ir.Graph) -> str:
+        """A short hexadecimal name for the operator."""
+        parts = [candidate.region.kernel, _body_text(body), self._plan_text(candidate.plan)]
+        return hashlib.sha256(_numbered("\n".join(parts)).encode()).hexdigest()[:DIGITS]
+
+    def _plan_text(self, plan: Plan | None) -> str:
+        if plan is None:
+            return ""
+        if id(plan) not in self._plans:
+            self._plans[id(plan)] = str(_anonymous(plan))
+        return self._plans[id(plan)]
 
 
 def _body_text(body: ir.Graph) -> str:
@@ -31,16 +40,9 @@ def _body_text(body: ir.Graph) -> str:
     for node in body:
         inputs = ",".join("" if v is None else str(v.name) for v in node.inputs)
         outputs = ",".join(str(v.name) for v in node.outputs)
-        attributes = ";".join(f"{k}={_attribute(a)}" for k, a in sorted(node.attributes.items()))
+        attributes = ";".join(f"{k}={attribute_text(a)}" for k, a in sorted(node.attributes.items()))
         lines.append(f"{outputs}={node.domain}.{node.op_type}({inputs}){attributes}")
     return "\n".join(lines)
-
-
-def _attribute(attribute: ir.Attr) -> str:
-    if attribute.type == ir.AttributeType.TENSOR:
-        array = attribute.as_tensor().numpy()
-        return f"{array.dtype}{array.shape}{np.ascontiguousarray(array).tobytes().hex()}"
-    return str(attribute.value)
 
 
 def _anonymous(value: Any) -> Any:

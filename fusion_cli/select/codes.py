@@ -12,3 +12,9 @@ CODES: dict[str, tuple[str, str]] = {
         "result of the other first. The one that saves less was turned down.",
     ),
 }
+
+HINTS: dict[str, str] = {
+    "FUS350": "--rules with this rule's name leaves the others out",
+    "FUS351": "--rules without the other rule gives this one the nodes",
+}
+"""What to do about them, in a line."""

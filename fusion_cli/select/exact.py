@@ -1,74 +1,82 @@
-"""The heaviest set of disjoint node sets: exact in each connected component, up to a bound on the search."""
+"""The heaviest set of disjoint node sets, in time linear in their number: exact where few sets overlap at a time."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 
-MAX_STEPS = 20_000
-"""Search steps per component after which the best set found so far is taken."""
+MAX_STATES = 256
+"""Different futures that are followed at a time; beyond this many the lightest are given up."""
+
+_Chain = tuple[int, "_Chain"] | None
+"""Indices of chosen sets, the last first."""
 
 
 def best_disjoint(sets: Sequence[frozenset[Hashable]], weights: Sequence[float]) -> list[int]:
-    """Indices of pairwise disjoint sets with the largest total weight, ascending."""
-    conflicts = _conflicts(sets)
-    chosen: list[int] = []
-    for component in _components(conflicts):
-        chosen += _solve(sorted(component, key=lambda i: (-weights[i], -len(sets[i]), i)), weights, conflicts)
-    return sorted(chosen)
+    """Indices of pairwise disjoint sets with a total weight as large as can be found, ascending.
+
+    The sets come in an order in which those that overlap are near each other: the choice is made one by one, and all
+    choices that forbid the same later sets are one state, of which only the heaviest counts.
+    """
+    conflicts = _conflicts(sets, weights)
+    states: dict[int, tuple[float, _Chain]] = {0: (0.0, None)}
+    for i, forbids in conflicts.items():
+        following: dict[int, tuple[float, _Chain]] = {}
+        for forbidden, (weight, chain) in states.items():
+            _keep(following, forbidden >> 1, weight, chain)
+            if not forbidden & 1:
+                _keep(following, (forbidden | forbids) >> 1, weight + weights[i], (i, chain))
+        if len(following) > MAX_STATES:
+            heaviest = sorted(following.items(), key=lambda item: -item[1][0])
+            following = dict(heaviest[:MAX_STATES])
+        states = following
+    weight, chain = max(states.values(), key=lambda state: state[0])
+    greedy = _greedy(sets, weights)
+    if sum(weights[i] for i in greedy) > weight:
+        return greedy
+    chosen = []
+    while chain is not None:
+        last, chain = chain
+        chosen.append(last)
+    return chosen[::-1]
 
 
-def _conflicts(sets: Sequence[frozenset[Hashable]]) -> list[set[int]]:
+def _keep(states: dict[int, tuple[float, _Chain]], forbidden: int, weight: float, chain: _Chain) -> None:
+    if forbidden not in states or weight > states[forbidden][0]:
+        states[forbidden] = (weight, chain)
+
+
+def _conflicts(sets: Sequence[frozenset[Hashable]], weights: Sequence[float]) -> dict[int, int]:
+    """For each set worth a look, which later ones it overlaps: bit k is the k-th of those that follow."""
+    kept = _worth(sets, weights)
     members: dict[Hashable, list[int]] = defaultdict(list)
-    for i, nodes in enumerate(sets):
-        for node in nodes:
-            members[node].append(i)
-    conflicts: list[set[int]] = [set() for _ in sets]
+    for place, i in enumerate(kept):
+        for node in sets[i]:
+            members[node].append(place)
+    overlapping: list[set[int]] = [set() for _ in kept]
     for sharing in members.values():
-        for i in sharing:
-            conflicts[i].update(sharing)
-    for i, found in enumerate(conflicts):
-        found.discard(i)
-    return conflicts
+        for place in sharing:
+            overlapping[place].update(sharing)
+    return {
+        i: sum(1 << (later - place) for later in overlapping[place] if later > place) for place, i in enumerate(kept)
+    }
 
 
-def _components(conflicts: list[set[int]]) -> list[list[int]]:
-    seen: set[int] = set()
-    components = []
-    for start in range(len(conflicts)):
-        if start in seen:
-            continue
-        component, stack = [], [start]
-        seen.add(start)
-        while stack:
-            i = stack.pop()
-            component.append(i)
-            for j in conflicts[i] - seen:
-                seen.add(j)
-                stack.append(j)
-        components.append(component)
-    return components
+def _worth(sets: Sequence[frozenset[Hashable]], weights: Sequence[float]) -> list[int]:
+    """The heaviest of the sets that are equal, in the order given."""
+    heaviest: dict[frozenset[Hashable], int] = {}
+    for i, nodes in enumerate(sets):
+        if nodes not in heaviest or weights[i] > weights[heaviest[nodes]]:
+            heaviest[nodes] = i
+    return sorted(heaviest.values())
 
 
-def _solve(order: list[int], weights: Sequence[float], conflicts: list[set[int]]) -> list[int]:
-    """Branch and bound, heaviest first: the first leaf is the greedy answer, so running out of steps is never worse."""
-    best: list[int] = []
-    best_weight = -1.0
-    steps = 0
-    rest = [0.0] * (len(order) + 1)
-    for k in range(len(order) - 1, -1, -1):
-        rest[k] = rest[k + 1] + weights[order[k]]
-    stack: list[tuple[int, list[int], float, frozenset[int]]] = [(0, [], 0.0, frozenset())]
-    while stack and steps < MAX_STEPS:
-        steps += 1
-        k, taken, weight, blocked = stack.pop()
-        if weight + rest[k] <= best_weight:
-            continue
-        if k == len(order):
-            best, best_weight = taken, weight
-            continue
-        i = order[k]
-        stack.append((k + 1, taken, weight, blocked))
-        if i not in blocked:
-            stack.append((k + 1, [*taken, i], weight + weights[i], blocked | conflicts[i]))
-    return best
+def _greedy(sets: Sequence[frozenset[Hashable]], weights: Sequence[float]) -> list[int]:
+    """The heaviest first, each that still can be taken."""
+    taken: set[Hashable] = set()
+    chosen = []
+    for i in sorted(range(len(sets)), key=lambda i: (-weights[i], -len(sets[i]), i)):
+        if taken.isdisjoint(sets[i]):
+            taken |= sets[i]
+            chosen.append(i)
+    return sorted(chosen)

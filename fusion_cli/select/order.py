@@ -14,11 +14,13 @@ def breaks_order(regions: Sequence[Region], position: Mapping[ir.Node, int]) -> 
     """The index of the last region that lies on a cycle once every region is one node; None if there is none."""
     owner = {node: i for i, region in enumerate(regions) for node in region.nodes}
     vertex = {node: owner.get(node, len(regions) + p) for node, p in position.items()}
+    # A region reads its inputs: the shape arithmetic that its nodes read has copies inside.
+    reads = [(i, value) for i, region in enumerate(regions) for value in region.inputs]
+    reads += [(vertex[node], value) for node in position if node not in owner for value in _read(node)]
     edges = {
-        (vertex[producer], vertex[node])
-        for node in position
-        for value in _read(node)
-        if (producer := value.producer()) in vertex and vertex[producer] != vertex[node]
+        (vertex[producer], reader)
+        for reader, value in reads
+        if (producer := value.producer()) in vertex and vertex[producer] != reader
     }
     # What is left after peeling from the front lies on a cycle or behind one; peeling that from the back leaves cycles.
     behind = _peel(set(vertex.values()), edges)

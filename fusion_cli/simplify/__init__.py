@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
+
 import onnx_ir as ir
 import onnx_ir.passes.common as passes
 from onnxscript import rewriter
@@ -11,10 +15,15 @@ from onnxscript.rewriter.rules.common import (
     fuse_batchnorm_into_gemm_rule,
 )
 
-from fusion_cli.simplify.libraries import attempt, fold_constants, infer_shapes, quiet
+from fusion_cli.quiet import quiet
+from fusion_cli.simplify.identities import copied_outputs, copy_outputs, drop_identities
+from fusion_cli.simplify.libraries import attempt, fold_constants, infer_shapes
+from fusion_cli.simplify.omitted import name_omitted_outputs, omit_outputs
 
 FOLD_INPUT_BYTES = 1 << 14
 FOLD_OUTPUT_BYTES = 1 << 16
+_NAME = re.compile(r"[^\W\d]\w*")
+_RANDOM = frozenset({"Bernoulli", "BiasDropout", "BitmaskBiasDropout", "BitmaskDropout"})
 _FOLD_BATCH_NORM = (
     fuse_batchnorm_into_conv_rule,
     fuse_batchnorm_into_conv_transpose_rule,
@@ -29,28 +38,66 @@ def simplify(model: ir.Model) -> ir.Model:
     Shapes come first and last: with them, the exporters' run-time shape arithmetic mostly folds to constants, and
     the matcher can tell equal dimensions by their symbols.
     """
+    copied = copied_outputs(model.graph)
+    name_omitted_outputs(model)
     with quiet():
         passes.InlinePass()(model)
         passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
         infer_shapes(model)
-        model = passes.ShapeInferencePass()(model).model
-        infer_shapes(model)
+        if not _is_shaped(model):
+            model = passes.ShapeInferencePass()(model).model
+            infer_shapes(model)
         model = fold_constants(model, FOLD_INPUT_BYTES, FOLD_OUTPUT_BYTES)
         if any(n.op_type == "BatchNormalization" for n in model.graph):
             model = attempt(lambda m: rewriter.rewrite(m, _FOLD_BATCH_NORM), model)
-        model = attempt(_tidy, model)
+        model = attempt(partial(_tidy, copied=copied), model)
         infer_shapes(model)
+        omit_outputs(model)
+        for body in model.graph.subgraphs():
+            # A body is written in its model's operators, and the stages after this one look at one graph at a time.
+            body.opset_imports.update(model.opset_imports)
     return model
 
 
-def _tidy(model: ir.Model) -> None:
-    for step in (
+def _is_shaped(model: ir.Model) -> bool:
+    """Whether every type is known, and every size by a number or by the sizes of the inputs."""
+    given = {name for v in model.graph.inputs for d in v.shape or () for name in _symbols(d)}
+    values = (v for node in model.graph.all_nodes() for v in node.outputs)
+    return all(
+        v.dtype is not None and v.shape is not None and all(given.issuperset(_symbols(d)) for d in v.shape)
+        for v in values
+    )
+
+
+def _symbols(dim: int | ir.SymbolicDim) -> list[str]:
+    """The names in a dimension; "" for one of which nothing is known."""
+    if isinstance(dim, int):
+        return []
+    return [""] if dim.value is None else _NAME.findall(dim.value)
+
+
+def _merging(model: ir.Model) -> Iterator[Callable[[ir.Model], object]]:
+    """The passes that make one of two equal things, where being equal makes them the same."""
+    if not any(_draws(node) for node in model.graph.all_nodes()):
+        yield passes.CommonSubexpressionEliminationPass()
+    if not any(v.is_graph_input() or v.is_graph_output() for v in model.graph.initializers.values()):
+        yield passes.DeduplicateInitializersPass()
+
+
+def _draws(node: ir.Node) -> bool:
+    """Whether the node gives other numbers each time, and the merging pass does not know it."""
+    return node.op_type in _RANDOM or (node.op_type == "Dropout" and len(node.inputs) > 2)
+
+
+def _tidy(model: ir.Model, copied: Collection[str]) -> None:
+    steps: tuple[Callable[[ir.Model], object], ...] = (
         passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
-        passes.CommonSubexpressionEliminationPass(),
-        passes.DeduplicateInitializersPass(),
-        passes.IdentityEliminationPass(),
+        *_merging(model),
+        drop_identities,
         passes.RemoveUnusedNodesPass(),
+        lambda m: copy_outputs(m.graph, copied),
         passes.NameFixPass(),
         passes.TopologicalSortPass(),
-    ):
+    )
+    for step in steps:
         step(model)

@@ -1,4 +1,4 @@
-"""The passes of other libraries, held to two rules: none ends the run, and none talks to the user's terminal.
+"""The passes of other libraries, none of which ends the run.
 
 A model can hold anything, and a pass that fails on one operator would cost the whole model. What fails is left out: a
 shape not inferred or a constant not folded costs fusions, which `explain` shows.
@@ -7,14 +7,20 @@ shape not inferred or a constant not folded costs fusions, which `explain` shows
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from functools import partial
 
 import onnx_ir as ir
 import onnx_ir.passes.common as passes
 from onnx_shape_inference import infer_symbolic_shapes
 from onnxscript import optimizer
+
+_OVER_ALL_LATER_AXES = frozenset({"Softmax", "LogSoftmax", "Hardmax"})
+"""Operators that worked over all axes from the given one on before opset 13. The folding knows only the later kind."""
+_SEQUENCES = frozenset({"ConcatFromSequence", "SplitToSequence"})
+"""Operators that the folding replaces by others with axes as inputs, as they have them from opset 13 on."""
+
+_NUMBERS = frozenset({"value_int", "value_ints", "value_float", "value_floats"})
 
 _log = logging.getLogger(__name__)
 
@@ -31,17 +37,54 @@ def attempt(step: Callable[[ir.Model], object], model: ir.Model) -> ir.Model:
 
 
 def infer_shapes(model: ir.Model) -> None:
-    """Symbolic shapes, in place, up to the first operator that the library fails on."""
+    """Symbolic shapes, in place, up to the first operator that the library fails on.
+
+    The library takes what a Loop carries, where the model does not say, for tensors of the shape they start with. If
+    they are no tensors it is told so; if another shape comes out of an iteration, all values keep the shapes they had.
+    """
+    loops = [n for n in model.graph.all_nodes() if n.op_type == "Loop" and not n.domain]
+    states = [state for loop in loops for state in _undeclared_states(loop)]
+    known = [(v, v.type, v.shape) for v in _values(model)] if states else []
+    _infer(model)
+    others = [(found, start.type) for found, start, _ in states if type(found.type) is not type(start.type)]
+    if others:
+        for value, kind, shape in known:
+            value.type, value.shape = kind, shape
+        for value, kind in others:
+            value.type = kind
+        _infer(model)
+    if not all(found.shape == start.shape == made.shape for found, start, made in states):
+        for value, _, shape in known:
+            value.shape = shape
+
+
+def _infer(model: ir.Model) -> None:
     try:
         infer_symbolic_shapes(model, warn_on_missing=False)
     except Exception as e:
         _log.debug("symbolic shape inference stopped: %s", e)
 
 
+def _undeclared_states(loop: ir.Node) -> list[tuple[ir.Value, ir.Value, ir.Value]]:
+    """What the loop carries without the model saying of which shape: how an iteration finds it, how it starts, and what
+    an iteration makes of it."""
+    body = loop.attributes["body"].as_graph()
+    states = zip(body.inputs[2:], loop.inputs[2:], body.outputs[1:], strict=False)
+    return [(found, start, made) for found, start, made in states if start is not None and found.shape is None]
+
+
+def _values(model: ir.Model) -> Iterator[ir.Value]:
+    for graph in (model.graph, *model.graph.subgraphs()):
+        yield from graph.inputs
+        for node in graph:
+            yield from node.outputs
+
+
 def fold_constants(model: ir.Model, input_bytes: int, output_bytes: int) -> ir.Model:
     """Fold what is computed from constants of up to `input_bytes` into constants of up to `output_bytes`."""
 
     def fold(copy: ir.Model) -> None:
+        _count_axes_from_start(copy)
         # Folded values make more of the graph constant: a second round finds what the first could not.
         for _ in range(2):
             optimizer.fold_constants_ir(
@@ -49,13 +92,46 @@ def fold_constants(model: ir.Model, input_bytes: int, output_bytes: int) -> ir.M
                 input_size_limit=input_bytes,
                 output_size_limit=output_bytes,
                 onnx_shape_inference=False,
-                # Left alone by default; exporters compute the shapes of Expand with it.
-                should_fold=lambda node: True if node.op_type == "ConstantOfShape" else None,
+                should_fold=partial(_should_fold, opset=copy.opset_imports.get("", 0)),
             )
             passes.RemoveUnusedNodesPass()(copy)
         _register_constants(copy.graph)
+        _write_constants_as_tensors(copy)
 
+    if model.opset_imports.get("", 0) < 13 and any(n.op_type in _SEQUENCES for n in model.graph.all_nodes()):
+        return model
     return attempt(fold, model)
+
+
+def _should_fold(node: ir.Node, opset: int) -> bool | None:
+    """Whether to fold a node; None leaves it to the optimizer."""
+    if node.op_type == "ConstantOfShape":
+        return True  # left alone by default; exporters compute the shapes of Expand with it
+    if node.op_type in _OVER_ALL_LATER_AXES and opset < 13:
+        return False
+    if any(v is not None and v.dtype == ir.DataType.STRING for v in (*node.inputs, *node.outputs)):
+        return False  # what the optimizer makes of strings cannot be saved
+    return None
+
+
+def _count_axes_from_start(model: ir.Model) -> None:
+    """The folding gets several negative axes of the old Unsqueeze wrong: it counts each in another rank."""
+    for node in model.graph.all_nodes():
+        axes = node.attributes.get_ints("axes") if node.op_type == "Unsqueeze" else None
+        source = node.inputs[0] if node.inputs else None
+        if axes and source is not None and source.shape is not None:
+            rank = len(source.shape) + len(axes)
+            node.attributes["axes"] = ir.AttrInt64s("axes", sorted(a + rank if a < 0 else a for a in axes))
+
+
+def _write_constants_as_tensors(model: ir.Model) -> None:
+    """Constant has attributes for lists of numbers, which folding makes use of, from opset 12 on only."""
+    for node in model.graph.all_nodes():
+        if node.op_type == "Constant" and not node.domain and _NUMBERS.intersection(node.attributes):
+            tensor = ir.convenience.get_const_tensor(node.outputs[0])
+            if tensor is not None:
+                node.attributes.clear()
+                node.attributes["value"] = ir.AttrTensor("value", tensor)
 
 
 def _register_constants(graph: ir.Graph) -> None:
@@ -71,19 +147,3 @@ def _register_constants(graph: ir.Graph) -> None:
                     n += 1
                     value.name = f"{stem}_{n}"
                 graph.register_initializer(value)
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Keep the libraries' remarks about single nodes off the user's terminal."""
-    loggers = [logging.getLogger(n) for n in ("onnxscript", "onnx_ir", "onnx_shape_inference")]
-    levels = [logger.level for logger in loggers]
-    try:
-        for logger in loggers:
-            logger.setLevel(logging.CRITICAL)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)

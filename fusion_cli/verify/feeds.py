@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,9 +19,12 @@ from fusion_cli.verify.sessions import CannotRun
 Array = npt.NDArray[np.generic]
 Feeds = dict[str, Array]
 
-_SIZES = ((2, 16), (1, 16), (2, 64), (1, 64), (1, 224), (1, 1024), (1, 8192))
+_SIZES = ((2, 16), (1, 16), (2, 64), (1, 64))
 """Sizes to try: of dimensions that only ever come first (batch), and of all others."""
-_MAX_BYTES = 4 << 30
+_LARGE = ((1, 224), (1, 1024), (1, 8192))
+"""Sizes for models with a least size; only tried where no more than `_MOST_ELEMENTS` go in, as they cost much."""
+_MOST_ELEMENTS = 1 << 21
+_MAX_BYTES = 1 << 28
 
 
 def load_feeds(path: Path, model: ir.Model) -> Feeds:
@@ -63,6 +67,10 @@ def make_feeds(model: ir.Model, options: Options, runs: Callable[[Feeds], str]) 
         if shapes in seen:
             continue
         seen.add(shapes)
+        size = sum(math.prod(s) * _numpy_dtype(v).itemsize for v, s in zip(inputs, shapes, strict=True))
+        if size > _MAX_BYTES:
+            problem = problem or f"inputs of {size >> 20} MiB are too large to test with"
+            continue
         feeds = {
             v.name or "": _fill(v, shape, seed) for seed, (v, shape) in enumerate(zip(inputs, shapes, strict=True))
         }
@@ -81,7 +89,7 @@ def graph_inputs(model: ir.Model) -> list[ir.Value]:
 
 def _assignments(inputs: Sequence[ir.Value], options: Options) -> Iterator[Mapping[str, int]]:
     """Sizes by symbol, the likeliest first; then the same with one symbol larger by one (a total that includes a
-    cache's length and the new token)."""
+    cache's length and the new token); then the least and the largest."""
     symbols = _symbols(inputs)
     leading = {s for s, axes in symbols.items() if axes == {0}}
 
@@ -94,6 +102,10 @@ def _assignments(inputs: Sequence[ir.Value], options: Options) -> Iterator[Mappi
         base = sizes(2, 16)
         yield {**base, longer: base[longer] + 1} if longer not in options.dims else base
     yield sizes(1, 1)
+    for batch, other in _LARGE:
+        assignment = sizes(batch, other)
+        if sum(_elements(v, assignment, options) for v in inputs) <= _MOST_ELEMENTS:
+            yield assignment
 
 
 def _within(bounds: tuple[int, int] | None, size: int) -> int:
@@ -130,7 +142,13 @@ def _concrete(value: ir.Value, sizes: Mapping[str, int], options: Options) -> tu
     return tuple(dim if isinstance(dim, int) else sizes[_symbol(value, axis)] for axis, dim in dims)
 
 
+def _elements(value: ir.Value, sizes: Mapping[str, int], options: Options) -> int:
+    return math.prod(_concrete(value, sizes, options))
+
+
 def _numpy_dtype(value: ir.Value) -> np.dtype[np.generic]:
+    if value.type is not None and not isinstance(value.type, ir.TensorType):
+        raise CannotRun(f"input '{value.name}' is no tensor, and nothing else can be made up")
     if value.dtype is None:
         raise CannotRun(f"input '{value.name}' has no element type")
     return value.dtype.numpy()
@@ -139,9 +157,6 @@ def _numpy_dtype(value: ir.Value) -> np.dtype[np.generic]:
 def _fill(value: ir.Value, shape: tuple[int, ...], seed: int) -> Array:
     """Values for one input: floats normal, integers by what the model uses them for, truth values as a mask."""
     dtype = _numpy_dtype(value)
-    if int(np.prod(shape, dtype=object)) * dtype.itemsize > _MAX_BYTES:
-        size = "x".join(map(str, shape))
-        raise CannotRun(f"input '{value.name}' of {size} elements is too large to test with (use --dim)")
     rng = np.random.default_rng(seed)
     if value.dtype is not None and value.dtype.is_floating_point():
         return rng.standard_normal(shape, dtype=np.float32).astype(dtype)

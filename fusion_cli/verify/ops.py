@@ -109,8 +109,8 @@ def _check(
     allowed = tolerance(spec.dtype for spec in (*op.inputs, *op.outputs))
     source = single_op_model(call).SerializeToString()
     try:
-        off = open_model(source, providers=providers, folder=folder)
-        on = open_model(source, libraries=[library], providers=providers, folder=folder)
+        off = open_model(source, providers=providers, folder=folder, timed=True)
+        on = open_model(source, libraries=[library], providers=providers, folder=folder, timed=True)
         reference, found = off.run(values), on.run(values)
     except CannotRun as error:
         return OpCheck(op.name, target, float("inf"), allowed, note=str(error))

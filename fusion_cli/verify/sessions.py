@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -34,18 +34,27 @@ class Runner:
     def __init__(self, session: ort.InferenceSession) -> None:
         self.session = session
         self.output_names = tuple(o.name for o in session.get_outputs())
+        self._only_tensors = all(o.type.startswith("tensor") for o in session.get_outputs())
 
     def bind(self, feeds: Mapping[str, Array]) -> dict[str, ort.OrtValue]:
         """The inputs that the model has among `feeds`, as ONNX Runtime's own values (made once, to be run often)."""
         return {i.name: _to_ort(feeds[i.name]) for i in self.session.get_inputs()}
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Every output by name. Raises CannotRun."""
+        """Every output by name; of a sequence its length, and its elements as `name[0]`, `name[1]`...
+
+        Raises CannotRun.
+        """
+        names = list(self.output_names)
         try:
-            values = self.session.run_with_ort_values(list(self.output_names), self.bind(feeds))
-        except Exception as error:  # as above
+            if self._only_tensors:
+                values = self.session.run_with_ort_values(names, self.bind(feeds))
+                return {name: _to_numpy(value) for name, value in zip(names, values, strict=True)}
+            given = {i.name: feeds[i.name] for i in self.session.get_inputs()}
+            found = zip(names, self.session.run(names, given), strict=True)
+            return {part: array for name, value in found for part, array in _parts(name, value)}
+        except Exception as error:  # ONNX Runtime raises a class of its own per status code, all without a base
             raise CannotRun(reason(error)) from error
-        return {name: _to_numpy(value) for name, value in zip(self.output_names, values, strict=True)}
 
     def run_bound(self, bound: Mapping[str, ort.OrtValue]) -> None:
         """Run and drop the outputs: what is timed."""
@@ -58,19 +67,29 @@ def open_model(
     libraries: Sequence[Path] = (),
     providers: Providers = CPU,
     folder: Path | None = None,
+    timed: bool = False,
 ) -> Runner:
-    """Load a model; `folder` is where the external data of a model given as bytes lies. Raises CannotRun."""
+    """Load a model; `folder` is where the external data of a model given as bytes lies. Raises CannotRun.
+
+    A model that is to be `timed` is opened as applications do. Any other needs one copy of its weights only, and time
+    that grows no faster than it does: finding tensors that can share memory takes ONNX Runtime time quadratic in the
+    number of nodes.
+    """
     ort = onnx_runtime()
     options = ort.SessionOptions()
     options.log_severity_level = 4
+    if not timed:
+        options.enable_mem_reuse = False
+        options.add_session_config_entry("session.disable_prepacking", "1")
     if folder is not None:
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
     try:
         for library in libraries:
             options.register_custom_ops_library(str(library))
         source = model if isinstance(model, bytes) else str(model)
-        session = ort.InferenceSession(source, options, providers=list(providers))
-    except Exception as error:  # ONNX Runtime raises a class of its own per status code, all without a base
+        # The fallback would only print to the terminal and try the same again.
+        session = ort.InferenceSession(source, options, providers=list(providers), enable_fallback=0)
+    except Exception as error:  # as above
         raise CannotRun(reason(error)) from error
     check_providers(session, providers)
     return Runner(session)
@@ -100,12 +119,22 @@ def reason(error: BaseException) -> str:
     return text if len(text) <= 300 else text[:297] + "..."
 
 
+def _parts(name: str, value: object) -> Iterator[tuple[str, Array]]:
+    """A value that may be a sequence, or absent, as arrays."""
+    if isinstance(value, list):
+        yield name, np.array(len(value))
+        for i, element in enumerate(value):
+            yield from _parts(f"{name}[{i}]", element)
+    else:
+        yield name, np.zeros(0) if value is None else np.asarray(value)
+
+
 def _to_ort(array: Array) -> ort.OrtValue:
     ort = onnx_runtime()
     if array.dtype == ml_dtypes.bfloat16:
-        bits = np.ascontiguousarray(array).view(np.uint16)
+        bits = np.asarray(array, order="C").view(np.uint16)
         return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, onnx.TensorProto.BFLOAT16)
-    return ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array))
+    return ort.OrtValue.ortvalue_from_numpy(np.asarray(array, order="C"))
 
 
 def _to_numpy(value: ort.OrtValue) -> Array:

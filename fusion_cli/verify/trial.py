@@ -10,8 +10,7 @@ from pathlib import Path
 from fusion_cli.targets import gpu_architectures
 from fusion_cli.types import FusedOp, Library, OpCheck, Options, Rejection, Verification
 from fusion_cli.verify.codes import rollback, rollback_least
-from fusion_cli.verify.feeds import Feeds
-from fusion_cli.verify.model import feeds_for, verify_model
+from fusion_cli.verify.model import Reference, reference_for, verify_model
 from fusion_cli.verify.ops import check_ops
 from fusion_cli.verify.sessions import CPU, CUDA_FLOAT32, CannotRun, Providers, onnx_runtime, open_model
 
@@ -30,7 +29,7 @@ class Trial:
     def __init__(self, original: Path, options: Options) -> None:
         self.original = original
         self.options = options
-        self._feeds: Feeds | None = None
+        self._reference: Reference | None = None
         self._checks: dict[tuple[str, str], OpCheck] = {}
 
     def run(
@@ -42,8 +41,8 @@ class Trial:
         """
         runnable = {lib.target: (lib, providers) for lib in libraries if (providers := _providers(lib.target))}
         try:
-            if self._feeds is None:
-                self._feeds = feeds_for(self.original, self.options)
+            if self._reference is None:
+                self._reference = reference_for(self.original, self.options)
             failed = [f for lib, where in runnable.values() for f in self._try_ops(fused, ops, lib, where)]
         except CannotRun as error:
             return Verification(skipped=str(error)), []
@@ -54,18 +53,20 @@ class Trial:
         variants = [partial(open_model, fused)]
         # The CPU's comes last: it is the one that is timed.
         for library, providers in sorted(runnable.values(), key=lambda pair: pair[0].target == "cpu"):
-            variants.append(partial(open_model, fused, libraries=[library.path], providers=providers))
-        verification = verify_model(self.original, self._feeds, variants, seconds=seconds)
+            variants.append(
+                partial(open_model, fused, libraries=[library.path], providers=providers, timed=seconds > 0)
+            )
+        verification = verify_model(self._reference, variants, seconds=seconds)
         return replace(verification, ops=checks), self._blame(verification, ops, checks)
 
     def _try_ops(self, fused: Path, ops: Sequence[FusedOp], library: Library, providers: Providers) -> list[Failed]:
         target = library.target
         fresh = [o for o in ops if o.name in library.ops and (o.name, target) not in self._checks]
-        assert self._feeds is not None
+        assert self._reference is not None
         found = check_ops(
             fused,
             fresh,
-            self._feeds,
+            self._reference.feeds,
             library=library.path,
             target=target,
             providers=providers,

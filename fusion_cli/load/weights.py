@@ -1,0 +1,143 @@
+"""Weights stay in the file: a model of gigabytes is read, changed and written without them in memory.
+
+Only the graph is parsed. Of each large initializer the parser sees where in the model file its bytes lie, in the form
+that ONNX has for data in a file of its own; small ones are read, wherever they are.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+
+LARGE = 1 << 14
+"""Bytes from which on an initializer stays where it is."""
+_LENGTH_DELIMITED = 2
+# Field numbers of onnx.proto.
+_GRAPH, _INITIALIZER, _RAW_DATA, _EXTERNAL = 7, 5, 9, 14
+
+
+class InModelFile(ir.ExternalTensor):
+    """A weight whose bytes are part of the model file."""
+
+
+def without_weights(path: Path) -> bytes:
+    """The model at `path`, serialized, with references to the file in place of the bytes of large initializers.
+
+    A file that is no sequence of protobuf fields is returned as it is: the parser says what is wrong with it.
+    """
+    with path.open("rb") as file:
+        if not path.stat().st_size:
+            return b""
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            try:
+                return b"".join(_model(data, path.name))
+            except (ValueError, IndexError):
+                return data[:]
+
+
+def settle_weights(model: ir.Model, path: Path) -> None:
+    """Tell the tensors that are not in memory where their files are, and read the small ones."""
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            tensor = value.const_value
+            if not isinstance(tensor, ir.ExternalTensor):
+                continue
+            tensor.base_dir = str(path.parent)
+            if tensor.nbytes < LARGE:
+                array = _at(path.parent / tensor.location, tensor).numpy().copy()
+                value.const_value = ir.Tensor(array, name=tensor.name)
+            elif tensor.location == path.name:
+                value.const_value = _at(path, tensor)
+
+
+def _at(path: Path, tensor: ir.ExternalTensor) -> InModelFile:
+    """The tensor by its absolute path: the library refuses links in a base folder, which `check_external_data` has
+    looked into already."""
+    place = (str(path.resolve()), tensor.offset, tensor.length)
+    return InModelFile(*place, tensor.dtype, shape=tensor.shape, name=tensor.name)
+
+
+def _model(data: mmap.mmap, location: str) -> Iterator[bytes]:
+    for number, start, body, end in _fields(data, 0, len(data)):
+        if number == _GRAPH:
+            yield from message(_GRAPH, b"".join(_graph(data, body, end, location)))
+        else:
+            yield data[start:end]
+
+
+def _graph(data: mmap.mmap, start: int, end: int, location: str) -> Iterator[bytes]:
+    since = start  # what is kept is copied in long pieces
+    for number, first, body, last in _fields(data, start, end):
+        if number == _INITIALIZER and last - body >= LARGE:
+            yield data[since:first]
+            yield from message(_INITIALIZER, _tensor(data, body, last, location))
+            since = last
+    yield data[since:end]
+
+
+def _tensor(data: mmap.mmap, start: int, end: int, location: str) -> bytes:
+    fields = list(_fields(data, start, end))
+    raw = [(body, last) for number, _, body, last in fields if number == _RAW_DATA]
+    if len(raw) != 1 or raw[0][1] - raw[0][0] < LARGE or any(number == _EXTERNAL for number, *_ in fields):
+        return data[start:end]
+    reference = onnx.TensorProto(data_location=onnx.TensorProto.EXTERNAL)
+    for key, value in (("location", location), ("offset", raw[0][0]), ("length", raw[0][1] - raw[0][0])):
+        reference.external_data.add(key=key, value=str(value))
+    kept = b"".join(data[first:last] for number, first, _, last in fields if number != _RAW_DATA)
+    reference_bytes: bytes = reference.SerializeToString()
+    return kept + reference_bytes
+
+
+def _fields(data: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """The fields of a message: number, where the field starts, and where its content starts and ends.
+
+    Raises ValueError or IndexError where the bytes are no such sequence.
+    """
+    while at < end:
+        start = at
+        key, at = _varint(data, at)
+        kind = key & 7
+        if kind == _LENGTH_DELIMITED:
+            size, at = _varint(data, at)
+            last = at + size
+        elif kind == 0:
+            _, last = _varint(data, at)
+        else:
+            last = at + {1: 8, 5: 4}.get(kind, end + 1)
+        if last > end:
+            raise ValueError("a field reaches beyond its message")
+        yield key >> 3, start, at, last
+        at = last
+
+
+def _varint(data: mmap.mmap, at: int) -> tuple[int, int]:
+    """A number of seven bits a byte, the lowest first, and where it ends."""
+    number = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        number |= (byte & 127) << shift
+        if byte < 128:
+            return number, at
+        shift += 7
+        if shift > 63:
+            raise ValueError("a number of more than 64 bits")
+
+
+def message(number: int, content: bytes, more: int = 0) -> Iterator[bytes]:
+    """A length-delimited field; `more` bytes of its content are written by the caller afterwards."""
+    yield _encoded(number << 3 | _LENGTH_DELIMITED) + _encoded(len(content) + more)
+    yield content
+
+
+def _encoded(number: int) -> bytes:
+    out = bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
