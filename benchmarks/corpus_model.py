@@ -23,6 +23,7 @@ import onnx
 import onnxruntime as ort
 
 import fusion_cli
+from benchmarks.in_file import in_file
 from fusion_cli.errors import FusionError
 from fusion_cli.report import Report
 from fusion_cli.verify import largest_error
@@ -37,15 +38,20 @@ _CPU = ["CPUExecutionProvider"]
 
 
 def main(model: Path, tolerance: float, modes: list[str]) -> None:
-    arrays = dict(np.load(model.with_suffix(".npz")))
-    inputs = {k.removeprefix("in__"): v for k, v in arrays.items() if k.startswith("in__")}
-    reference = {k.removeprefix("out__"): v for k, v in arrays.items() if k.startswith("out__")}
+    inputs, reference = arrays(model)
     for mode in modes:
         start = time.perf_counter()
         with tempfile.TemporaryDirectory() as folder:
             result = run_mode(model, mode, Path(folder) / "fused.onnx", inputs, reference, tolerance)
         result |= {"mode": mode, "seconds": round(time.perf_counter() - start, 2)}
         print(json.dumps(result), flush=True)
+
+
+def arrays(model: Path) -> tuple[dict[str, Array], dict[str, Array]]:
+    """The inputs and the reference outputs that lie beside a model."""
+    stored = dict(np.load(model.with_suffix(".npz")))
+    inputs = {k.removeprefix("in__"): v for k, v in stored.items() if k.startswith("in__")}
+    return inputs, {k.removeprefix("out__"): v for k, v in stored.items() if k.startswith("out__")}
 
 
 def run_mode(
@@ -110,17 +116,10 @@ def facts(report: Report) -> dict[str, Any]:
         "nodes_after": report.summary.nodes_after,
         "fusions": dict(Counter(f.rule for f in report.fusions)),
         "idioms": dict(report.idioms),
-        "operators": operators(Path(report.model)),
+        "in_file": in_file(onnx.load(report.model, load_external_data=False)),
         "rolled_back": sorted({r.rule for r in report.rejected if r.stage == "verify"}),
         "build_failures": sorted({r.rule for r in report.rejected if r.stage in ("emit", "build")}),
     }
-
-
-def operators(model: Path) -> dict[str, int]:
-    """How many nodes of each operator the file holds, local functions included."""
-    proto = onnx.load(model, load_external_data=False)
-    nodes = [*proto.graph.node, *(n for f in proto.functions for n in f.node)]
-    return dict(Counter(n.op_type for n in nodes))
 
 
 if __name__ == "__main__":

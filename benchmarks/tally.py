@@ -7,44 +7,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.idioms import IDIOMS
+from benchmarks.in_file import present
+
 Result = Mapping[str, Any]
 STATUSES = ("ok", "skipped", "wrong", "error", "crash", "timeout")
 
-IDIOMS: Mapping[str, tuple[str, ...]] = {
-    "attention": ("Attention",),
-    "layernorm": ("LayerNorm",),
-    "rmsnorm": ("RMSNorm",),
-    "groupnorm": ("GroupNorm",),
-    "gelu_erf": ("GeluErf",),
-    "gelu_tanh": ("GeluTanh",),
-    "quickgelu": ("QuickGelu",),
-    "silu": ("Silu",),
-    "mish": ("Mish",),
-    "hardswish": ("HardSwish",),
-    "swiglu": ("SwiGLU",),
-    "geglu": ("GEGLU",),
-    "linear": ("Linear",),
-}
-"""What a model's modules truly contain -> the idiom rules that recognise it in the graph. Not here: what is a single
-operator in every graph (convolution, ReLU), and what simplification folds away (batch normalization)."""
 TARGETED = ("attention", "layernorm", "rmsnorm", "groupnorm", "gelu_erf", "gelu_tanh", "silu")
-MARKERS: Mapping[str, tuple[str, ...]] = {
-    "attention": ("Softmax", "Attention"),
-    "layernorm": ("LayerNormalization", "Sqrt", "Pow"),
-    "rmsnorm": ("RMSNormalization", "Sqrt", "Pow"),
-    "groupnorm": ("GroupNormalization", "InstanceNormalization", "Sqrt"),
-    "gelu_erf": ("Gelu", "Erf"),
-    "gelu_tanh": ("Gelu", "FastGelu", "Tanh"),
-    "silu": ("Sigmoid", "Swish", "Exp"),
-}
-"""Operators of which each instance needs one of its own. An exporter writes once what a module computes twice on the
-same input, or nothing for what no output needs; so a file can hold fewer instances than its modules executed."""
 
 
 @dataclass(frozen=True)
 class Recall:
-    """Of `truth` instances that the modules executed, at most `present` are in the file; `found` were recognised, and
-    `extra` more were reported than were executed."""
+    """The modules executed `truth` instances and the file can hold `present`; `found` of these were recognised, and
+    `extra` more were reported."""
 
     truth: int
     present: int
@@ -53,7 +28,7 @@ class Recall:
 
     @property
     def ratio(self) -> float:
-        return self.found / self.truth if self.truth else 1.0
+        return self.found / self.present if self.present else 1.0
 
     def __add__(self, other: Recall) -> Recall:
         return Recall(
@@ -62,6 +37,12 @@ class Recall:
 
 
 NOTHING = Recall(0, 0, 0, 0)
+READING = (
+    "Recognised of those in the files, counted model by model (what a model has too many of is no help to another);"
+    " `[n]` is how many the PyTorch modules executed where the files hold another number, `+n` are reports beyond what"
+    " is in the files. What a file holds is counted in it without matching any pattern: an exporter writes once what"
+    " modules compute twice on the same input, and nothing for what no output needs."
+)
 
 
 def exporter(entry: Mapping[str, Any]) -> str:
@@ -80,15 +61,18 @@ def recall(entries: Sequence[Mapping[str, Any]], results: Iterable[Result]) -> d
         if entry["id"] not in reported:
             continue
         for idiom, rules in IDIOMS.items():
-            truth = entry["truth"].get(idiom, 0)
             result = reported[entry["id"]]
             found = sum(result["idioms"].get(rule, 0) for rule in rules)
-            markers = MARKERS.get(idiom)
-            present = min(truth, sum(result["operators"].get(m, 0) for m in markers)) if markers else truth
+            one = count(entry["truth"], result["in_file"], idiom, found)
             key = idiom, exporter(entry)
-            one = Recall(truth, present, min(truth, found), max(0, found - truth))
             totals[key] = totals.get(key, NOTHING) + one
     return totals
+
+
+def count(truth: Mapping[str, int], bounds: Mapping[str, int], idiom: str, found: int) -> Recall:
+    """One model's recall of one idiom; `bounds` are those of `benchmarks.in_file`."""
+    most = present(truth, bounds, idiom)
+    return Recall(truth.get(idiom, 0), most, min(most, found), max(0, found - most))
 
 
 def statuses(entries: Sequence[Mapping[str, Any]], results: Iterable[Result]) -> dict[tuple[str, str], Counter[str]]:
@@ -113,10 +97,7 @@ def markdown(entries: Sequence[Mapping[str, Any]], results: Sequence[Result]) ->
         "## Outcomes",
         _outcomes(entries, results),
         "## Idioms recognised",
-        "Recognised of those the PyTorch modules executed, counted model by model (what a model has too many of is no"
-        " help to another); `+n` are reports beyond the truth. *In the files* counts only as many instances as a file"
-        " has operators for: an exporter writes once what modules compute twice on the same input (the SiLU of a"
-        " diffusion model's time embedding, once per block), and nothing for what no output needs.",
+        READING,
         _recall_table(recall(entries, results)),
         "## Fusions",
         _fusions(results),
@@ -154,21 +135,25 @@ def _recall_table(totals: Mapping[tuple[str, str], Recall]) -> str:
     for idiom in IDIOMS:
         columns = [totals.get((idiom, e), NOTHING) for e in exporters]
         everything = sum(columns, NOTHING)
-        if everything.truth or everything.extra:
-            rows.append([idiom, *map(_cell, [*columns, everything]), _in_files(everything)])
+        if everything != NOTHING:
+            rows.append([idiom, *map(cell, [*columns, everything])])
     aimed = [sum((totals.get((i, e), NOTHING) for i in TARGETED), NOTHING) for e in exporters]
-    total = sum(aimed, NOTHING)
-    rows.append(["**attention, norms, GELU, SiLU**", *map(_cell, [*aimed, total]), _in_files(total)])
-    return table(["idiom", *exporters, "all", "in the files"], rows)
+    rows.append(["**attention, norms, GELU, SiLU**", *map(cell, [*aimed, sum(aimed, NOTHING)])])
+    return table(["idiom", *exporters, "all"], rows)
 
 
-def _in_files(count: Recall) -> str:
-    return f"{count.found}/{count.present} ({count.found / count.present:.0%})" if count.present else "-"
+def cell(recall: Recall) -> str:
+    """As `READING` says."""
+    extra = f" +{recall.extra}" if recall.extra else ""
+    if not recall.present:
+        return extra.strip() or "-"
+    executed = f" [{recall.truth}]" if recall.truth != recall.present else ""
+    return f"{recall.found}/{recall.present} ({_percent(recall.ratio)}){executed}{extra}"
 
 
-def _cell(count: Recall) -> str:
-    extra = f" +{count.extra}" if count.extra else ""
-    return f"{count.found}/{count.truth} ({count.ratio:.0%}){extra}" if count.truth else (extra.strip() or "-")
+def _percent(ratio: float) -> str:
+    """Rounded down, so that 100 % means all."""
+    return f"{int(ratio * 100)}%"
 
 
 def _fusions(results: Sequence[Result]) -> str:
