@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
+import click
 import onnx
 import pytest
 from click.testing import Result
@@ -231,7 +234,16 @@ def test_a_process_of_its_own_reports_the_same(tmp_path: Path) -> None:
 
 
 def test_help_of_every_command() -> None:
-    for name in main.commands:
+    names = main.list_commands(click.Context(main))
+    assert {"bench", "devices", "doctor", "explain", "optimize", "rules", "verify"} == set(names)
+    for name in names:
         result = call(name, "--help")
         assert result.exit_code == 0
         assert "Usage: " in result.output
+
+
+def test_help_waits_for_no_library_for_models() -> None:
+    code = "import sys; from fusion_cli.cli import main; main(['--help'], standalone_mode=False); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert "optimize" in done.stdout
+    assert not {"onnx", "onnx_ir", "numpy", "rich", "jinja2"} & set(done.stdout.split())

@@ -20,10 +20,10 @@ from fusion_cli.errors import ModelError
 from fusion_cli.load import load_model
 from fusion_cli.load.weights import LARGE, InModelFile, without_weights
 from fusion_cli.match import find_regions, load_rules
-from fusion_cli.match.engine import MOST_STEPS, _Search
 from fusion_cli.match.graph import MAX_PASSED, GraphIndex
 from fusion_cli.match.grow import Grower
 from fusion_cli.match.region import make_region
+from fusion_cli.match.search import MOST_STEPS, Search
 from fusion_cli.plan import Planner
 from fusion_cli.plan import region as plan_module
 from fusion_cli.save.stream import write_model
@@ -64,7 +64,7 @@ def test_matching_twice_the_nodes_takes_twice_the_steps(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counter = Counter(monkeypatch)
-    for owner in (_Search, GraphIndex, Grower):
+    for owner in (Search, GraphIndex, Grower):
         for name in EXPENSIVE:
             if hasattr(owner, name):
                 counter.watch(owner, name)

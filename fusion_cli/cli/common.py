@@ -10,13 +10,14 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from rich.console import Console
 
 from fusion_cli.errors import FusionError
-from fusion_cli.report.text import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 INTERNAL_ERROR = 70
 """Exit code of a fault of the program itself (EX_SOFTWARE of sysexits.h)."""
@@ -47,6 +48,13 @@ class Commands(click.Group):
             text = " ".join(f"{type(error).__name__}: {error}".split())
             hint = "" if wants_traceback(ctx) else " (a fault of fusion-cli; --debug shows where)"
             fail(ctx, f"internal: {text}{hint}", INTERNAL_ERROR)
+
+
+def printable(text: str) -> str:
+    """As `fusion_cli.report.text`, which is loaded when there is something to print."""
+    from fusion_cli.report import text as report_text
+
+    return report_text.printable(text)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
@@ -108,6 +116,8 @@ def model_options(command: F) -> F:
 
 def stdout() -> Console:
     """The console of results. Not a terminal: as wide as the text needs, up to 160 columns."""
+    from rich.console import Console
+
     return Console(soft_wrap=False) if sys.stdout.isatty() else Console(width=160)
 
 
@@ -119,6 +129,8 @@ def echo_json(value: object) -> None:
 @contextmanager
 def progress(text: str) -> Iterator[Callable[[str], None]]:
     """A spinner on stderr, on a terminal only; yields a function that says what is being done."""
+    from rich.console import Console
+
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda _: None

@@ -11,7 +11,8 @@ import onnx_ir as ir
 from fusion_cli import collector
 from fusion_cli.errors import Unsupported
 from fusion_cli.match.codes import HINTS
-from fusion_cli.match.engine import Idioms, Match, Matcher, Miss
+from fusion_cli.match.engine import Matcher
+from fusion_cli.match.found import Idioms, Match, Miss
 from fusion_cli.match.graph import GraphIndex
 from fusion_cli.match.misses import Misses
 from fusion_cli.match.pattern import Pattern, Rule, RuleSet

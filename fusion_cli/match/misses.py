@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from fusion_cli.match.engine import Idioms, Match, Matcher, Miss
+from fusion_cli.match.engine import Matcher
+from fusion_cli.match.found import Idioms, Match, Miss
 from fusion_cli.match.pattern import Call, Rule, RuleSet
 from fusion_cli.match.reasons import MISSING, Words, explain, is_meant_otherwise, label, line_of
 from fusion_cli.types import Rejection

@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from fusion_cli.match.elementwise import LINEAR, Array, evaluate, is_known
-from fusion_cli.match.engine import Match, Miss
+from fusion_cli.match.found import Match, Miss
 from fusion_cli.match.graph import GraphIndex
 from fusion_cli.match.pattern import Pattern, Rule
 from fusion_cli.match.reasons import FUNCTION, Stop

@@ -7,12 +7,12 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from fusion_cli.match.engine import COMMUTATIVE
 from fusion_cli.match.lint.body import nearest
 from fusion_cli.match.lint.layout import CallText, FunctionText
 from fusion_cli.match.lint.text import Finding, RuleFile
 from fusion_cli.match.lint.tokens import Key, Token
 from fusion_cli.match.pattern import GROWING, PATTERN_DOMAIN, REST
+from fusion_cli.match.search import COMMUTATIVE
 
 Overload = tuple[RuleFile, FunctionText]
 
