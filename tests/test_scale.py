@@ -211,6 +211,18 @@ def test_a_model_is_written_from_the_file_it_came_from(tmp_path: Path) -> None:
     assert not any(t.external_data for t in after.values())
 
 
+def test_weights_that_are_too_many_for_one_file_get_one_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fusion_cli.save._EXTERNAL_FROM", LARGE)
+    path = weighted(tmp_path)
+    pipeline.optimize(path, tmp_path / "out.onnx", Options(targets=("portable",)))
+    assert (tmp_path / "out.onnx.data").stat().st_size >= 128 * 64 * 4
+    x = np.ones((3, 128), np.float32)
+    results = [ort.InferenceSession(p).run(None, {"x": x})[0] for p in (path, tmp_path / "out.onnx")]
+    np.testing.assert_array_equal(*results)
+
+
 def test_a_model_behind_a_link_is_optimized_in_place(tmp_path: Path) -> None:
     (tmp_path / "blobs").mkdir()
     (tmp_path / "models").mkdir()

@@ -34,7 +34,7 @@ class MatchResult:
     rejections: tuple[Rejection, ...]
 
 
-@collector.seldom()
+@collector.paused()
 def find_regions(
     model: ir.Model, rules: RuleSet, watch: Collection[ir.Node] = (), asked: str | None = None
 ) -> MatchResult:

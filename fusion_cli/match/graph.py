@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 
 from fusion_cli.load.structure import bodies_of
@@ -76,7 +77,8 @@ class GraphIndex:
         self._attributes: dict[ir.Node, Mapping[str, Any]] = {}
         self.conditions: dict[tuple[str, tuple[object, ...]], bool] = {}
         """Conditions of rules, by their text and what they were asked of (see match/predicates.py)."""
-        self._constants: dict[ir.Value, np.ndarray[Any, Any]] = {}
+        self._constants: dict[ir.Value, np.ndarray[Any, Any] | None] = {}
+        self._escapes: dict[ir.Value, bool] = {}
         self._scalars: dict[ir.Value, float | None] = {}
         self._inputs: dict[ir.Node, Sequence[ir.Value | None]] = {}
         self._readers: dict[ir.Value, Sequence[ir.Node]] = {}
@@ -86,6 +88,16 @@ class GraphIndex:
     @cached_property
     def by_op(self) -> Mapping[tuple[str, str], Sequence[ir.Node]]:
         return _by_op(self.nodes)
+
+    @cached_property
+    def not_imported(self) -> frozenset[ir.Node]:
+        """Nodes whose operators are not, as far as that is known, of the operator sets that the model imports."""
+        known = {(domain, op): self._is_imported(domain, op) for domain, op in self.by_op}
+        return frozenset(n for n in self.nodes if not known[n.domain, n.op_type])
+
+    def _is_imported(self, domain: str, op: str) -> bool:
+        version = self.graph.opset_imports.get(domain)
+        return version is not None and (domain != "" or bool(onnx.defs.has(op, version, "")))
 
     @cached_property
     def captured(self) -> tuple[ir.Value, ...]:
@@ -173,7 +185,9 @@ class GraphIndex:
 
     def escapes(self, value: ir.Value) -> bool:
         """Whether something other than this graph's own nodes reads the value: a graph output or a nested body."""
-        return value in self.outputs or any(use.node not in self.position for use in value.uses())
+        if value not in self._escapes:
+            self._escapes[value] = value in self.outputs or any(u.node not in self.position for u in value.uses())
+        return self._escapes[value]
 
     def producer(self, value: ir.Value | None) -> ir.Node | None:
         node = value.producer() if value is not None else None
@@ -208,12 +222,13 @@ class GraphIndex:
             )
         return self._scalars[value]
 
-    def constant(self, value: ir.Value | None, limit: int = MAX_EMBEDDED) -> np.ndarray[Any, Any] | None:
-        """A constant's array, if it has at most `limit` elements."""
-        if value is None or not self.is_constant(value) or value.const_value is None or value.const_value.size > limit:
+    def constant(self, value: ir.Value | None) -> np.ndarray[Any, Any] | None:
+        """A constant's array, if it has at most MAX_EMBEDDED elements."""
+        if value is None:
             return None
         if value not in self._constants:
-            self._constants[value] = value.const_value.numpy()
+            tensor = value.const_value if self.is_constant(value) else None
+            self._constants[value] = None if tensor is None or tensor.size > MAX_EMBEDDED else tensor.numpy()
         return self._constants[value]
 
     def is_constant(self, value: ir.Value | None) -> bool:

@@ -8,9 +8,7 @@ region would not be convex, or would need another node run beside it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
 
-import onnx
 import onnx_ir as ir
 
 from fusion_cli.errors import Unsupported
@@ -33,6 +31,7 @@ _SHAPE_INPUTS = frozenset(
         ("ConstantOfShape", 0),
     }
 )
+_SHAPED = frozenset(op for op, _ in _SHAPE_INPUTS)
 _ARRANGING = MOVES | {"Shape", "Gather", "Concat", "Slice"}
 _MAX_SHAPE_NODES = 64
 
@@ -44,10 +43,11 @@ def make_region(index: GraphIndex, nodes: Iterable[ir.Node], rule: str, kernel: 
     if all(n.op_type in _ARRANGING for n in inside):
         raise Unsupported("FUS110", "at least one node that computes", "nodes that only move data or count")
     ordered = sorted(inside, key=index.position.__getitem__)
-    for node in ordered:
-        if not _is_imported(index, node):
-            found = f"{node.op_type} of '{node.domain}' in opset {index.graph.opset_imports.get(node.domain, 'none')}"
-            raise Unsupported("FUS115", "operators of the imported operator sets", found)
+    foreign = next((n for n in ordered if n in index.not_imported), None)
+    if foreign is not None:
+        version = index.graph.opset_imports.get(foreign.domain, "none")
+        found = f"{foreign.op_type} of '{foreign.domain}' in opset {version}"
+        raise Unsupported("FUS115", "operators of the imported operator sets", found)
     copied = _shape_nodes(index, ordered)
     way_out = index.way_out(inside, copied)
     if way_out is not None:
@@ -60,17 +60,6 @@ def make_region(index: GraphIndex, nodes: Iterable[ir.Node], rule: str, kernel: 
         if value.dtype is None or value.shape is None:
             raise Unsupported("FUS112", "values of known type and rank", f"'{value.name}' of unknown type or rank")
     return Region(rule, tuple(ordered), tuple(shape_nodes), tuple(inputs), outputs, tuple(constants), kernel, opt_level)
-
-
-def _is_imported(index: GraphIndex, node: ir.Node) -> bool:
-    """Whether the operator sets that the model imports have the node's operator, as far as that is known."""
-    version = index.graph.opset_imports.get(node.domain)
-    return version is not None and (node.domain != "" or _has_operator(node.op_type, version))
-
-
-@cache
-def _has_operator(name: str, opset: int) -> bool:
-    return bool(onnx.defs.has(name, opset, ""))
 
 
 def _with_own_casts(index: GraphIndex, inside: set[ir.Node]) -> set[ir.Node]:
@@ -94,7 +83,15 @@ def _with_own_casts(index: GraphIndex, inside: set[ir.Node]) -> set[ir.Node]:
 def _shape_nodes(index: GraphIndex, nodes: list[ir.Node]) -> set[ir.Node]:
     """The shape arithmetic to copy: everything that leads from the region's tensors to its shape operands."""
     inside = set(nodes)
-    shapes = [v for n in nodes for i, v in enumerate(n.inputs) if v is not None and (n.op_type, i) in _SHAPE_INPUTS]
+    shapes = [
+        v
+        for n in nodes
+        if n.op_type in _SHAPED
+        for i, v in enumerate(n.inputs)
+        if v is not None and (n.op_type, i) in _SHAPE_INPUTS and not index.is_constant(v)
+    ]
+    if not shapes:
+        return set()
     tensors = {v for n in nodes for v in (*n.inputs, *n.outputs) if v is not None} - set(shapes)
     copied: set[ir.Node] = set()
     for value in shapes:
