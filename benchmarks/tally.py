@@ -90,7 +90,7 @@ def markdown(entries: Sequence[Mapping[str, Any]], results: Sequence[Result]) ->
     parts = [
         "# The corpus: what comes out",
         f"{len(entries)} models exported by TorchScript at opset 17 (ts17) and by the dynamo exporter at opsets 18 and"
-        " 23 (dyn18, dyn23); tiny, with random weights. Each is optimized in three modes and run in ONNX Runtime on"
+        f" 23 (dyn18, dyn23); tiny, with random weights. Each is optimized ({_modes(results)}) and run in ONNX Runtime on"
         " CPU with and without its library, against outputs of the original model run without optimizations."
         " Tolerances, relative to the largest output: f32 1e-3, f16 2e-2, bf16 8e-2. Made by"
         " `python -m benchmarks.corpus --markdown`.",
@@ -115,6 +115,10 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """A Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def _modes(results: Sequence[Result]) -> str:
+    return ", ".join(f"`{mode}`" for mode in dict.fromkeys(r["mode"] for r in results))
 
 
 def _outcomes(entries: Sequence[Mapping[str, Any]], results: Sequence[Result]) -> str:

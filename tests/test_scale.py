@@ -70,12 +70,13 @@ def test_matching_twice_the_nodes_takes_twice_the_steps(
                 counter.watch(owner, name)
     rules = load_rules()
     taken = []
-    for nodes in (SMALL, 2 * SMALL, 4 * SMALL):
+    for nodes in (400, 800, 1_600):
         model = simplified(kind, nodes, tmp_path)
         counter.calls = 0
         find_regions(model, rules)
         taken.append(counter.calls)
-    assert taken[2] - taken[1] <= 2.6 * (taken[1] - taken[0]) + 200, taken
+    assert taken[0] > 0
+    assert taken[2] - taken[1] <= 2.1 * (taken[1] - taken[0]), taken
 
 
 @pytest.mark.parametrize("kind", ["torchscript", "convolution"])
