@@ -90,8 +90,8 @@ def markdown(entries: Sequence[Mapping[str, Any]], results: Sequence[Result]) ->
     parts = [
         "# The corpus: what comes out",
         f"{len(entries)} models exported by TorchScript at opset 17 (ts17) and by the dynamo exporter at opsets 18 and"
-        f" 23 (dyn18, dyn23); tiny, with random weights. Each is optimized ({_modes(results)}) and run in ONNX Runtime on"
-        " CPU with and without its library, against outputs of the original model run without optimizations."
+        f" 23 (dyn18, dyn23); tiny, with random weights. Each is optimized ({_modes(results)}) and run in ONNX Runtime"
+        " on CPU with and without its library, against outputs of the original model run without optimizations."
         " Tolerances, relative to the largest output: f32 1e-3, f16 2e-2, bf16 8e-2. Made by"
         " `python -m benchmarks.corpus --markdown`.",
         "## Outcomes",
