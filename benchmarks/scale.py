@@ -116,7 +116,10 @@ _ABOUT = """\
 `python -m benchmarks.scale` wrote this page: `optimize --target portable` of models made of stacked layers and of
 graphs made to be awkward (`benchmarks/scale_models.py`), each in a process of its own. Times are CPU seconds on one
 core; the whole process includes starting Python. Memory is the largest resident set of that process, libraries and
-mapped files included."""
+mapped files included.
+
+`verify` opens the original and the fused model in ONNX Runtime, whose own time to optimize a graph in which thousands
+of nodes read one value (siblings, fan-out) grows with the square of their number."""
 
 
 def _row(result: Result) -> list[str]:
