@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from benchmarks.corpus_model import MODES
-from benchmarks.runs import GOOD, Run, default_folder, load_entries, load_results
+from benchmarks.runs import GOOD, Run, default_folder, is_there, load_entries, write
 from benchmarks.tally import markdown, statuses
 
 
@@ -43,19 +43,12 @@ def main(
     markdown_path: Path | None,
 ) -> None:
     folder = folder or default_folder()
-    if not (folder / "index.json").is_file():
-        click.echo(f"no corpus at {folder}: nothing to do (name a folder, or set FUSION_CORPUS)")
+    if not is_there(folder):
         return
     entries = load_entries(folder, only)[:limit]
     wanted = modes or tuple(MODES)
-    done = {k: r for k, r in load_results(results).items() if not retry or r["status"] in GOOD}
-    Run(folder, "benchmarks.corpus_model", jobs, timeout).all(entries, wanted, done, results)
-    kept = [done[e["id"], mode] for mode in wanted for e in entries if (e["id"], mode) in done]
-    page = markdown(entries, kept)
-    click.echo(page)
-    if markdown_path:
-        markdown_path.parent.mkdir(parents=True, exist_ok=True)
-        markdown_path.write_text(page)
+    kept = Run(folder, "benchmarks.corpus_model", jobs, timeout).wanted(entries, wanted, results, retry)
+    write(markdown(entries, kept), markdown_path)
     if json_path:
         json_path.write_text(json.dumps(kept, indent=1) + "\n")
     bad = sum(n for c in statuses(entries, kept).values() for status, n in c.items() if status not in GOOD)

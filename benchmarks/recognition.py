@@ -19,7 +19,7 @@ import onnx
 from benchmarks.in_file import in_file
 from benchmarks.recognition_model import TOOLS
 from benchmarks.recognition_page import Tally, facts, page, shortfalls
-from benchmarks.runs import GOOD, Run, default_folder, load_entries, load_results
+from benchmarks.runs import Run, default_folder, is_there, load_entries, write
 
 
 @click.command(help=(__doc__ or "").split("\n\n")[0])
@@ -44,20 +44,14 @@ def main(
     markdown_path: Path | None,
 ) -> None:
     folder = folder or default_folder()
-    if not (folder / "index.json").is_file():
-        click.echo(f"no corpus at {folder}: nothing to do (name a folder, or set FUSION_CORPUS)")
+    if not is_there(folder):
         return
     entries = load_entries(folder, only)
     wanted = tools or TOOLS
-    done = {k: r for k, r in load_results(results).items() if not retry or r["status"] in GOOD}
-    Run(folder, "benchmarks.recognition_model", jobs, timeout).all(entries, wanted, done, results)
-    kept = [done[e["id"], tool] for tool in wanted for e in entries if (e["id"], tool) in done]
+    kept = Run(folder, "benchmarks.recognition_model", jobs, timeout).wanted(entries, wanted, results, retry)
     bounds = {e["id"]: in_file(onnx.load(folder / f"{e['id']}.onnx", load_external_data=False)) for e in entries}
     tally = Tally(entries, kept, bounds)
-    click.echo(page(tally))
-    if markdown_path:
-        markdown_path.parent.mkdir(parents=True, exist_ok=True)
-        markdown_path.write_text(page(tally))
+    write(page(tally), markdown_path)
     if json_path:
         json_path.write_text(json.dumps(facts(tally), indent=1) + "\n")
     short = shortfalls(tally)

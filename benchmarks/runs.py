@@ -21,6 +21,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+import click
 from rich.progress import Progress
 
 TOLERANCE = {"f32": 1e-3, "f16": 2e-2, "bf16": 8e-2}
@@ -53,6 +54,22 @@ def load_results(path: Path) -> dict[tuple[str, str], Result]:
     return found
 
 
+def is_there(folder: Path) -> bool:
+    """Whether the folder holds a corpus; says so on standard output if not."""
+    if (folder / "index.json").is_file():
+        return True
+    click.echo(f"no corpus at {folder}: nothing to do (name a folder, or set FUSION_CORPUS)")
+    return False
+
+
+def write(page: str, path: Path | None) -> None:
+    """Show a page, and keep it at `path` if there is one."""
+    click.echo(page)
+    if path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(page)
+
+
 @dataclass(frozen=True)
 class Run:
     """How to run the models of `folder`: `worker` is the module, `timeout` seconds for one model in all its modes."""
@@ -61,6 +78,12 @@ class Run:
     worker: str
     jobs: int
     timeout: int
+
+    def wanted(self, entries: Sequence[Entry], modes: Sequence[str], results: Path, retry: bool) -> list[Result]:
+        """Run what the file `results` lacks (and, to `retry`, what did not end well) and give all results in order."""
+        done = {k: r for k, r in load_results(results).items() if not retry or r["status"] in GOOD}
+        self.all(entries, modes, done, results)
+        return [done[e["id"], mode] for mode in modes for e in entries if (e["id"], mode) in done]
 
     def all(
         self, entries: Sequence[Entry], modes: Sequence[str], done: dict[tuple[str, str], Result], results: Path

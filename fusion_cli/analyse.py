@@ -14,7 +14,6 @@ import onnx_ir as ir
 from fusion_cli.errors import FusionError, NothingToDo, Unsupported, did_you_mean
 from fusion_cli.load import is_fused, load_model
 from fusion_cli.match import find_regions, load_rules
-from fusion_cli.match.reasons import label
 from fusion_cli.plan import Plan, Planner
 from fusion_cli.plan import codes as plan_codes
 from fusion_cli.rank import rank
@@ -25,7 +24,7 @@ from fusion_cli.select import select
 from fusion_cli.simplify import simplify
 from fusion_cli.simplify.trace import Traced, names, trace
 from fusion_cli.targets import resolve_targets
-from fusion_cli.types import Candidate, Options, Region, Rejection, Score, Target
+from fusion_cli.types import Candidate, Options, Region, Rejection, Score, Target, label
 from fusion_cli.why import Answer, answer
 
 

@@ -8,9 +8,8 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
-from fusion_cli.match.reasons import label
 from fusion_cli.score import Potential
-from fusion_cli.types import Candidate, Rejection
+from fusion_cli.types import Candidate, Rejection, label
 
 KINDS = 20
 """Rejections of one rule at one stage that differ in more than their place; the costliest are kept."""

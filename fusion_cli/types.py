@@ -36,6 +36,11 @@ class Target:
     arch: str = ""
 
 
+def label(node: ir.Node) -> str:
+    """A node by its name, or by its operator and first output where it has none."""
+    return node.name or f"{node.op_type}->{node.outputs[0].name}"
+
+
 @dataclass(frozen=True, eq=False)
 class Region:
     """A convex set of nodes that a rule proposes to run as one operator.
@@ -55,7 +60,7 @@ class Region:
 
     @property
     def node_names(self) -> tuple[str, ...]:
-        return tuple(n.name or f"{n.op_type}->{n.outputs[0].name}" for n in self.nodes)
+        return tuple(label(n) for n in self.nodes)
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,8 @@ from fusion_cli.match import RuleSet
 from fusion_cli.match.codes import NO_RULE, NOT_NEAR
 from fusion_cli.match.operators import ELEMENTWISE, MOVES, ROW_OPERATORS
 from fusion_cli.match.pattern import GROWING
-from fusion_cli.match.reasons import label
 from fusion_cli.simplify.trace import Traced
-from fusion_cli.types import Candidate, Rejection
+from fusion_cli.types import Candidate, Rejection, label
 
 Verdict = Literal["fused", "turned down", "missed", "not near", "no rule", "gone"]
 _GROWN = {"Pointwise": ELEMENTWISE, "Rowwise": ELEMENTWISE | ROW_OPERATORS, "Move": MOVES}

@@ -16,11 +16,10 @@ from fusion_cli.match.found import Idioms, Match, Miss
 from fusion_cli.match.graph import GraphIndex
 from fusion_cli.match.misses import Misses
 from fusion_cli.match.pattern import Pattern, Rule, RuleSet
-from fusion_cli.match.reasons import label
 from fusion_cli.match.region import make_region
 from fusion_cli.match.rules import load_rules, parse_rules
 from fusion_cli.match.values import ValueIdioms
-from fusion_cli.types import Region, Rejection
+from fusion_cli.types import Region, Rejection, label
 
 __all__ = ["MatchResult", "Rule", "RuleSet", "find_regions", "load_rules", "parse_rules"]
 

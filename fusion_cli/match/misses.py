@@ -13,8 +13,8 @@ import onnx_ir as ir
 from fusion_cli.match.engine import Matcher
 from fusion_cli.match.found import Idioms, Match, Miss
 from fusion_cli.match.pattern import Call, Rule, RuleSet
-from fusion_cli.match.reasons import MISSING, Words, explain, is_meant_otherwise, label, line_of
-from fusion_cli.types import Rejection
+from fusion_cli.match.reasons import MISSING, Words, explain, is_meant_otherwise, line_of
+from fusion_cli.types import Rejection, label
 
 KINDS_PER_RULE = 20
 """Misses of a rule that differ in more than their place; the nearest are kept."""

@@ -15,6 +15,7 @@ import onnx_ir as ir
 from fusion_cli.match.graph import GraphIndex
 from fusion_cli.match.pattern import Call, Pattern
 from fusion_cli.match.predicates import conjuncts, describe, holds, predicate_calls
+from fusion_cli.types import label
 
 MISSING, ARITY, ATTRIBUTE, CONSTANT, DIFFERENT, CONDITION, FUNCTION, LIMIT = (
     "FUS101",
@@ -94,11 +95,6 @@ def explain(stop: Stop, index: GraphIndex) -> Words:
         there = f"{len(index.inputs(stop.node))} inputs and {len(stop.node.outputs)} outputs"
         return Words(stop.expected, there)
     return _missing(stop.call, stop, index)
-
-
-def label(node: ir.Node) -> str:
-    """A node by its name, or by its operator and first output where it has none."""
-    return node.name or f"{node.op_type}->{node.outputs[0].name}"
 
 
 def named(value: ir.Value | None) -> str:

@@ -58,14 +58,12 @@ class ValueIdioms:
         self.misses: dict[str, list[Miss]] = {r.name: [] for r in rules}
         definitions = [(p, definition(p)) for r in rules for p in r.patterns]
         if definitions:
-            self._assign(index, definitions, list(_curves(index)))
+            self._assign(definitions, list(_curves(index)))
 
     def find(self, rule: Rule) -> tuple[list[Match], list[Miss]]:
         return self.matches[rule.name], self.misses[rule.name]
 
-    def _assign(
-        self, index: GraphIndex, definitions: Sequence[tuple[Pattern, Array]], curves: Sequence[_Curve]
-    ) -> None:
+    def _assign(self, definitions: Sequence[tuple[Pattern, Array]], curves: Sequence[_Curve]) -> None:
         """Give each curve to the nearest definition: the erf and tanh forms of GELU differ by only 5e-4."""
         known = np.stack([values for _, values in definitions])
         missed: list[tuple[_Curve, Miss]] = []
@@ -80,7 +78,7 @@ class ValueIdioms:
             elif len(curve.nodes) >= _LEAST_OPS:
                 meant = min(range(len(definitions)), key=lambda i: (not _akin(definitions[i][0], curve), worst[i]))
                 if worst[meant] <= _NEARLY:
-                    missed.append((curve, _miss(index, definitions[meant][0], curve, distances[meant])))
+                    missed.append((curve, _miss(definitions[meant][0], curve, distances[meant])))
         matched = frozenset().union(*(m.nodes for found in self.matches.values() for m in found))
         for curve, miss in missed:
             if not curve.nodes & matched:
@@ -103,7 +101,7 @@ def definition(pattern: Pattern) -> Array:
     return np.asarray(values[pattern.outputs[0]])
 
 
-def _miss(index: GraphIndex, pattern: Pattern, curve: _Curve, distances: Array) -> Miss:
+def _miss(pattern: Pattern, curve: _Curve, distances: Array) -> Miss:
     worst = int(np.argmax(distances))
     node = curve.target.producer()
     assert node is not None

@@ -17,6 +17,7 @@ from fusion_cli.match.lint import lint_files, read_rule_file
 from fusion_cli.match.lint.text import Kind
 from fusion_cli.match.operators import ELEMENTWISE
 from fusion_cli.rulekit.schemas import find_schema
+from fusion_cli.types import label
 
 NEIGHBOURS = 12
 """Most operators that `around` takes in."""
@@ -101,16 +102,11 @@ def around(model: ir.Model, name: str) -> list[str]:
             fits = not other.domain and other.op_type in ELEMENTWISE
             if fits and other not in chosen and len(chosen) < NEIGHBOURS and index.is_convex([*chosen, other]):
                 chosen.append(other)
-    return [node_name(n) for n in chosen]
-
-
-def node_name(node: ir.Node) -> str:
-    """What a node is called where it has no name."""
-    return node.name or f"{node.op_type}->{node.outputs[0].name}"
+    return [label(n) for n in chosen]
 
 
 def _find(index: GraphIndex, name: str) -> ir.Node:
-    known = {node_name(n): n for n in index.nodes}
+    known = {label(n): n for n in index.nodes}
     if name not in known:
         hint = did_you_mean(name, known, 0.6) or "`fusion-cli explain` names nodes; clean-ups may have removed this one"
         raise ModelError(f"no node '{name}' in the model that is matched", hint=hint)
@@ -135,9 +131,7 @@ class _Writer:
     def text(self, name: str, source: str) -> str:
         for node in self.nodes:
             if any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values()):
-                raise ModelError(
-                    f"'{node_name(node)}' ({node.op_type}) holds a graph of its own; rules cannot say that"
-                )
+                raise ModelError(f"'{label(node)}' ({node.op_type}) holds a graph of its own; rules cannot say that")
             self._line(node)
         outputs = [self.names[v] for n in self.nodes for v in n.outputs if v in self.names and self._is_read(v)]
         opsets = {"": max(self.index.opset, 13), **{n.domain: 1 for n in self.nodes if n.domain}}

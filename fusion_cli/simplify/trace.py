@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from fusion_cli.simplify import codes
+from fusion_cli.types import label
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +29,7 @@ def trace(name: str, original: ir.Model, simplified: ir.Model) -> Traced | None:
     if before is None or (node is not None and node.op_type == before.op_type):
         return None if node is None else Traced(node.op_type, node)
     if node is not None:
-        return Traced(before.op_type, node, codes.ABSORBED, f"part of {node.op_type} {_label(node)}")
+        return Traced(before.op_type, node, codes.ABSORBED, f"part of {node.op_type} {label(node)}")
     code, became, instead = _fate(before, simplified)
     return Traced(before.op_type, instead, code, became)
 
@@ -49,15 +50,11 @@ def _find(name: str, nodes: Iterator[ir.Node]) -> ir.Node | None:
     """By name before by output: exporters name nodes and values alike."""
     by_output = None
     for node in nodes:
-        if name in (node.name, _label(node)):
+        if name in (node.name, label(node)):
             return node
         if by_output is None and any(v.name == name for v in node.outputs if v.name):
             by_output = node
     return by_output
-
-
-def _label(node: ir.Node) -> str:
-    return node.name or f"{node.op_type}->{node.outputs[0].name}"
 
 
 def _fate(node: ir.Node, simplified: ir.Model) -> tuple[str, str, ir.Node | None]:
@@ -77,7 +74,7 @@ def _fate(node: ir.Node, simplified: ir.Model) -> tuple[str, str, ir.Node | None
                 if same is not None and same.op_type == user.op_type and index < len(same.inputs):
                     return _replaced(node, current, same.inputs[index])
                 if same is not None:
-                    return codes.ABSORBED, f"part of {same.op_type} {_label(same)}", same
+                    return codes.ABSORBED, f"part of {same.op_type} {label(same)}", same
                 if user not in seen:
                     seen.add(user)
                     waiting.append(user)
@@ -94,5 +91,5 @@ def _replaced(node: ir.Node, last: ir.Node, value: ir.Value | None) -> tuple[str
     if instead is None:
         return codes.ABSORBED, f"'{value.name}', which it only passed on", None
     if last is node and instead.op_type == node.op_type:
-        return codes.MERGED, f"{instead.op_type} {_label(instead)}", instead
-    return codes.ABSORBED, f"{instead.op_type} {_label(instead)}", instead
+        return codes.MERGED, f"{instead.op_type} {label(instead)}", instead
+    return codes.ABSORBED, f"{instead.op_type} {label(instead)}", instead
