@@ -74,7 +74,7 @@ def run_case(kind: str, nodes: int, target: str, timeout: int) -> Result:
 
 
 def total(result: Result) -> float:
-    """CPU seconds of the whole process."""
+    """CPU seconds of the whole run."""
     return float(sum(result["seconds"].values()))
 
 
@@ -95,19 +95,21 @@ def line(result: Result) -> str:
         return f"{name}: {result['failure']}"
     match = result["seconds"].get("match", 0.0)
     rate = f"{result['nodes'] / match:,.0f} nodes/s" if match else "no time"
-    peak = result["peak_bytes"] / 1e6
-    return f"{name}: match {match:.2f} s ({rate}), all {total(result):.1f} s, {peak:.0f} MB"
+    peak, other = result["peak_bytes"] / 1e6, result["runtime_peak_bytes"] / 1e6
+    return (
+        f"{name}: match {match:.2f} s ({rate}), all {total(result):.1f} s, {peak:.0f} MB, {other:.0f} in ONNX Runtime"
+    )
 
 
 def markdown(results: Sequence[Result]) -> str:
     """Seconds by stage and kind at each size, and how they grow."""
     done = [r for r in results if "failure" not in r]
-    head = ["kind", "nodes", *STAGES, "whole process", "matched nodes/s", "peak MB", "model MB"]
+    head = ["kind", "nodes", *STAGES, "whole run", "matched nodes/s", "peak MB", "ONNX Runtime's MB", "model MB"]
     rows = [_row(r) for r in done]
     sections = ["# How time and memory grow", _ABOUT, _table(head, rows)]
     kinds = list(dict.fromkeys(r["kind"] for r in done))
     growths = [_growths(kind, [r for r in done if r["kind"] == kind]) for kind in kinds]
-    sections += ["Growth, the exponent b of t = a n^b:", _table(["kind", *STAGES, "whole process"], growths)]
+    sections += ["Growth, the exponent b of t = a n^b:", _table(["kind", *STAGES, "whole run"], growths)]
     failures = [f"- {line(r)}" for r in results if "failure" in r]
     return "\n\n".join(sections + (["Not done:", "\n".join(failures)] if failures else [])) + "\n"
 
@@ -115,11 +117,11 @@ def markdown(results: Sequence[Result]) -> str:
 _ABOUT = """\
 `python -m benchmarks.scale` wrote this page: `optimize --target portable` of models made of stacked layers and of
 graphs made to be awkward (`benchmarks/scale_models.py`), each in a process of its own. Times are CPU seconds on one
-core; the whole process includes starting Python. Memory is the largest resident set of that process, libraries and
-mapped files included.
+core; the whole run includes starting Python, and ONNX Runtime's process. Memory is the largest resident set of the
+process, libraries and mapped files included, and beside it that of the process in which ONNX Runtime runs the models.
 
-`verify` opens the original and the fused model in ONNX Runtime, whose own time to optimize a graph in which thousands
-of nodes read one value (siblings, fan-out) grows with the square of their number."""
+`verify` opens the original as it is written, and the fused model as ONNX Runtime optimizes it. Its own time to optimize
+a graph in which thousands of nodes read one value (siblings, fan-out) grows with the square of their number."""
 
 
 def _row(result: Result) -> list[str]:
@@ -132,6 +134,7 @@ def _row(result: Result) -> list[str]:
         f"{total(result):.1f}",
         f"{result['nodes'] / match:,.0f}" if match else "",
         f"{result['peak_bytes'] / 1e6:.0f}",
+        f"{result['runtime_peak_bytes'] / 1e6:.0f}",
         f"{result['model_bytes'] / 1e6:.1f}",
     ]
 

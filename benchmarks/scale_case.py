@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import tempfile
+import threading
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -26,7 +27,8 @@ class Stages:
         self._since = 0.0
 
     def enter(self, name: str) -> None:
-        now = time.process_time()
+        times = os.times()
+        now = sum(times[:4])  # of ended children too
         self.seconds[self._current] += now - self._since
         self._current, self._since = name, now
 
@@ -42,7 +44,9 @@ def main(model: Path, target: str) -> dict[str, Any]:
     from fusion_cli.types import Options
 
     with tempfile.TemporaryDirectory(dir=model.parent) as folder:
+        watch = Children()
         report = pipeline.optimize(model, Path(folder, "fused.onnx"), Options(targets=(target,)), stages.enter)
+        runtime_peak = watch.stop()
     stages.enter("end")
     checked = report.verification
     return {
@@ -50,7 +54,8 @@ def main(model: Path, target: str) -> dict[str, Any]:
         "nodes": report.summary.nodes_before,
         "seconds": {name: round(seconds, 3) for name, seconds in stages.seconds.items()},
         "wall": round(time.perf_counter() - start, 3),
-        "peak_bytes": peak_bytes(),
+        "peak_bytes": peak_bytes("self"),
+        "runtime_peak_bytes": runtime_peak,
         "fusions": report.summary.fusions,
         "nodes_after": report.summary.nodes_after,
         "skipped": checked.skipped if checked is not None else "not verified",
@@ -63,13 +68,35 @@ def one_core() -> None:
         os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
 
 
-def peak_bytes() -> int:
-    """The largest resident set this process has had: interpreter, libraries, and mapped files included.
+class Children(threading.Thread):
+    """Looks now and then at the processes that this one has started: their largest resident set."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self._peak = 0
+        self._done = threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        """Look until told to stop."""
+        listed = Path(f"/proc/self/task/{os.getpid()}/children")
+        while not self._done.wait(0.05) and listed.exists():
+            self._peak = max([self._peak, *map(peak_bytes, listed.read_text().split())])
+
+    def stop(self) -> int:
+        """Bytes."""
+        self._done.set()
+        self.join()
+        return self._peak
+
+
+def peak_bytes(process: str) -> int:
+    """The largest resident set a process has had: interpreter, libraries, and mapped files included.
 
     Linux only (0 elsewhere); what `getrusage` says is no use, since a process inherits it from the one that made it.
     """
     try:
-        lines = Path("/proc/self/status").read_text().splitlines()
+        lines = Path(f"/proc/{process}/status").read_text().splitlines()
     except OSError:
         return 0
     return 1024 * next((int(line.split()[1]) for line in lines if line.startswith("VmHWM")), 0)

@@ -22,8 +22,9 @@ from rich.table import Table
 import fusion_cli
 from examples import weights
 from fusion_cli.report import Report
+from fusion_cli.sessions import LocalRunner, Timing, open_model
 from fusion_cli.types import Rejection
-from fusion_cli.verify import Runner, Timing, alternate, largest_error, open_model
+from fusion_cli.verify import largest_error
 
 CPU, CUDA = "cpu", "sm_90a"
 SHOWN_REASONS = 4
@@ -83,16 +84,13 @@ def run(example: Example, folder: Path) -> Outcome:
     fused = folder / f"{example.name}.fused.onnx"
     dims = {name: (size, size) for name, size in zip(example.dims, example.shape, strict=True) if name}
     report = fusion_cli.optimize(original, fused, targets=[CPU, CUDA], dims=dims)
-    before = open_model(original)
-    after = Runner(fusion_cli.session(fused, providers=["CPUExecutionProvider"]))
+    before = open_model(original, use="timing")
+    after = LocalRunner(fusion_cli.session(fused, providers=["CPUExecutionProvider"]))
     feeds = {"x": np.random.default_rng(0).standard_normal(example.shape, dtype=np.float32)}
     expected, found = before.run(feeds), after.run(feeds)
     errors = {name: largest_error(expected[name], found[name]) for name in expected}
-    a, b = before.bind(feeds), after.bind(feeds)
-    timing = alternate(lambda: before.run_bound(a), lambda: after.run_bound(b), seconds=4.0)
-    twin = open_model(original)
-    c = twin.bind(feeds)
-    noise = alternate(lambda: before.run_bound(a), lambda: twin.run_bound(c), seconds=4.0)
+    timing = before.time_against(after, feeds, seconds=4.0, most=1000)
+    noise = before.time_against(open_model(original, use="timing"), feeds, seconds=4.0, most=1000)
     return Outcome(report, errors, timing, abs(noise.ratio - 1))
 
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -70,13 +71,14 @@ def analyse(path: Path, options: Options, clock: Clock, node: str | None = None,
     """
     targets = resolve_targets(options.targets)
     rules = load_rules(options.rules, options.rule_paths, options.opt_level)
+    read = partial(load_model, path, options.assume_constant)
     with clock.stage("load"):
-        model = load_model(path, options.assume_constant)
+        model = read()
         if is_fused(model):
             raise NothingToDo("already optimized by fusion-cli; left as it is", where=str(path))
         nodes_before = len(list(model.graph.all_nodes()))
     with clock.stage("simplify"):
-        model = simplify(model)
+        model = simplify(model, read)
     traced = None if node is None else _trace(node, path, model)
     watch = [] if traced is None or traced.node is None else [traced.node]
     with clock.stage("match"):

@@ -20,6 +20,7 @@ from fusion_cli.report import Report, make_report, write_report
 from fusion_cli.runtime import write_manifest
 from fusion_cli.runtime.manifest import file_sha256
 from fusion_cli.save import Staging, commit, save_model, staging
+from fusion_cli.sessions import Process
 from fusion_cli.types import FusedOp, Library, Options, Rejection, Source, Target, Verification
 from fusion_cli.verify.trial import Trial
 from fusion_cli.why import Answer
@@ -99,7 +100,12 @@ class _Run:
         sources: Sequence[Source],
     ) -> tuple[Sequence[FusedOp], list[Library], Verification | None]:
         """Build, save and verify; without the kernels that failed, until none fails."""
-        trial = Trial(self.path, self.options)
+        with Process() as process:
+            return self._verified(Trial(self.path, self.options, process), ops, sources)
+
+    def _verified(
+        self, trial: Trial, ops: Sequence[FusedOp], sources: Sequence[Source]
+    ) -> tuple[Sequence[FusedOp], list[Library], Verification | None]:
         while True:
             ops = self._keep(ops)
             libraries = self._build(ops, sources)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ import onnx.parser
 import onnx_ir as ir
 from onnx import numpy_helper
 
+from fusion_cli.load import load_model
 from fusion_cli.match import MatchResult, RuleSet, find_regions, load_rules
 from fusion_cli.simplify import simplify
 
@@ -30,7 +31,11 @@ def parse(
 
 
 def simplified(model: onnx.ModelProto) -> ir.Model:
-    return simplify(ir.from_proto(model))
+    return simplify(ir.from_proto(model), partial(ir.from_proto, model))
+
+
+def simplified_file(path: Path) -> ir.Model:
+    return simplify(load_model(path), partial(load_model, path))
 
 
 def matches(model: onnx.ModelProto, *rules: str, rule_paths: tuple[Path, ...] = ()) -> MatchResult:

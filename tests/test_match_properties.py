@@ -10,15 +10,13 @@ from pathlib import Path
 from random import Random
 
 import onnx
-import onnx_ir as ir
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fusion_cli.match import MatchResult, find_regions, load_rules
-from fusion_cli.simplify import simplify
 from tests import mutations
-from tests.graphs import parse
+from tests.graphs import parse, simplified
 
 CORPUS = Path(os.environ.get("FUSION_CORPUS", Path(__file__).parents[2] / "shared" / "corpus"))
 EXPORTED = sorted(CORPUS.glob("*.onnx"))[:: max(len(list(CORPUS.glob("*.onnx"))) // 6, 1)] if CORPUS.is_dir() else []
@@ -141,7 +139,7 @@ def rules():  # type: ignore[no-untyped-def]
 
 
 def found(model: onnx.ModelProto) -> MatchResult:
-    return find_regions(simplify(ir.from_proto(model)), rules())
+    return find_regions(simplified(model), rules())
 
 
 @cache

@@ -11,12 +11,11 @@ import pytest
 from region_tools import all_values, check_region, maximal_regions
 
 from fusion_cli.errors import Unsupported
-from fusion_cli.load import load_model
 from fusion_cli.plan import plan_region
 from fusion_cli.plan.codes import CODES
 from fusion_cli.plan.ir import Attention
-from fusion_cli.simplify import simplify
 from fusion_cli.types import Region
+from tests.graphs import simplified_file
 
 CORPUS = Path(os.environ.get("FUSION_CORPUS", Path(__file__).parents[2] / "shared" / "corpus"))
 MODELS = sorted(CORPUS.glob("*.onnx"))[::3]
@@ -47,7 +46,7 @@ def turned_down(region: Region) -> bool:
 
 @pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)
 def test_regions_of_model(path: Path) -> None:
-    model = simplify(load_model(path))
+    model = simplified_file(path)
     regions = maximal_regions(model)
     with np.load(path.with_suffix(".npz")) as stored:
         feeds = {name[4:]: stored[name] for name in stored.files if name.startswith("in__")}
@@ -65,7 +64,7 @@ def test_regions_of_model(path: Path) -> None:
 @pytest.mark.parametrize("name", ["zoo.preln_silu.ts17.dynamic", "zoo.preln_silu.dyn18.static",
                                   "zoo.preln_silu.dyn23.dynamic", "zoo.bert_classic.ts17.dynamic"])  # fmt: skip
 def test_transformer_layers_are_nine_kernels_each(name: str) -> None:
-    model = simplify(load_model(CORPUS / f"{name}.onnx"))
+    model = simplified_file(CORPUS / f"{name}.onnx")
     plan = plan_region(max(maximal_regions(model), key=lambda r: len(r.nodes)))
     assert sum(isinstance(s, Attention) for s in plan.stages) == 2
     assert len(plan.stages) in (18, 19)

@@ -28,8 +28,8 @@ from fusion_cli.plan import Planner
 from fusion_cli.plan import region as plan_module
 from fusion_cli.save.stream import write_model
 from fusion_cli.select.exact import best_disjoint
-from fusion_cli.simplify import simplify
 from fusion_cli.types import Options
+from tests.graphs import simplified_file
 
 SMALL = 240
 EXPENSIVE = ("_assign", "_unify", "_extend", "_grow", "consumers", "readers", "root", "way_out", "_between", "_whole")
@@ -56,7 +56,7 @@ class Counter:
 def simplified(kind: str, nodes: int, folder: Path) -> ir.Model:
     path = folder / f"{nodes}.onnx"
     onnx.save(build(kind, nodes), path)
-    return simplify(load_model(path))
+    return simplified_file(path)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -12,8 +12,9 @@ import pytest
 from onnx import parser
 
 from fusion_cli.errors import ModelError
+from fusion_cli.sessions import CannotRun
 from fusion_cli.types import Options
-from fusion_cli.verify import CannotRun, load_feeds, make_feeds, reference_for
+from fusion_cli.verify import load_feeds, make_feeds, reference_for
 
 CORPUS = Path(os.environ.get("FUSION_CORPUS", Path(__file__).parents[1].parent / "shared" / "corpus"))
 

@@ -10,6 +10,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
+from fusion_cli.sessions import CannotRun, LocalRunner, Process, open_model
 from fusion_cli.types import (
     Candidate,
     FusedOp,
@@ -21,7 +22,7 @@ from fusion_cli.types import (
     TensorSpec,
     Verification,
 )
-from fusion_cli.verify import CODES, CannotRun, open_model, reference_for, rollback, verify_model
+from fusion_cli.verify import CODES, reference_for, rollback, verify_model
 from fusion_cli.verify import trial as trial_module
 from fusion_cli.verify.ops import Call, check_ops, single_op_model
 from tests.graphs import parse
@@ -103,7 +104,8 @@ def test_an_original_that_does_not_run_is_skipped_with_the_reason(tmp_path: Path
     a = save(tmp_path, text)
     with pytest.raises(CannotRun, match="NOT_IMPLEMENTED"):
         reference_for(a, Options())
-    verification, failed = trial_module.Trial(a, Options()).run(a, [], [])
+    with Process() as process:
+        verification, failed = trial_module.Trial(a, Options(), process).run(a, [], [])
     assert "NOT_IMPLEMENTED" in verification.skipped
     assert failed == []
 
@@ -127,16 +129,16 @@ def test_single_operator_keeps_constants_and_needed_functions(tmp_path: Path) ->
     np.testing.assert_array_equal(open_model(proto.SerializeToString()).run({"x": x})["a"], [[0.0, 2.0, 6.0, 12.0]])
 
 
-def test_every_operator_is_tried_also_those_called_by_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fusion_cli.verify.ops.open_model", without_libraries)
+def test_every_operator_is_tried_also_those_called_by_others(tmp_path: Path) -> None:
     path = fused_model(tmp_path)
     ops = [op("Outer_1"), op("Inner_2"), op("Third_3"), op("Inner_2", targets=("sm_80",))]
-    checks = check_ops(path, ops, reference_for(path, Options()).feeds, library=tmp_path, target="cpu", seconds=0.01)
+    feeds = reference_for(path, Options()).feeds
+    checks = check_ops(path, ops, feeds, library=tmp_path, target="cpu", seconds=0.01, opener=without_libraries)
     assert [(c.op, c.error, c.ok) for c in checks] == [("Outer_1", 0, True), ("Inner_2", 0, True), ("Third_3", 0, True)]
     assert all(c.before_us and c.after_us for c in checks)
 
 
-def without_libraries(model: Path | bytes, **options: object) -> object:
+def without_libraries(model: Path | bytes, **options: object) -> LocalRunner:
     options.pop("libraries", None)
     return open_model(model, **options)  # type: ignore[arg-type]
 
@@ -146,7 +148,8 @@ def test_a_library_that_cannot_be_loaded_fails_every_operator(tmp_path: Path) ->
     (tmp_path / "lib.so").write_bytes(b"no library")
     library = Library("cpu", tmp_path / "lib.so", ("Outer_1", "Inner_2"))
     ops = [op("Outer_1"), op("Inner_2")]
-    verification, failed = trial_module.Trial(path, Options()).run(path, ops, [library])
+    with Process() as process:
+        verification, failed = trial_module.Trial(path, Options(), process).run(path, ops, [library])
     assert [(name, target, r.code) for name, target, r in failed] == [
         ("Outer_1", "cpu", "FUS403"),
         ("Inner_2", "cpu", "FUS403"),
@@ -185,7 +188,9 @@ def model_trial(
     monkeypatch.setattr(trial_module, "verify_model", lambda *_, **__: verification)
     path = fused_model(folder)
     ops = [op(n) for n in gains]
-    result, failed = trial_module.Trial(path, options).run(path, ops, [Library("cpu", folder, tuple(gains))])
+    with Process() as process:
+        trial = trial_module.Trial(path, options, process)
+        result, failed = trial.run(path, ops, [Library("cpu", folder, tuple(gains))])
     assert result.ops == tuple(checks)
     return [(name, target, reason.code) for name, target, reason in failed]
 

@@ -13,21 +13,9 @@ from fusion_cli.cli.common import debug_option, echo_json, json_option, model_op
 from fusion_cli.errors import FusionError, ModelError, NumbersDiffer
 from fusion_cli.load import is_fused, load_model
 from fusion_cli.report.text import printable, show_us
+from fusion_cli.sessions import CPU, CUDA, CannotRun, LocalRunner, Providers, check_providers, open_model, reason
 from fusion_cli.types import Options
-from fusion_cli.verify import (
-    CPU,
-    CUDA,
-    CannotRun,
-    Providers,
-    Reference,
-    Runner,
-    alternate,
-    check_providers,
-    open_model,
-    reason,
-    reference_for,
-    verify_model,
-)
+from fusion_cli.verify import Reference, reference_for, verify_model
 
 _PROVIDERS: dict[str, Providers] = {"cpu": CPU, "cuda": CUDA}
 _provider = click.option(
@@ -95,10 +83,9 @@ def bench(
         feeds = _reference(first, second or first, Options(debug=debug, **asked), providers).feeds
         try:
             alone = second is None
-            a = open_model(first, providers=providers, timed=True) if alone else _with_kernels(first, providers)
+            a = open_model(first, providers=providers, use="timing") if alone else _with_kernels(first, providers)
             b = _with_kernels(second or first, providers)
-            bound_a, bound_b = a.bind(feeds), b.bind(feeds)
-            timing = alternate(lambda: a.run_bound(bound_a), lambda: b.run_bound(bound_b), seconds=seconds, most=10**6)
+            timing = a.time_against(b, feeds, seconds=seconds, most=10**6)
         except CannotRun as error:
             raise ModelError(f"ONNX Runtime cannot run it: {error}", where=f"{first}, {second or first}") from error
     if as_json:
@@ -138,7 +125,7 @@ def _reference(first: Path, second: Path, options: Options, providers: Providers
         raise ModelError(f"ONNX Runtime cannot run it: {error}", where=str(first)) from error
 
 
-def _with_kernels(path: Path, providers: Providers) -> Runner:
+def _with_kernels(path: Path, providers: Providers) -> LocalRunner:
     try:
         session = runtime.session(path, providers=list(providers))
     except FusionError:
@@ -146,4 +133,4 @@ def _with_kernels(path: Path, providers: Providers) -> Runner:
     except Exception as error:  # ONNX Runtime raises a class of its own per status code, all without a base
         raise CannotRun(reason(error)) from error
     check_providers(session, providers)
-    return Runner(session)
+    return LocalRunner(session)

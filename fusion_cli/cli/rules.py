@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import click
@@ -19,8 +20,8 @@ from fusion_cli.report.text import printable
 from fusion_cli.rulekit.lint import lint
 from fusion_cli.rulekit.scaffold import around, blank, from_nodes, write_rule
 from fusion_cli.rulekit.trial import Limits, Outcome, failures, rules_to_try, try_rules
+from fusion_cli.sessions import CannotRun
 from fusion_cli.simplify import simplify
-from fusion_cli.verify.sessions import CannotRun
 
 _paths = click.option(
     "--rule-path",
@@ -112,7 +113,7 @@ def new_rule(
     if model is None:
         text = blank(name, kind)
     else:
-        graph = simplify(load_model(model))
+        graph = simplify(load_model(model), partial(load_model, model))
         chosen = [n.strip() for n in nodes.split(",")] if nodes else around(graph, node or "")
         text = from_nodes(graph, chosen, name, model.name)
     path = write_rule(into, name, kind, text)

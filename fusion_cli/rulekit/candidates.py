@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 
 from fusion_cli.rulekit.families import Asked, Shape, shapes_for
-from fusion_cli.verify.sessions import Array
+from fusion_cli.sessions import Array
 
 _FIRST_INPUT, _OTHER_INPUT = 20, 12
 """How many shapes an operator's first open input and each other one are tried with."""

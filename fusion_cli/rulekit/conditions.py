@@ -14,7 +14,7 @@ from fusion_cli.match.graph import GraphIndex
 from fusion_cli.match.pattern import Parameter
 from fusion_cli.match.predicates import DTYPES, conjuncts, holds, predicate_calls
 from fusion_cli.rulekit.sketch import Condition
-from fusion_cli.verify.sessions import Array
+from fusion_cli.sessions import Array
 
 _STATIC = frozenset({"rank", "dim", "dtype", "shape", "size", "is_constant", "value", "same_shape", "divisible"})
 

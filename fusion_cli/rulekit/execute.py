@@ -12,7 +12,7 @@ import onnx.helper
 import onnx.shape_inference
 from onnx import numpy_helper
 
-from fusion_cli.verify.sessions import Array, CannotRun, Runner, onnx_runtime, reason
+from fusion_cli.sessions import Array, CannotRun, LocalRunner, onnx_runtime, reason
 
 MODEL_IR_VERSION = 10
 Key = tuple[object, ...]
@@ -93,7 +93,7 @@ class Executor:
         return True
 
 
-def _open(model: onnx.ModelProto) -> Runner:
+def _open(model: onnx.ModelProto) -> LocalRunner:
     """A session without threads and optimizations, which would take ten times as long as the operator."""
     ort = onnx_runtime()
     options = ort.SessionOptions()
@@ -104,7 +104,7 @@ def _open(model: onnx.ModelProto) -> Runner:
         session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime raises a class of its own per status code, all without a base
         raise CannotRun(reason(error)) from error
-    return Runner(session)
+    return LocalRunner(session)
 
 
 def _element_type(array: Array) -> int:

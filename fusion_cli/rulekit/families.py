@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fusion_cli.rulekit.schemas import Kind
-from fusion_cli.verify.sessions import Array
+from fusion_cli.sessions import Array
 
 Shape = tuple[int, ...]
 HIDDEN = 36

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import onnx
 import onnx_ir as ir
 
@@ -18,7 +20,7 @@ def ready(proto: onnx.ModelProto, fold: bool) -> ir.Model:
     are as large as weights are."""
     model = ir.from_proto(proto)
     if fold:
-        return simplify(model)
+        return simplify(model, partial(ir.from_proto, proto))
     with quiet():
         infer_shapes(model)
     return model

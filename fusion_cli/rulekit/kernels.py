@@ -19,10 +19,10 @@ from fusion_cli.outline import inline_back, outline
 from fusion_cli.plan import plan_region
 from fusion_cli.rulekit.find import ready, region_of
 from fusion_cli.rulekit.models import Component, model_of
+from fusion_cli.sessions import Array, CannotRun, Process
 from fusion_cli.types import Candidate, FusedOp, Region, Source, Target
 from fusion_cli.verify import largest_error
 from fusion_cli.verify.numbers import tolerance
-from fusion_cli.verify.sessions import Array, CannotRun, open_model
 
 _CPU = Target("cpu", "cpu")
 
@@ -101,11 +101,11 @@ def _compared(
 ) -> dict[str, Kernel]:
     """The fused model with its kernels against the model as it was made."""
     everything = {c.prefix for c in components}
-    with tempfile.TemporaryDirectory(prefix="fusion-rules-") as folder:
+    with tempfile.TemporaryDirectory(prefix="fusion-rules-") as folder, Process() as process:
         try:
             library = build([*sources, emit_registration(_CPU, ops)], _CPU, Path(folder))
-            reference = open_model(proto.SerializeToString()).run(feeds)
-            found = open_model(ir.to_proto(model).SerializeToString(), libraries=[library.path]).run(feeds)
+            reference = process.open(proto.SerializeToString(), use="reference").run(feeds)
+            found = process.open(ir.to_proto(model).SerializeToString(), libraries=[library.path]).run(feeds)
         except (BuildError, CannotRun) as e:
             return dict.fromkeys(everything, Kernel("error", str(e)))
     allowed = tolerance(str(v.dtype) for v in reference.values())

@@ -17,7 +17,7 @@ from fusion_cli.match.search import COMMUTATIVE
 from fusion_cli.rulekit.execute import MODEL_IR_VERSION
 from fusion_cli.rulekit.shapes import Concrete
 from fusion_cli.rulekit.state import Node
-from fusion_cli.verify.sessions import Array
+from fusion_cli.sessions import Array
 
 Order = tuple[tuple[int, ...], ...]
 """For each node: which operand comes first, second..."""

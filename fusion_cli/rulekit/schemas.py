@@ -11,7 +11,7 @@ import onnx.defs
 
 from fusion_cli.match.graph import INPUT_ATTRIBUTES
 from fusion_cli.match.lint.operators import attribute_kind
-from fusion_cli.verify.sessions import CannotRun, onnx_runtime
+from fusion_cli.sessions import CannotRun, onnx_runtime
 
 Kind = Literal["float32", "int64", "uint8", "int8", "int32", "bool"]
 """The element type to try an input with: the first of these that it takes."""

@@ -23,7 +23,7 @@ from fusion_cli.rulekit.schemas import Schema, find_schema
 from fusion_cli.rulekit.sketch import Sketch, Step
 from fusion_cli.rulekit.state import Node, State
 from fusion_cli.rulekit.steps import attribute_choices, does_nothing, open_parameters, places_of, read_by
-from fusion_cli.verify.sessions import Array
+from fusion_cli.sessions import Array
 
 MAX_TRIES = 1500
 """Inputs tried before a sketch is given up: most need a few dozen."""

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fusion_cli.verify.sessions import Array
+from fusion_cli.sessions import Array
 
 
 @dataclass(frozen=True, eq=False)

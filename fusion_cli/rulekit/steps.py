@@ -10,7 +10,7 @@ from fusion_cli.rulekit.candidates import attribute_candidates
 from fusion_cli.rulekit.schemas import Schema
 from fusion_cli.rulekit.sketch import Step
 from fusion_cli.rulekit.state import State
-from fusion_cli.verify.sessions import Array
+from fusion_cli.sessions import Array
 
 
 def places_of(step: Step, schema: Schema, moved: Mapping[int, str]) -> list[tuple[int, str | None]]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import onnx_ir as ir
 
 from fusion_cli.quiet import quiet
-from fusion_cli.simplify.libraries import fold_constants, infer_shapes
+from fusion_cli.simplify.libraries import attempt, fold_constants, infer_shapes
 from fusion_cli.types import Options
 
 BATCH, LENGTHS = 1, (128, 16)
@@ -85,17 +86,10 @@ def _inferred(model: ir.Model, inputs: Mapping[str, int]) -> dict[str, int]:
 
     With numbers the shape arithmetic of exporters folds to constants, which inference alone does not see through.
     """
-    copy = model.clone()
-    for value in copy.graph.inputs:
-        if value.shape is not None:
-            value.shape = ir.Shape([_fixed(d, inputs) for d in value.shape])
-    for node in copy.graph.all_nodes():
-        for value in node.outputs:
-            if value.shape is not None and not value.shape.is_static():
-                value.shape = None
+    fold = partial(fold_constants, input_bytes=_FOLDED, output_bytes=_FOLDED)
+    start = partial(_with_inputs, model, inputs)
     with quiet():
-        infer_shapes(copy)
-        copy = fold_constants(copy, _FOLDED, _FOLDED)
+        copy = attempt({"infer shapes": infer_shapes, "fold constants": fold}, start(), start)
         infer_shapes(copy)
     shapes = {v.name: v.shape for v in _values(copy)}
     sizes = dict(inputs)
@@ -104,6 +98,19 @@ def _inferred(model: ir.Model, inputs: Mapping[str, int]) -> dict[str, int]:
             if not isinstance(old, int) and old.value is not None and isinstance(new, int):
                 sizes.setdefault(old.value, new)
     return sizes
+
+
+def _with_inputs(model: ir.Model, sizes: Mapping[str, int]) -> ir.Model:
+    """A copy with these sizes at the inputs, of which nothing else is known but what no size changes."""
+    copy = model.clone()
+    for value in copy.graph.inputs:
+        if value.shape is not None:
+            value.shape = ir.Shape([_fixed(d, sizes) for d in value.shape])
+    for node in copy.graph.all_nodes():
+        for value in node.outputs:
+            if value.shape is not None and not value.shape.is_static():
+                value.shape = None
+    return copy
 
 
 def _fixed(dim: int | ir.SymbolicDim, sizes: Mapping[str, int]) -> int | ir.SymbolicDim:

@@ -17,7 +17,7 @@ from onnxscript.rewriter.rules.common import (
 
 from fusion_cli.quiet import quiet
 from fusion_cli.simplify.identities import copied_outputs, copy_outputs, drop_identities
-from fusion_cli.simplify.libraries import attempt, fold_constants, infer_shapes
+from fusion_cli.simplify.libraries import Step, attempt, fold_constants, infer_shapes
 from fusion_cli.simplify.omitted import name_omitted_outputs, omit_outputs
 
 FOLD_INPUT_BYTES = 1 << 14
@@ -31,32 +31,48 @@ _FOLD_BATCH_NORM = (
 )
 
 
-def simplify(model: ir.Model) -> ir.Model:
+def simplify(model: ir.Model, again: Callable[[], ir.Model]) -> ir.Model:
     """Inline local functions, infer symbolic shapes, fold constants, fold batch norms into convolutions, merge
-    equal subexpressions and drop what is unused. Returns the model to go on with; `model` may have been changed.
+    equal subexpressions and drop what is unused. Returns the model to go on with: `model`, changed in place, or what
+    `again` gave, which makes the model anew where a step broke off.
 
     Shapes come first and last: with them, the exporters' run-time shape arithmetic mostly folds to constants, and
     the matcher can tell equal dimensions by their symbols.
     """
-    copied = copied_outputs(model.graph)
-    name_omitted_outputs(model)
+    steps: dict[str, Step] = {
+        "infer shapes": _shape,
+        "fold constants": partial(fold_constants, input_bytes=FOLD_INPUT_BYTES, output_bytes=FOLD_OUTPUT_BYTES),
+        "fold batch norms": _fold_batch_norms,
+        "tidy": partial(_tidy, copied=copied_outputs(model.graph)),
+    }
     with quiet():
-        passes.InlinePass()(model)
-        passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
-        infer_shapes(model)
-        if not _is_shaped(model):
-            model = passes.ShapeInferencePass()(model).model
-            infer_shapes(model)
-        model = fold_constants(model, FOLD_INPUT_BYTES, FOLD_OUTPUT_BYTES)
-        if any(n.op_type == "BatchNormalization" for n in model.graph):
-            model = attempt(lambda m: rewriter.rewrite(m, _FOLD_BATCH_NORM), model)
-        model = attempt(partial(_tidy, copied=copied), model)
+        model = attempt(steps, _prepare(model), lambda: _prepare(again()))
         infer_shapes(model)
         omit_outputs(model)
         for body in model.graph.subgraphs():
             # A body is written in its model's operators, and the stages after this one look at one graph at a time.
             body.opset_imports.update(model.opset_imports)
     return model
+
+
+def _prepare(model: ir.Model) -> ir.Model:
+    """What the other steps rely on, in place."""
+    name_omitted_outputs(model)
+    passes.InlinePass()(model)
+    passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+    return model
+
+
+def _shape(model: ir.Model) -> None:
+    infer_shapes(model)
+    if not _is_shaped(model):
+        passes.ShapeInferencePass()(model)
+        infer_shapes(model)
+
+
+def _fold_batch_norms(model: ir.Model) -> None:
+    if any(n.op_type == "BatchNormalization" for n in model.graph):
+        rewriter.rewrite(model, _FOLD_BATCH_NORM)
 
 
 def _is_shaped(model: ir.Model) -> bool:

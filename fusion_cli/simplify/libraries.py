@@ -7,7 +7,7 @@ shape not inferred or a constant not folded costs fusions, which `explain` shows
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 import onnx_ir as ir
@@ -25,15 +25,38 @@ _NUMBERS = frozenset({"value_int", "value_ints", "value_float", "value_floats"})
 _log = logging.getLogger(__name__)
 
 
-def attempt(step: Callable[[ir.Model], object], model: ir.Model) -> ir.Model:
-    """The model after `step`, which changes it in place; the model as it was if the step fails."""
-    copy = model.clone()
+class Failed(Exception):
+    """A step broke off and may have left the model half changed; the text is the step's name."""
+
+
+Step = Callable[[ir.Model], object]
+
+
+def attempt(steps: Mapping[str, Step], model: ir.Model, again: Callable[[], ir.Model]) -> ir.Model:
+    """The model after all steps but those that fail; each changes it in place.
+
+    A step that fails is left out of a new start with the model that `again` gives: to keep a copy for the rare failure
+    would take a second model's memory each time.
+    """
+    left_out: set[str] = set()
+    while True:
+        try:
+            for name, step in steps.items():
+                if name not in left_out:
+                    _do(name, step, model)
+        except Failed as failure:
+            left_out.add(str(failure))
+            model = again()
+        else:
+            return model
+
+
+def _do(name: str, step: Step, model: ir.Model) -> None:
     try:
-        step(copy)
+        step(model)
     except Exception as e:
-        _log.debug("a clean-up failed: %s", e)
-        return model
-    return copy
+        _log.debug("the clean-up '%s' failed: %s", name, e)
+        raise Failed(name) from e
 
 
 def infer_shapes(model: ir.Model) -> None:
@@ -80,27 +103,23 @@ def _values(model: ir.Model) -> Iterator[ir.Value]:
             yield from node.outputs
 
 
-def fold_constants(model: ir.Model, input_bytes: int, output_bytes: int) -> ir.Model:
-    """Fold what is computed from constants of up to `input_bytes` into constants of up to `output_bytes`."""
-
-    def fold(copy: ir.Model) -> None:
-        _count_axes_from_start(copy)
-        # Folded values make more of the graph constant: a second round finds what the first could not.
-        for _ in range(2):
-            optimizer.fold_constants_ir(
-                copy,
-                input_size_limit=input_bytes,
-                output_size_limit=output_bytes,
-                onnx_shape_inference=False,
-                should_fold=partial(_should_fold, opset=copy.opset_imports.get("", 0)),
-            )
-            passes.RemoveUnusedNodesPass()(copy)
-        _register_constants(copy.graph)
-        _write_constants_as_tensors(copy)
-
+def fold_constants(model: ir.Model, input_bytes: int, output_bytes: int) -> None:
+    """Fold what is computed from constants of up to `input_bytes` into constants of up to `output_bytes`, in place."""
     if model.opset_imports.get("", 0) < 13 and any(n.op_type in _SEQUENCES for n in model.graph.all_nodes()):
-        return model
-    return attempt(fold, model)
+        return
+    _count_axes_from_start(model)
+    # Folded values make more of the graph constant: a second round finds what the first could not.
+    for _ in range(2):
+        optimizer.fold_constants_ir(
+            model,
+            input_size_limit=input_bytes,
+            output_size_limit=output_bytes,
+            onnx_shape_inference=False,
+            should_fold=partial(_should_fold, opset=model.opset_imports.get("", 0)),
+        )
+        passes.RemoveUnusedNodesPass()(model)
+    _register_constants(model.graph)
+    _write_constants_as_tensors(model)
 
 
 def _should_fold(node: ir.Node, opset: int) -> bool | None:

@@ -12,9 +12,9 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from fusion_cli.errors import ModelError
+from fusion_cli.sessions import CannotRun
 from fusion_cli.types import Options
 from fusion_cli.verify.integers import index_bound
-from fusion_cli.verify.sessions import CannotRun
 
 Array = npt.NDArray[np.generic]
 Feeds = dict[str, Array]

@@ -13,12 +13,11 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
+from fusion_cli.sessions import CPU, Array, CannotRun, Opener, Providers, open_model
 from fusion_cli.types import FusedOp, OpCheck, TensorSpec
 from fusion_cli.verify.feeds import Feeds
 from fusion_cli.verify.model import compare_output
 from fusion_cli.verify.numbers import tolerance
-from fusion_cli.verify.sessions import CPU, Array, CannotRun, Providers, open_model
-from fusion_cli.verify.timing import alternate
 
 _ROUNDS = 200
 _VALUES_AT_ONCE = 64
@@ -48,6 +47,7 @@ def check_ops(
     target: str,
     providers: Providers = CPU,
     seconds: float = 10.0,
+    opener: Opener = open_model,
 ) -> tuple[OpCheck, ...]:
     """Run one call of every operator of `target` with its kernel and without, and compare the two.
 
@@ -59,8 +59,8 @@ def check_ops(
     share = min(1.0, seconds / len(calls)) if calls else 0.0
     checks: list[OpCheck] = []
     for batch in _batches(calls):
-        values = _capture(batch, feeds, fused.parent, providers)
-        checks.extend(_check(call, values, fused.parent, library, target, providers, share) for call in batch)
+        values = _capture(batch, feeds, fused.parent, providers, opener)
+        checks.extend(_check(call, values, fused.parent, library, target, providers, share, opener) for call in batch)
     return tuple(checks)
 
 
@@ -104,21 +104,21 @@ def _check(
     target: str,
     providers: Providers,
     seconds: float,
+    opener: Opener,
 ) -> OpCheck:
     op = call.op
     allowed = tolerance(spec.dtype for spec in (*op.inputs, *op.outputs))
     source = single_op_model(call).SerializeToString()
     try:
-        off = open_model(source, providers=providers, folder=folder, timed=True)
-        on = open_model(source, libraries=[library], providers=providers, folder=folder, timed=True)
+        off = opener(source, providers=providers, folder=folder, use="timing")
+        on = opener(source, libraries=[library], providers=providers, folder=folder, use="timing")
         reference, found = off.run(values), on.run(values)
+        worst = max(compare_output(reference, found, name) for name in reference)
+        if seconds <= 0 or worst > allowed:
+            return OpCheck(op.name, target, worst, allowed)
+        timing = off.time_against(on, values, seconds=seconds, most=_ROUNDS)
     except CannotRun as error:
         return OpCheck(op.name, target, float("inf"), allowed, note=str(error))
-    worst = max(compare_output(reference, found, name) for name in reference)
-    if seconds <= 0 or worst > allowed:
-        return OpCheck(op.name, target, worst, allowed)
-    a, b = off.bind(values), on.bind(values)
-    timing = alternate(lambda: off.run_bound(a), lambda: on.run_bound(b), seconds=seconds, most=_ROUNDS)
     return OpCheck(op.name, target, worst, allowed, timing.a_us, timing.b_us)
 
 
@@ -172,13 +172,15 @@ def _batches(calls: Iterable[Call]) -> Iterable[list[Call]]:
         yield batch
 
 
-def _capture(batch: Sequence[Call], feeds: Feeds, folder: Path, providers: Providers) -> dict[str, Array]:
+def _capture(
+    batch: Sequence[Call], feeds: Feeds, folder: Path, providers: Providers, opener: Opener
+) -> dict[str, Array]:
     """The inputs of the calls in a run of their model without libraries."""
     names = {v.name or "" for call in batch for v in call.captured}
     proto = ir.to_proto(batch[0].model)
     present = {o.name for o in proto.graph.output} | set(feeds)
     proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in sorted(names - present))
-    values = open_model(proto.SerializeToString(), providers=providers, folder=folder).run(feeds)
+    values = opener(proto.SerializeToString(), providers=providers, folder=folder).run(feeds)
     return {name: feeds[name] if name in feeds else values[name] for name in names}
 
 

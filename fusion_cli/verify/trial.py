@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from fusion_cli.sessions import CPU, CUDA_FLOAT32, CannotRun, Process, Providers, Runner, Use
 from fusion_cli.targets import gpu_architectures
 from fusion_cli.types import FusedOp, Library, OpCheck, Options, Rejection, Verification
 from fusion_cli.verify.codes import rollback, rollback_least
 from fusion_cli.verify.model import Reference, reference_for, verify_model
 from fusion_cli.verify.ops import check_ops
-from fusion_cli.verify.sessions import CPU, CUDA_FLOAT32, CannotRun, Providers, onnx_runtime, open_model
 
 Failed = tuple[str, str, Rejection]
 """Operator, target, and why its kernel is taken back."""
@@ -26,9 +26,10 @@ _NOISE = 1.02
 class Trial:
     """Runs versions of one fused model against the original, on the same inputs; remembers operators that passed."""
 
-    def __init__(self, original: Path, options: Options) -> None:
+    def __init__(self, original: Path, options: Options, process: Process) -> None:
         self.original = original
         self.options = options
+        self._process = process
         self._reference: Reference | None = None
         self._checks: dict[tuple[str, str], OpCheck] = {}
 
@@ -39,10 +40,10 @@ class Trial:
 
         Raises ModelError if the inputs given by the user do not fit the model.
         """
-        runnable = {lib.target: (lib, providers) for lib in libraries if (providers := _providers(lib.target))}
+        runnable = {lib.target: (lib, providers) for lib in libraries if (providers := self._providers(lib.target))}
         try:
             if self._reference is None:
-                self._reference = reference_for(self.original, self.options)
+                self._reference = reference_for(self.original, self.options, opener=self._process.open)
             failed = [f for lib, where in runnable.values() for f in self._try_ops(fused, ops, lib, where)]
         except CannotRun as error:
             return Verification(skipped=str(error)), []
@@ -50,13 +51,12 @@ class Trial:
         if failed:
             return Verification(ops=checks), failed
         seconds = _MODEL_SECONDS if "cpu" in runnable else 0.0
-        variants = [partial(open_model, fused)]
+        variants: list[Callable[[], Runner]] = [partial(self._process.open, fused)]
         # The CPU's comes last: it is the one that is timed.
         for library, providers in sorted(runnable.values(), key=lambda pair: pair[0].target == "cpu"):
-            variants.append(
-                partial(open_model, fused, libraries=[library.path], providers=providers, timed=seconds > 0)
-            )
-        verification = verify_model(self._reference, variants, seconds=seconds)
+            use: Use = "timing" if seconds > 0 else "check"
+            variants.append(partial(self._process.open, fused, libraries=[library.path], providers=providers, use=use))
+        verification = verify_model(self._reference, variants, seconds=seconds, opener=self._process.open)
         return replace(verification, ops=checks), self._blame(verification, ops, checks)
 
     def _try_ops(self, fused: Path, ops: Sequence[FusedOp], library: Library, providers: Providers) -> list[Failed]:
@@ -71,6 +71,7 @@ class Trial:
             target=target,
             providers=providers,
             seconds=_OPS_SECONDS if target == "cpu" else 0.0,
+            opener=self._process.open,
         )
         self._checks |= {(check.op, target): check for check in found}
         by_name = {o.name: o for o in fresh}
@@ -90,17 +91,16 @@ class Trial:
             (c.op, c.target, rollback_least(by_name[c.op], verification)) for c in suspects[: (len(suspects) + 1) // 2]
         ]
 
+    def _providers(self, target: str) -> Providers:
+        """Where kernels for `target` can be tried on this machine; nowhere if empty."""
+        if target == "cpu":
+            return CPU
+        try:
+            available = self._process.available_providers()
+        except CannotRun:
+            return ()
+        return CUDA_FLOAT32 if "CUDAExecutionProvider" in available and target in gpu_architectures() else ()
+
 
 def _gain(check: OpCheck) -> float:
     return (check.before_us or 0.0) - (check.after_us or 0.0)
-
-
-def _providers(target: str) -> Providers:
-    """Where kernels for `target` can be tried on this machine; nowhere if empty."""
-    if target == "cpu":
-        return CPU
-    try:
-        available = onnx_runtime().get_available_providers()
-    except CannotRun:
-        return ()
-    return CUDA_FLOAT32 if "CUDAExecutionProvider" in available and target in gpu_architectures() else ()

@@ -6,12 +6,13 @@ import ctypes
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
-import onnx
+
+from fusion_cli.sessions.timing import Timing, alternate
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -24,11 +25,19 @@ CUDA_FLOAT32: Providers = (("CUDAExecutionProvider", {"use_tf32": "0"}), "CPUExe
 """Without the shortened products (10 bits of mantissa) that are the provider's default for float32."""
 
 
+Use = Literal["reference", "check", "timing"]
+"""What a session is for. As a reference it computes what the model says, operator by operator; to be timed it is opened
+as applications do; to be checked as applications do, but with one copy of the weights only and in time that grows no
+faster than the model: finding tensors that can share memory takes ONNX Runtime time quadratic in the nodes."""
+_BFLOAT16 = 16
+"""Of onnx.TensorProto.DataType."""
+
+
 class CannotRun(Exception):
     """ONNX Runtime does not load or run a model; the text is its reason on one line."""
 
 
-class Runner:
+class LocalRunner:
     """A session that takes and gives numpy arrays (bfloat16 as `ml_dtypes.bfloat16`)."""
 
     def __init__(self, session: ort.InferenceSession) -> None:
@@ -60,6 +69,11 @@ class Runner:
         """Run and drop the outputs: what is timed."""
         self.session.run_with_ort_values(list(self.output_names), bound)
 
+    def time_against(self, other: LocalRunner, feeds: Mapping[str, Array], *, seconds: float, most: int) -> Timing:
+        """This model (A) and another (B) on the same inputs, alternating (see `alternate`)."""
+        a, b = self.bind(feeds), other.bind(feeds)
+        return alternate(lambda: self.run_bound(a), lambda: other.run_bound(b), seconds=seconds, most=most)
+
 
 def open_model(
     model: Path | bytes,
@@ -67,18 +81,15 @@ def open_model(
     libraries: Sequence[Path] = (),
     providers: Providers = CPU,
     folder: Path | None = None,
-    timed: bool = False,
-) -> Runner:
-    """Load a model; `folder` is where the external data of a model given as bytes lies. Raises CannotRun.
-
-    A model that is to be `timed` is opened as applications do. Any other needs one copy of its weights only, and time
-    that grows no faster than it does: finding tensors that can share memory takes ONNX Runtime time quadratic in the
-    number of nodes.
-    """
+    use: Use = "check",
+) -> LocalRunner:
+    """Load a model; `folder` is where the external data of a model given as bytes lies. Raises CannotRun."""
     ort = onnx_runtime()
     options = ort.SessionOptions()
     options.log_severity_level = 4
-    if not timed:
+    if use == "reference":
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if use != "timing":
         options.enable_mem_reuse = False
         options.add_session_config_entry("session.disable_prepacking", "1")
     if folder is not None:
@@ -92,7 +103,7 @@ def open_model(
     except Exception as error:  # as above
         raise CannotRun(reason(error)) from error
     check_providers(session, providers)
-    return Runner(session)
+    return LocalRunner(session)
 
 
 def check_providers(session: ort.InferenceSession, providers: Providers) -> None:
@@ -133,7 +144,7 @@ def _to_ort(array: Array) -> ort.OrtValue:
     ort = onnx_runtime()
     if array.dtype == ml_dtypes.bfloat16:
         bits = np.asarray(array, order="C").view(np.uint16)
-        return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, onnx.TensorProto.BFLOAT16)
+        return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, _BFLOAT16)
     return ort.OrtValue.ortvalue_from_numpy(np.asarray(array, order="C"))
 
 

@@ -1,0 +1,69 @@
+"""The other process of process.py: opens models and runs them, one request after the other, until its input ends."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from fusion_cli.sessions.local import Array, CannotRun, LocalRunner, onnx_runtime, open_model
+from fusion_cli.sessions.timing import Timing
+
+
+class Worker:
+    """The models that are open, by number. Its public methods are the commands, which raise CannotRun."""
+
+    def __init__(self) -> None:
+        self._models: dict[int, LocalRunner] = {}
+
+    def open(self, number: int, model: Path | bytes, options: Mapping[str, Any]) -> None:
+        """Open a model under a number."""
+        self._models[number] = open_model(model, **options)
+
+    def run(self, number: int, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """The outputs of a model."""
+        return self._model(number).run(feeds)
+
+    def time(self, first: int, second: int, feeds: Mapping[str, Array], seconds: float, most: int) -> Timing:
+        """Two models against each other."""
+        return self._model(first).time_against(self._model(second), feeds, seconds=seconds, most=most)
+
+    def available_providers(self) -> list[str]:
+        """What ONNX Runtime can run on here."""
+        return list(onnx_runtime().get_available_providers())
+
+    def close(self, number: int) -> None:
+        """Free a model, if it was opened."""
+        self._models.pop(number, None)
+
+    def _model(self, number: int) -> LocalRunner:
+        if number not in self._models:
+            raise CannotRun("the process in which the model was open has crashed")
+        return self._models[number]
+
+
+def serve(requests: BinaryIO, answers: BinaryIO) -> None:
+    """Answer each request by a result or an exception."""
+    worker = Worker()
+    while True:
+        try:
+            unused, command, arguments = pickle.load(requests)
+        except EOFError:
+            return
+        for number in unused:
+            worker.close(number)
+        try:
+            answer = getattr(worker, command)(*arguments)
+        except Exception as error:  # whoever asked is to get it
+            answer = error if isinstance(error, CannotRun) else RuntimeError(f"{type(error).__name__}: {error}")
+        pickle.dump(answer, answers, pickle.HIGHEST_PROTOCOL)
+        answers.flush()
+
+
+if __name__ == "__main__":
+    with os.fdopen(os.dup(1), "wb") as answers:
+        os.dup2(2, 1)  # what libraries print must not come between the answers
+        serve(sys.stdin.buffer, answers)
