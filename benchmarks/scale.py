@@ -120,8 +120,8 @@ graphs made to be awkward (`benchmarks/scale_models.py`), each in a process of i
 core; the whole run includes starting Python, and ONNX Runtime's process. Memory is the largest resident set of the
 process, libraries and mapped files included, and beside it that of the process in which ONNX Runtime runs the models.
 
-`verify` opens the original as it is written, and the fused model as ONNX Runtime optimizes it. Its own time to optimize
-a graph in which thousands of nodes read one value (siblings, fan-out) grows with the square of their number."""
+`verify` opens the original as it is written, and the fused model as ONNX Runtime optimizes it; without optimizations
+where more than a thousand nodes read one value (siblings, fan-out), for these take it time quadratic in the readers."""
 
 
 def _row(result: Result) -> list[str]:

@@ -14,7 +14,7 @@ from onnx import parser
 from fusion_cli.errors import ModelError
 from fusion_cli.sessions import CannotRun
 from fusion_cli.types import Options
-from fusion_cli.verify import load_feeds, make_feeds, reference_for
+from fusion_cli.verify import load_feeds, make_feeds, reference_for, signature_of
 
 CORPUS = Path(os.environ.get("FUSION_CORPUS", Path(__file__).parents[1].parent / "shared" / "corpus"))
 
@@ -80,7 +80,7 @@ def test_no_sizes_that_run_is_told_with_the_first_reason() -> None:
         '<ir_version: 9, opset_import: ["": 17]> g (float[n] x) => (float[n] y) { y = Relu (x) }'
     )
     with pytest.raises(CannotRun, match=r"too odd.*--dim"):
-        make_feeds(ir.from_proto(proto), Options(), lambda feeds: "too odd")
+        make_feeds(signature_of(ir.from_proto(proto)), Options(), lambda feeds: "too odd")
 
 
 def test_input_without_a_shape_asks_for_one() -> None:
@@ -90,24 +90,24 @@ def test_input_without_a_shape_asks_for_one() -> None:
     proto.graph.input[0].type.tensor_type.ClearField("shape")
     model = ir.from_proto(proto)
     with pytest.raises(CannotRun, match="--shape x="):
-        make_feeds(model, Options(), lambda feeds: "")
-    assert make_feeds(model, Options(shapes={"x": (3,)}), lambda feeds: "")["x"].shape == (3,)
+        make_feeds(signature_of(model), Options(), lambda feeds: "")
+    assert make_feeds(signature_of(model), Options(shapes={"x": (3,)}), lambda feeds: "")["x"].shape == (3,)
 
 
 def test_arrays_of_a_file(tmp_path: Path) -> None:
     model = ir.load(model_file(tmp_path, "g (float[n, 2] x) => (float[n, 2] y) { y = Relu (x) }"))
     path = tmp_path / "in.npz"
     np.savez(path, in__x=np.ones((3, 2), np.float32), out__y=np.zeros(1))
-    assert load_feeds(path, model)["x"].shape == (3, 2)
+    assert load_feeds(path, signature_of(model))["x"].shape == (3, 2)
     np.savez(path, z=np.ones((3, 2), np.float32))
     with pytest.raises(ModelError, match=r"no array for the model's input 'x' \(it has: z\)"):
-        load_feeds(path, model)
+        load_feeds(path, signature_of(model))
     np.savez(path, x=np.ones((3, 2), np.int64))
     with pytest.raises(ModelError, match="must be float32, found int64"):
-        load_feeds(path, model)
+        load_feeds(path, signature_of(model))
     np.savez(path, x=np.ones(3, np.float32))
     with pytest.raises(ModelError, match="must have shape"):
-        load_feeds(path, model)
+        load_feeds(path, signature_of(model))
 
 
 @pytest.mark.parametrize("content", [b"", b"no zip at all", None])
@@ -117,7 +117,7 @@ def test_a_file_that_holds_no_arrays(tmp_path: Path, content: bytes | None) -> N
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(ModelError, match=r"in\.npz: cannot be read"):
-        load_feeds(path, model)
+        load_feeds(path, signature_of(model))
 
 
 @pytest.mark.skipif(not CORPUS.is_dir(), reason="FUSION_CORPUS names no folder of exported models")

@@ -9,6 +9,7 @@ import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
+from fusion_cli import collector
 from fusion_cli.errors import ModelError
 from fusion_cli.load.accepted import to_common_form
 from fusion_cli.load.external import check_external_data
@@ -46,6 +47,8 @@ def load_model(path: Path, assume_constant: Collection[str] = ()) -> ir.Model:
     put_in_order(model, path)
     settle_weights(model, path)
     fix_initializers(model, assume_constant, str(path))
+    del proto
+    collector.release()
     return model
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import onnx
@@ -16,6 +17,7 @@ import onnx_ir as ir
 LARGE = 1 << 14
 """Bytes from which on an initializer stays where it is."""
 _LENGTH_DELIMITED = 2
+Piece = bytes | memoryview
 # Field numbers of onnx.proto.
 _GRAPH, _INITIALIZER, _RAW_DATA, _EXTERNAL = 7, 5, 9, 14
 
@@ -29,21 +31,50 @@ def without_weights(path: Path) -> bytes:
 
     A file that is no sequence of protobuf fields is returned as it is: the parser says what is wrong with it.
     """
-    with path.open("rb") as file:
-        if not path.stat().st_size:
-            return b""
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            try:
-                return b"".join(_model(data, path.name))
-            except (ValueError, IndexError):
-                return data[:]
+    with _pieces(path) as pieces:
+        return b"".join(pieces)
+
+
+def write_without_weights(path: Path, output: Path) -> None:
+    """Write what `without_weights` returns."""
+    with _pieces(path) as pieces, output.open("wb") as file:
+        file.writelines(pieces)
+
+
+@contextmanager
+def _pieces(path: Path) -> Iterator[list[Piece]]:
+    """What is left of a model without its weights, most of it where it lies in the file."""
+    if not path.stat().st_size:
+        yield []
+        return
+    with (
+        path.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
+        memoryview(mapped) as data,
+    ):
+        try:
+            pieces = list(_model(data, path.name))
+        except (ValueError, IndexError):
+            pieces = [data]
+        try:
+            yield pieces
+        finally:
+            for piece in pieces:
+                if isinstance(piece, memoryview):
+                    piece.release()
 
 
 def settle_weights(model: ir.Model, path: Path) -> None:
     """Tell the tensors that are not in memory where their files are, and read the small ones."""
+    for node in model.graph.all_nodes():
+        for name, attribute in node.attributes.items():
+            if attribute.type == ir.AttributeType.TENSOR and isinstance(attribute.value, ir.TensorProtoTensor):
+                node.attributes[name] = ir.AttrTensor(name, _by_itself(attribute.value))
     for graph in model.graphs():
         for value in graph.initializers.values():
             tensor = value.const_value
+            if isinstance(tensor, ir.TensorProtoTensor):
+                value.const_value = _by_itself(tensor)
             if not isinstance(tensor, ir.ExternalTensor):
                 continue
             tensor.base_dir = str(path.parent)
@@ -54,6 +85,18 @@ def settle_weights(model: ir.Model, path: Path) -> None:
                 value.const_value = _at(path, tensor)
 
 
+def _by_itself(tensor: ir.TensorProtoTensor) -> ir.TensorProtocol:
+    """The tensor without the message it came in, which would keep the whole model's message in memory. One whose data
+    do not fit its shape stays as it is: it may never be read."""
+    try:
+        array = tensor.numpy()
+    except ValueError:
+        return tensor
+    if tensor.dtype == ir.DataType.STRING:
+        return ir.StringTensor(array, shape=tensor.shape, name=tensor.name)
+    return ir.Tensor(array.copy(), dtype=tensor.dtype, shape=tensor.shape, name=tensor.name)
+
+
 def _at(path: Path, tensor: ir.ExternalTensor) -> InModelFile:
     """The tensor by its absolute path: the library refuses links in a base folder, which `check_external_data` has
     looked into already."""
@@ -61,15 +104,17 @@ def _at(path: Path, tensor: ir.ExternalTensor) -> InModelFile:
     return InModelFile(*place, tensor.dtype, shape=tensor.shape, name=tensor.name)
 
 
-def _model(data: mmap.mmap, location: str) -> Iterator[bytes]:
+def _model(data: memoryview, location: str) -> Iterator[Piece]:
     for number, start, body, end in _fields(data, 0, len(data)):
         if number == _GRAPH:
-            yield from message(_GRAPH, b"".join(_graph(data, body, end, location)))
+            graph = list(_graph(data, body, end, location))
+            yield from message(_GRAPH, b"", more=sum(map(len, graph)))
+            yield from graph
         else:
             yield data[start:end]
 
 
-def _graph(data: mmap.mmap, start: int, end: int, location: str) -> Iterator[bytes]:
+def _graph(data: memoryview, start: int, end: int, location: str) -> Iterator[Piece]:
     since = start  # what is kept is copied in long pieces
     for number, first, body, last in _fields(data, start, end):
         if number == _INITIALIZER and last - body >= LARGE:
@@ -79,11 +124,11 @@ def _graph(data: mmap.mmap, start: int, end: int, location: str) -> Iterator[byt
     yield data[since:end]
 
 
-def _tensor(data: mmap.mmap, start: int, end: int, location: str) -> bytes:
+def _tensor(data: memoryview, start: int, end: int, location: str) -> bytes:
     fields = list(_fields(data, start, end))
     raw = [(body, last) for number, _, body, last in fields if number == _RAW_DATA]
     if len(raw) != 1 or raw[0][1] - raw[0][0] < LARGE or any(number == _EXTERNAL for number, *_ in fields):
-        return data[start:end]
+        return bytes(data[start:end])
     reference = onnx.TensorProto(data_location=onnx.TensorProto.EXTERNAL)
     for key, value in (("location", location), ("offset", raw[0][0]), ("length", raw[0][1] - raw[0][0])):
         reference.external_data.add(key=key, value=str(value))
@@ -92,7 +137,7 @@ def _tensor(data: mmap.mmap, start: int, end: int, location: str) -> bytes:
     return kept + reference_bytes
 
 
-def _fields(data: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+def _fields(data: memoryview, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
     """The fields of a message: number, where the field starts, and where its content starts and ends.
 
     Raises ValueError or IndexError where the bytes are no such sequence.
@@ -114,7 +159,7 @@ def _fields(data: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, int, int,
         at = last
 
 
-def _varint(data: mmap.mmap, at: int) -> tuple[int, int]:
+def _varint(data: memoryview, at: int) -> tuple[int, int]:
     """A number of seven bits a byte, the lowest first, and where it ends."""
     number = shift = 0
     while True:

@@ -17,10 +17,10 @@ from pathlib import Path
 import onnx
 import onnx_ir as ir
 
-from fusion_cli import __version__
+from fusion_cli import __version__, collector
 from fusion_cli.errors import FusionError, ModelError
 from fusion_cli.load import FUSED_KEY
-from fusion_cli.load.weights import InModelFile, without_weights
+from fusion_cli.load.weights import InModelFile, write_without_weights
 from fusion_cli.quiet import quiet
 from fusion_cli.runtime.manifest import METADATA_KEY
 from fusion_cli.save.stream import write_model
@@ -76,9 +76,10 @@ def save_model(model: ir.Model, stage: Staging, original: Path) -> None:
             write_model(model, stage.model)
     # The checker reads whole files into memory, and has nothing to say of the weights.
     weightless = stage.folder / "weightless.onnx"
-    weightless.write_bytes(without_weights(stage.model))
+    write_without_weights(stage.model, weightless)
     fault = _fault(weightless)
     weightless.unlink()
+    collector.release()
     if fault and not _fault(original):
         raise ModelError(f"the checker rejects the model as it would be written: {fault}", where=str(stage.output))
 

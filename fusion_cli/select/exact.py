@@ -15,12 +15,39 @@ _Chain = tuple[int, "_Chain"] | None
 def best_disjoint(sets: Sequence[frozenset[Hashable]], weights: Sequence[float]) -> list[int]:
     """Indices of pairwise disjoint sets with a total weight as large as can be found, ascending.
 
-    The sets come in an order in which those that overlap are near each other: the choice is made one by one, and all
-    choices that forbid the same later sets are one state, of which only the heaviest counts.
+    Sets that are connected by overlaps are chosen from together; these come in an order in which those that overlap are
+    near each other.
     """
-    conflicts = _conflicts(sets, weights)
+    kept = _worth(sets, weights)
+    return sorted(i for group in _connected(kept, sets) for i in _best_of(group, sets, weights))
+
+
+def _connected(kept: Sequence[int], sets: Sequence[frozenset[Hashable]]) -> list[list[int]]:
+    """The sets in groups that do not overlap each other, each in the order given."""
+    first: dict[Hashable, int] = {}
+    parent = {i: i for i in kept}
+
+    def root(i: int) -> int:
+        while parent[i] != i:
+            parent[i] = i = parent[parent[i]]
+        return i
+
+    for i in kept:
+        for node in sets[i]:
+            parent[root(i)] = root(first.setdefault(node, i))
+    groups: dict[int, list[int]] = defaultdict(list)
+    for i in kept:
+        groups[root(i)].append(i)
+    return list(groups.values())
+
+
+def _best_of(group: Sequence[int], sets: Sequence[frozenset[Hashable]], weights: Sequence[float]) -> Sequence[int]:
+    """The choice is made one by one, and all choices that forbid the same later sets are one state, of which only the
+    heaviest counts."""
+    if len(group) == 1:
+        return group
     states: dict[int, tuple[float, _Chain]] = {0: (0.0, None)}
-    for i, forbids in conflicts.items():
+    for i, forbids in _conflicts(group, sets).items():
         following: dict[int, tuple[float, _Chain]] = {}
         for forbidden, (weight, chain) in states.items():
             _keep(following, forbidden >> 1, weight, chain)
@@ -31,14 +58,14 @@ def best_disjoint(sets: Sequence[frozenset[Hashable]], weights: Sequence[float])
             following = dict(heaviest[:MAX_STATES])
         states = following
     weight, chain = max(states.values(), key=lambda state: state[0])
-    greedy = _greedy(sets, weights)
+    greedy = _greedy(group, sets, weights)
     if sum(weights[i] for i in greedy) > weight:
         return greedy
     chosen = []
     while chain is not None:
         last, chain = chain
         chosen.append(last)
-    return chosen[::-1]
+    return chosen
 
 
 def _keep(states: dict[int, tuple[float, _Chain]], forbidden: int, weight: float, chain: _Chain) -> None:
@@ -46,20 +73,20 @@ def _keep(states: dict[int, tuple[float, _Chain]], forbidden: int, weight: float
         states[forbidden] = (weight, chain)
 
 
-def _conflicts(sets: Sequence[frozenset[Hashable]], weights: Sequence[float]) -> dict[int, int]:
-    """For each set worth a look, which later ones it overlaps: bit k is the k-th of those that follow."""
-    kept = _worth(sets, weights)
-    members: dict[Hashable, list[int]] = defaultdict(list)
-    for place, i in enumerate(kept):
+def _conflicts(group: Sequence[int], sets: Sequence[frozenset[Hashable]]) -> dict[int, int]:
+    """For each set of a group, which ones from itself on it overlaps: bit k is the k-th after it."""
+    first: dict[Hashable, int] = {}
+    sharing: dict[Hashable, int] = {}
+    for place, i in enumerate(group):
         for node in sets[i]:
-            members[node].append(place)
-    overlapping: list[set[int]] = [set() for _ in kept]
-    for sharing in members.values():
-        for place in sharing:
-            overlapping[place].update(sharing)
-    return {
-        i: sum(1 << (later - place) for later in overlapping[place] if later > place) for place, i in enumerate(kept)
-    }
+            start = first.setdefault(node, place)
+            sharing[node] = sharing.get(node, 0) | 1 << (place - start)
+    conflicts = {}
+    for place, i in enumerate(group):
+        conflicts[i] = 0
+        for node in sets[i]:
+            conflicts[i] |= sharing[node] >> (place - first[node])
+    return conflicts
 
 
 def _worth(sets: Sequence[frozenset[Hashable]], weights: Sequence[float]) -> list[int]:
@@ -71,12 +98,12 @@ def _worth(sets: Sequence[frozenset[Hashable]], weights: Sequence[float]) -> lis
     return sorted(heaviest.values())
 
 
-def _greedy(sets: Sequence[frozenset[Hashable]], weights: Sequence[float]) -> list[int]:
+def _greedy(group: Sequence[int], sets: Sequence[frozenset[Hashable]], weights: Sequence[float]) -> list[int]:
     """The heaviest first, each that still can be taken."""
     taken: set[Hashable] = set()
     chosen = []
-    for i in sorted(range(len(sets)), key=lambda i: (-weights[i], -len(sets[i]), i)):
+    for i in sorted(group, key=lambda i: (-weights[i], -len(sets[i]), i)):
         if taken.isdisjoint(sets[i]):
             taken |= sets[i]
             chosen.append(i)
-    return sorted(chosen)
+    return chosen

@@ -5,17 +5,20 @@ from fusion_cli.verify.feeds import Feeds, load_feeds, make_feeds
 from fusion_cli.verify.model import Reference, reference_for, verify_model
 from fusion_cli.verify.numbers import largest_error, tolerance
 from fusion_cli.verify.ops import check_ops
+from fusion_cli.verify.signature import Signature, signature_of
 
 __all__ = [
     "CODES",
     "Feeds",
     "Reference",
+    "Signature",
     "check_ops",
     "largest_error",
     "load_feeds",
     "make_feeds",
     "reference_for",
     "rollback",
+    "signature_of",
     "tolerance",
     "verify_model",
 ]

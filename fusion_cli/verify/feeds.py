@@ -9,12 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import onnx_ir as ir
 
 from fusion_cli.errors import ModelError
 from fusion_cli.sessions import CannotRun
 from fusion_cli.types import Options
-from fusion_cli.verify.integers import index_bound
+from fusion_cli.verify.signature import Input, Signature
 
 Array = npt.NDArray[np.generic]
 Feeds = dict[str, Array]
@@ -27,8 +26,8 @@ _MOST_ELEMENTS = 1 << 21
 _MAX_BYTES = 1 << 28
 
 
-def load_feeds(path: Path, model: ir.Model) -> Feeds:
-    """The arrays of an .npz for the graph inputs of `model`, stored under their names or under `in__NAME`.
+def load_feeds(path: Path, signature: Signature) -> Feeds:
+    """The arrays of an .npz for the inputs of a model, stored under their names or under `in__NAME`.
 
     Raises ModelError for a file that cannot be read, a missing input, or one of another type or rank.
     """
@@ -38,14 +37,14 @@ def load_feeds(path: Path, model: ir.Model) -> Feeds:
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ModelError(f"cannot be read as .npz: {error}", where=str(path)) from error
     feeds = {}
-    for value in graph_inputs(model):
-        name = value.name or ""
+    for value in signature.inputs:
+        name = value.name
         if name not in arrays:
             hint = f"it has: {', '.join(sorted(arrays)) or 'nothing'}"
             raise ModelError(f"no array for the model's input '{name}'", where=str(path), hint=hint)
         array, dtype = arrays[name], _numpy_dtype(value)
         if value.shape is not None and array.ndim != len(value.shape):
-            expected = f"shape {value.shape}, found {list(array.shape)}"
+            expected = f"shape [{', '.join(map(str, value.shape))}], found {list(array.shape)}"
             raise ModelError(f"input '{name}' must have {expected}", where=str(path))
         if array.dtype != dtype:
             raise ModelError(f"input '{name}' must be {dtype}, found {array.dtype}", where=str(path))
@@ -53,13 +52,13 @@ def load_feeds(path: Path, model: ir.Model) -> Feeds:
     return feeds
 
 
-def make_feeds(model: ir.Model, options: Options, runs: Callable[[Feeds], str]) -> Feeds:
+def make_feeds(signature: Signature, options: Options, runs: Callable[[Feeds], str]) -> Feeds:
     """Random inputs (the same in every run) of the first sizes with which the model runs.
 
     `runs` says what is wrong with some inputs, "" for nothing. `options.shapes` and `options.dims` are kept to; of a
     range of sizes the one in its (geometric) middle is taken. Raises CannotRun where no sizes do.
     """
-    inputs = graph_inputs(model)
+    inputs = signature.inputs
     problem = ""
     seen: set[tuple[tuple[int, ...], ...]] = set()
     for sizes in _assignments(inputs, options):
@@ -71,9 +70,7 @@ def make_feeds(model: ir.Model, options: Options, runs: Callable[[Feeds], str]) 
         if size > _MAX_BYTES:
             problem = problem or f"inputs of {size >> 20} MiB are too large to test with"
             continue
-        feeds = {
-            v.name or "": _fill(v, shape, seed) for seed, (v, shape) in enumerate(zip(inputs, shapes, strict=True))
-        }
+        feeds = {v.name: _fill(v, shape, seed) for seed, (v, shape) in enumerate(zip(inputs, shapes, strict=True))}
         complaint = runs(feeds)
         if not complaint:
             return feeds
@@ -82,12 +79,7 @@ def make_feeds(model: ir.Model, options: Options, runs: Callable[[Feeds], str]) 
     raise CannotRun(f"no inputs were found that the model runs with: {problem} ({hint})")
 
 
-def graph_inputs(model: ir.Model) -> list[ir.Value]:
-    """The inputs a caller must give: those without an initializer."""
-    return [v for v in model.graph.inputs if v.name not in model.graph.initializers]
-
-
-def _assignments(inputs: Sequence[ir.Value], options: Options) -> Iterator[Mapping[str, int]]:
+def _assignments(inputs: Sequence[Input], options: Options) -> Iterator[Mapping[str, int]]:
     """Sizes by symbol, the likeliest first; then the same with one symbol larger by one (a total that includes a
     cache's length and the new token); then the least and the largest."""
     symbols = _symbols(inputs)
@@ -115,46 +107,39 @@ def _within(bounds: tuple[int, int] | None, size: int) -> int:
     return low if low == high else round((max(low, 1) * high) ** 0.5)
 
 
-def _symbols(inputs: Sequence[ir.Value]) -> dict[str, set[int]]:
+def _symbols(inputs: Sequence[Input]) -> dict[str, set[int]]:
     """The axes at which each symbol occurs (axis 0 of a vector says nothing: it counts only if nothing else does)."""
     axes: dict[str, set[int]] = {}
     for value in inputs:
         for axis, dim in enumerate(value.shape or ()):
             if not isinstance(dim, int):
-                axes.setdefault(_symbol(value, axis), set()).add(axis)
+                axes.setdefault(value.symbol(axis), set()).add(axis)
     return axes
 
 
-def _symbol(value: ir.Value, axis: int) -> str:
-    assert value.shape is not None
-    dim = value.shape[axis]
-    name = None if isinstance(dim, int) else dim.value
-    return name or f"{value.name}[{axis}]"
-
-
-def _concrete(value: ir.Value, sizes: Mapping[str, int], options: Options) -> tuple[int, ...]:
-    name = value.name or ""
+def _concrete(value: Input, sizes: Mapping[str, int], options: Options) -> tuple[int, ...]:
+    name = value.name
     if name in options.shapes:
         return options.shapes[name]
     if value.shape is None:
         raise CannotRun(f"input '{name}' has no shape (give one with --shape {name}=1,2,3)")
     dims = enumerate(value.shape)
-    return tuple(dim if isinstance(dim, int) else sizes[_symbol(value, axis)] for axis, dim in dims)
+    return tuple(dim if isinstance(dim, int) else sizes[value.symbol(axis)] for axis, dim in dims)
 
 
-def _elements(value: ir.Value, sizes: Mapping[str, int], options: Options) -> int:
+def _elements(value: Input, sizes: Mapping[str, int], options: Options) -> int:
     return math.prod(_concrete(value, sizes, options))
 
 
-def _numpy_dtype(value: ir.Value) -> np.dtype[np.generic]:
-    if value.type is not None and not isinstance(value.type, ir.TensorType):
+def _numpy_dtype(value: Input) -> np.dtype[np.generic]:
+    if not value.is_tensor:
         raise CannotRun(f"input '{value.name}' is no tensor, and nothing else can be made up")
     if value.dtype is None:
         raise CannotRun(f"input '{value.name}' has no element type")
     return value.dtype.numpy()
 
 
-def _fill(value: ir.Value, shape: tuple[int, ...], seed: int) -> Array:
+def _fill(value: Input, shape: tuple[int, ...], seed: int) -> Array:
     """Values for one input: floats normal, integers by what the model uses them for, truth values as a mask."""
     dtype = _numpy_dtype(value)
     rng = np.random.default_rng(seed)
@@ -164,7 +149,7 @@ def _fill(value: ir.Value, shape: tuple[int, ...], seed: int) -> Array:
         return (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(dtype)
     if dtype.kind not in "iub":
         raise CannotRun(f"inputs of type {dtype} cannot be made up (give arrays with --inputs)")
-    below = None if dtype.kind == "b" else index_bound(value)
+    below = None if dtype.kind == "b" else value.below
     if below is None:
         return _mask(shape).astype(dtype)
     return rng.integers(0, max(1, below), size=shape).astype(dtype)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-
-import onnx_ir as ir
 
 from fusion_cli.load import load_model
 from fusion_cli.sessions import CPU, Array, CannotRun, Opener, Providers, Runner, Timing, open_model
 from fusion_cli.types import Options, OutputCheck, Verification
 from fusion_cli.verify.feeds import Feeds, load_feeds, make_feeds
 from fusion_cli.verify.numbers import largest_error, tolerance
+from fusion_cli.verify.signature import Signature, signature_of
 
 _ROUNDS = 200
+Outputs = Mapping[str, Array]
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,20 +23,24 @@ class Reference:
 
     model: Path
     feeds: Feeds
-    outputs: Mapping[str, Array]
+    outputs: Outputs
     tolerance: float
 
 
 def reference_for(
-    original: Path, options: Options, providers: Providers = CPU, opener: Opener = open_model
+    original: Path,
+    options: Options,
+    providers: Providers = CPU,
+    opener: Opener = open_model,
+    signature: Signature | None = None,
 ) -> Reference:
     """Run a model, operator by operator as it is written, with the inputs of `options.inputs`, or random ones of sizes
-    with which ONNX Runtime runs it.
+    with which ONNX Runtime runs it. The model is read for its signature where that is not given.
 
     Raises ModelError if the arrays given do not fit the model, and CannotRun if ONNX Runtime cannot run it.
     """
-    model = load_model(original)
-    given = None if options.inputs is None else load_feeds(options.inputs, model)
+    signature = signature or signature_of(load_model(original))
+    given = None if options.inputs is None else load_feeds(options.inputs, signature)
     runner = opener(original, providers=providers, use="reference")
     outputs: dict[str, Array] = {}
 
@@ -48,12 +52,12 @@ def reference_for(
         return ""
 
     if given is None:
-        feeds = make_feeds(model, options, complaint)
+        feeds = make_feeds(signature, options, complaint)
     elif reason := complaint(given):
         raise CannotRun(f"ONNX Runtime cannot run the original: {reason}")
     else:
         feeds = given
-    return Reference(original, feeds, outputs, tolerance(float_types(model)))
+    return Reference(original, feeds, outputs, tolerance(signature.float_types))
 
 
 def verify_model(
@@ -72,14 +76,15 @@ def verify_model(
     skipped; a fused model that fails where the original ran has an infinite error, and `skipped` is the reason.
     """
     try:
-        errors, after = _errors(reference, variants)
+        found, after = _run(reference.feeds, variants)
     except CannotRun as error:
         failed = tuple(OutputCheck(name, float("inf"), reference.tolerance) for name in reference.outputs)
         return Verification(failed, skipped=f"the fused model does not run: {error}")
+    errors = _errors(reference.outputs, found)
     if max(errors.values(), default=0.0) > reference.tolerance:
         # ONNX Runtime's optimizations may round otherwise than the operators do one by one, quantized ones above all.
         optimized, repeatable = _optimized(reference, opener(reference.model, providers=providers))
-        again, after = _errors(optimized, variants)
+        again = _errors(optimized, found)
         errors = {name: min(error, again[name]) for name, error in errors.items() if name in repeatable}
         if not errors:
             return Verification(skipped="the original gives other numbers each time: it draws at random")
@@ -91,41 +96,33 @@ def verify_model(
     return Verification(outputs, before_us=timing.a_us, after_us=timing.b_us)
 
 
-def _errors(reference: Reference, variants: Sequence[Callable[[], Runner]]) -> tuple[dict[str, float], Runner | None]:
-    """The largest error of every output in any variant, and the last of them, open. Raises CannotRun."""
-    expected = reference.outputs
-    errors = dict.fromkeys(expected, 0.0)
+def _run(feeds: Feeds, variants: Sequence[Callable[[], Runner]]) -> tuple[list[Outputs], Runner | None]:
+    """What every variant gives, and the last of them, open. Raises CannotRun."""
+    found: list[Outputs] = []
     runner: Runner | None = None
     for variant in variants:
         runner = None  # a large model's weights are freed before they are read again
         runner = variant()
-        found = runner.run(reference.feeds)
-        errors = {name: max(errors[name], compare_output(expected, found, name)) for name in expected}
-    return errors, runner
+        found.append(runner.run(feeds))
+    return found, runner
 
 
-def _optimized(reference: Reference, runner: Runner) -> tuple[Reference, set[str]]:
-    """The same of the original as ONNX Runtime optimizes it, and the outputs that a second run of it gives again: a
+def _errors(expected: Outputs, found: Sequence[Outputs]) -> dict[str, float]:
+    """The largest error of every output in any variant."""
+    return {name: max((compare_output(expected, f, name) for f in found), default=0.0) for name in expected}
+
+
+def _optimized(reference: Reference, runner: Runner) -> tuple[Outputs, set[str]]:
+    """What the original gives as ONNX Runtime optimizes it, and the outputs that a second run of it gives again: a
     model may draw random numbers."""
     outputs = runner.run(reference.feeds)
     again = runner.run(reference.feeds)  # a session's first draw is the same as another's
-    same = {name for name in outputs if compare_output(outputs, again, name) <= reference.tolerance}
-    return replace(reference, outputs=outputs), same
+    return outputs, {name for name in outputs if compare_output(outputs, again, name) <= reference.tolerance}
 
 
-def compare_output(reference: Mapping[str, Array], found: Mapping[str, Array], name: str) -> float:
+def compare_output(reference: Outputs, found: Outputs, name: str) -> float:
     """The error of one output; infinite if `found` lacks it."""
     return largest_error(reference[name], found[name]) if name in found else float("inf")
-
-
-def float_types(model: ir.Model) -> set[str]:
-    """The element types of a model's floating-point values, as numpy names them."""
-    types = {v.dtype for v in (*model.graph.inputs, *model.graph.outputs)}
-    for node in model.graph.all_nodes():
-        types.update(v.dtype for v in (*node.inputs, *node.outputs) if v is not None)
-        if node.op_type == "Cast":
-            types.add(ir.DataType(node.attributes.get_int("to", ir.DataType.FLOAT)))
-    return {t.numpy().name for t in types if t is not None and t.is_floating_point()}
 
 
 def _time(before: Runner, after: Runner, feeds: Feeds, seconds: float) -> Timing:

@@ -13,12 +13,15 @@ from fusion_cli.types import FusedOp, Library, OpCheck, Options, Rejection, Veri
 from fusion_cli.verify.codes import rollback, rollback_least
 from fusion_cli.verify.model import Reference, reference_for, verify_model
 from fusion_cli.verify.ops import check_ops
+from fusion_cli.verify.signature import Signature
 
 Failed = tuple[str, str, Rejection]
 """Operator, target, and why its kernel is taken back."""
 
 _OPS_SECONDS = 10.0
 _MODEL_SECONDS = 2.0
+_MOST_READERS = 1000
+"""Where one value has more, ONNX Runtime's optimizations are left out of the check: they take quadratic time."""
 _NOISE = 1.02
 """Times of a whole model that differ by less are called equal."""
 
@@ -26,8 +29,9 @@ _NOISE = 1.02
 class Trial:
     """Runs versions of one fused model against the original, on the same inputs; remembers operators that passed."""
 
-    def __init__(self, original: Path, options: Options, process: Process) -> None:
+    def __init__(self, original: Path, options: Options, process: Process, signature: Signature | None = None) -> None:
         self.original = original
+        self._signature = signature
         self.options = options
         self._process = process
         self._reference: Reference | None = None
@@ -43,7 +47,9 @@ class Trial:
         runnable = {lib.target: (lib, providers) for lib in libraries if (providers := self._providers(lib.target))}
         try:
             if self._reference is None:
-                self._reference = reference_for(self.original, self.options, opener=self._process.open)
+                self._reference = reference_for(
+                    self.original, self.options, opener=self._process.open, signature=self._signature
+                )
             failed = [f for lib, where in runnable.values() for f in self._try_ops(fused, ops, lib, where)]
         except CannotRun as error:
             return Verification(skipped=str(error)), []
@@ -51,7 +57,7 @@ class Trial:
         if failed:
             return Verification(ops=checks), failed
         seconds = _MODEL_SECONDS if "cpu" in runnable else 0.0
-        variants: list[Callable[[], Runner]] = [partial(self._process.open, fused)]
+        variants: list[Callable[[], Runner]] = [partial(self._process.open, fused, use=self._stock())]
         # The CPU's comes last: it is the one that is timed.
         for library, providers in sorted(runnable.values(), key=lambda pair: pair[0].target == "cpu"):
             use: Use = "timing" if seconds > 0 else "check"
@@ -90,6 +96,11 @@ class Trial:
         return [
             (c.op, c.target, rollback_least(by_name[c.op], verification)) for c in suspects[: (len(suspects) + 1) // 2]
         ]
+
+    def _stock(self) -> Use:
+        """How to check the model without kernels: as ONNX Runtime optimizes it, if that takes bearable time."""
+        wide = self._signature is not None and self._signature.most_readers > _MOST_READERS
+        return "reference" if wide else "check"
 
     def _providers(self, target: str) -> Providers:
         """Where kernels for `target` can be tried on this machine; nowhere if empty."""
