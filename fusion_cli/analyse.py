@@ -26,7 +26,8 @@ from fusion_cli.simplify import simplify
 from fusion_cli.simplify.trace import Traced, names, trace
 from fusion_cli.targets import resolve_targets
 from fusion_cli.types import Candidate, Options, Region, Rejection, Score, Target, label
-from fusion_cli.why import Answer, answer
+from fusion_cli.verify.signature import Signature, signature_of
+from fusion_cli.why import Answer, answer, unconcerned
 
 
 @dataclass
@@ -52,6 +53,7 @@ class Analysis:
 
     model: ir.Model
     nodes_before: int
+    signature: Signature
     targets: tuple[Target, ...]
     candidates: tuple[Candidate, ...]
     chosen: tuple[Candidate, ...]
@@ -77,6 +79,7 @@ def analyse(path: Path, options: Options, clock: Clock, node: str | None = None,
         if is_fused(model):
             raise NothingToDo("already optimized by fusion-cli; left as it is", where=str(path))
         nodes_before = len(list(model.graph.all_nodes()))
+        signature = signature_of(model)
     with clock.stage("simplify"):
         model = simplify(model, read)
     traced = None if node is None else _trace(node, path, model)
@@ -95,9 +98,18 @@ def analyse(path: Path, options: Options, clock: Clock, node: str | None = None,
     told = None
     if node is not None and traced is not None:
         told = answer(
-            node, traced, model.graph, rules, chosen, [r for r in ranked if not set(watched).isdisjoint(r.nodes)]
+            node,
+            traced,
+            model.graph,
+            rules,
+            chosen,
+            [r for r in ranked if not set(watched).isdisjoint(r.nodes)],
+            found.meanings,
         )
-    return Analysis(model, nodes_before, targets, candidates, chosen, found.idioms, ranked, told, _notes(model))
+    ranked += unconcerned(model.graph, rules, found.concerned)
+    return Analysis(
+        model, nodes_before, signature, targets, candidates, chosen, found.idioms, ranked, told, _notes(model)
+    )
 
 
 def _notes(model: ir.Model) -> tuple[str, ...]:
@@ -175,7 +187,7 @@ def _rejection(region: Region, stage: Literal["plan", "score"], reason: Unsuppor
         reason.code,
         f"{reason.expected} on {target}" if target else reason.expected,
         reason.found,
-        {**plan_codes.HINTS, **score_codes.HINTS}.get(reason.code, ""),
+        reason.hint or {**plan_codes.HINTS, **score_codes.HINTS}.get(reason.code, ""),
         progress=1.0,
         nodes=region.node_names,
         matched=len(region.nodes),

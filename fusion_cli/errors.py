@@ -66,14 +66,16 @@ class BuildError(FusionError):
 class Unsupported(Exception):
     """A region cannot be turned into a kernel; a reason to turn the candidate down, never a crash.
 
-    `code` is a stable reason code (see docs/codes.md), `expected`/`found` say what was missing.
+    `code` is a stable reason code (see docs/codes.md), `expected`/`found` say what was missing, and `hint` what would
+    help, where more is known about that than the code says.
     """
 
-    def __init__(self, code: str, expected: str, found: str) -> None:
+    def __init__(self, code: str, expected: str, found: str, hint: str = "") -> None:
         super().__init__(f"{code}: expected {expected}, found {found}")
         self.code = code
         self.expected = expected
         self.found = found
+        self.hint = hint
 
 
 def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.4) -> str:

@@ -101,7 +101,7 @@ class _Run:
     ) -> tuple[Sequence[FusedOp], list[Library], Verification | None]:
         """Build, save and verify; without the kernels that failed, until none fails."""
         with Process() as process:
-            return self._verified(Trial(self.path, self.options, process), ops, sources)
+            return self._verified(Trial(self.path, self.options, process, self.found.signature), ops, sources)
 
     def _verified(
         self, trial: Trial, ops: Sequence[FusedOp], sources: Sequence[Source]

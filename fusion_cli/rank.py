@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -15,6 +16,8 @@ KINDS = 20
 """Rejections of one rule at one stage that differ in more than their place; the costliest are kept."""
 _IMPOSSIBLE = ("FUS110", "FUS111")
 """Regions that cannot be one, whatever is done about it."""
+_CONDITION = "FUS106"
+_NAME = re.compile(r"`[^`]*`")
 _MISSED = ("match", "plan")
 """Stages that say why there is no candidate at all; later ones know what the candidate would save."""
 _ECHOED = (*_MISSED, "score")
@@ -36,7 +39,7 @@ def rank(
     watched = frozenset(watch)
     merged = _merge(rejections, by_name, watched)
     taken = {label(n): c for c in chosen for n in c.region.nodes}
-    costed = [_covered(_costed(r, by_name, potential), taken) for r in merged]
+    costed = [_covered(r, taken) for r in _alike([_costed(r, by_name, potential) for r in merged], watched)]
     costed.sort(key=lambda r: (r.covered_by != "", -r.saving_us, -r.progress, -r.matched, r.rule, r.node))
     shown = _without_echoes(costed)
     shown.sort(key=lambda r: r.covered_by != "")
@@ -63,6 +66,22 @@ def _merge(rejections: Iterable[Rejection], by_name: Mapping[str, ir.Node], watc
     return list(merged.values())
 
 
+def _alike(costed: Iterable[Rejection], watched: frozenset[str]) -> list[Rejection]:
+    """One rejection, the costliest, for all places where the same condition of a rule failed for the same reason, with
+    what is around them differing."""
+    alike: dict[object, Rejection] = {}
+    for number, rejection in enumerate(costed):
+        key: object = (rejection.rule, rejection.source, rejection.expected, _NAME.sub("", rejection.hint))
+        if rejection.code != _CONDITION or not watched.isdisjoint(rejection.nodes):
+            key = number
+        known = alike.setdefault(key, rejection)
+        if known is not rejection:
+            first = max(known, rejection, key=lambda r: r.saving_us)
+            places, saving = known.places + rejection.places, known.saving_us + rejection.saving_us
+            alike[key] = replace(first, places=places, saving_us=round(saving, 3))
+    return list(alike.values())
+
+
 def _costed(rejection: Rejection, by_name: Mapping[str, ir.Node], potential: Potential | None) -> Rejection:
     if rejection.stage not in _MISSED or rejection.code in _IMPOSSIBLE or potential is None:
         return rejection
@@ -82,7 +101,9 @@ def _covered(rejection: Rejection, taken: Mapping[str, Candidate]) -> Rejection:
 
 
 def _without_echoes(ranked: Iterable[Rejection]) -> list[Rejection]:
-    """Mark a miss whose nodes another, costlier or larger one concerns too: mending that one comes first."""
+    """Mark a miss whose nodes another, costlier or larger one concerns too, or some of whose nodes one concerns that
+    was stopped by the same: mending that one comes first."""
+    causes: dict[tuple[str, str], dict[str, str]] = {}
     told: dict[str, list[tuple[frozenset[str], str]]] = {}
     found = []
     for rejection in ranked:
@@ -90,6 +111,10 @@ def _without_echoes(ranked: Iterable[Rejection]) -> list[Rejection]:
         if rejection.stage in _ECHOED and nodes and not rejection.covered_by:
             first = min(nodes, key=lambda n: len(told.get(n, ())))
             rule = next((rule for others, rule in told.get(first, ()) if nodes <= others), "")
+            if rejection.stage in _MISSED:
+                same = causes.setdefault((rejection.code, rejection.found), {})
+                rule = rule or next((same[n] for n in rejection.nodes if n in same), "")
+                same.update(dict.fromkeys(nodes, rule or rejection.rule))
             if rule:
                 rejection = replace(rejection, covered_by=rule)
             else:

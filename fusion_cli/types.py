@@ -41,7 +41,7 @@ def label(node: ir.Node) -> str:
     return node.name or f"{node.op_type}->{node.outputs[0].name}"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Region:
     """A convex set of nodes that a rule proposes to run as one operator.
 

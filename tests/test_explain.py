@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnxruntime.tools.onnx_model_utils import make_dim_param_fixed
 
 from fusion_cli.match import find_regions, load_rules
 from fusion_cli.match.misses import KINDS_PER_RULE
@@ -153,8 +154,12 @@ Wide (x) => (y)
     model = parse("g (float[4,width] x) => (float[4,width] y) { e = Exp (x) y = Sin (e) }")
     miss = first(explain(saved(model, tmp_path), "--rule-path", tmp_path / "rules", "--rule", "Wide"), code="FUS106")
     assert miss["expected"] == "divisible(dim(x, -1), 8)"
-    assert "--dim width=N" in miss["hint"]
+    assert "(width)" in miss["hint"]
+    assert "onnxruntime.tools.make_dynamic_shape_fixed" in miss["hint"]
     assert miss["source"].endswith("wide.rule:1")
+    make_dim_param_fixed(model.graph, "width", 16)
+    found = explain(saved(model, tmp_path), "--rule-path", tmp_path / "rules", "--rules", "Wide", "--force")
+    assert [f["rule"] for f in found["fusions"]] == ["Wide"]
 
 
 def test_late_stages_have_hints_too(tmp_path: Path) -> None:
@@ -255,6 +260,8 @@ def test_a_node_without_a_name_goes_by_operator_and_output(tmp_path: Path) -> No
     onnx.save(parse(HEADS.replace("AXIS", "1")), tmp_path / "m.onnx")
     found = answer(tmp_path / "m.onnx", "Softmax->p")
     assert (found["verdict"], found["operator"]) == ("missed", "Softmax")
+    assert (found["node"], found["gone"]) == ("Softmax->p", "")
+    assert "MatMul->y" in explain(tmp_path / "m.onnx")["rejected"][0]["nodes"]
 
 
 def test_an_operator_that_no_rule_names(tmp_path: Path) -> None:

@@ -160,3 +160,9 @@ def test_products_in_any_order(data: st.DataObject) -> None:
         factors.append(name)
     body = "s = Div (x, root2) e = Erf (s) a = Add (e, one) " + " ".join(lines)
     assert activations(graph(body)) == {"GeluErf": 1}
+
+
+@pytest.mark.parametrize(("op", "idiom"), [("BiasGelu", "GeluErf"), ("FastGelu", "GeluTanh")])
+def test_an_operator_that_adds_a_bias_first(op: str, idiom: str) -> None:
+    model = parse(f"g (float[B, 8] x) => (float[B, 8] y) {{ y = com.microsoft.{op} (x, bias) }}", {"bias": (8,)})
+    assert activations(model) == {idiom: 1}

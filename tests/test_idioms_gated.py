@@ -25,6 +25,10 @@ SOURCES = {
     "without biases": "u = MatMul (x, b) g = MatMul (x, a) ",
     "split": "w = MatMul (x, packed) z = Add (w, bias) g, u = Split <axis = -1> (z) ",
     "split, gate last": "z = MatMul (x, packed) u, g = Split <axis = 2> (z) ",
+    "every second": "i0 = Constant <value = int64[1] {0}> () i1 = Constant <value = int64[1] {1}> () "
+    "i2 = Constant <value = int64[1] {2}> () end = Constant <value = int64[1] {9223372036854775807}> () "
+    "last = Constant <value = int64[1] {-1}> () "
+    "z = MatMul (x, packed) g = Slice (z, i0, end, last, i2) u = Slice (z, i1, end, last, i2) ",
     "slices": "i0 = Constant <value = int64[1] {0}> () i1 = Constant <value = int64[1] {64}> () "
     "i2 = Constant <value = int64[1] {128}> () last = Constant <value = int64[1] {-1}> () "
     "z = MatMul (x, packed) g = Slice (z, i0, i1, last) u = Slice (z, i1, i2, last) ",

@@ -61,6 +61,33 @@ def test_moments_whose_axis_comes_back_afterwards(opset: int, mean: str) -> None
 
 
 @pytest.mark.parametrize(
+    "variance",
+    [
+        "w = ReduceMean <keepdims = 0> (q, axes) v = Reshape (w, rows)",
+        "w = ReduceMean <keepdims = 0> (q, axes) r = Reshape (w, rows) v = Expand (r, rows)",
+        "t = ReduceSum <keepdims = 0> (q, axes) r = Reshape (t, rows) v = Div (r, n)",
+    ],
+    ids=["reshaped", "expanded", "sum"],
+)
+def test_a_variance_with_a_mean_of_its_own(variance: str) -> None:
+    """As exporters write variance and mean in half precision: the one in single precision, the other not."""
+    body = f"""{CONSTANTS} axes = Constant <value = int64[1] {{-1}}> ()
+        rows = Constant <value = int64[3] {{2, 8, 1}}> () m = ReduceMean (x, axes) h = Cast <to = 1> (x)
+        k = ReduceMean (h, axes) c = Sub (h, k) q = Mul (c, c)
+        {variance} b = Cast <to = 16> (v) d = Sub (x, m) small = Cast <to = 16> (eps)
+        e = Add (b, small) s = Sqrt (e) y = Div (d, s)"""
+    found = idioms(body, opset=18, inputs="bfloat16[2, 8, 64] x", outputs="bfloat16[2, 8, 64] y")
+    assert found == {"LayerNorm": 1}
+
+
+def test_a_mean_that_is_taken_before_a_transpose() -> None:
+    body = f"""{CONSTANTS} m = ReduceMean <axes = [1]> (x) c = Sub (x, m) d = Transpose <perm = [0, 2, 3, 1]> (c)
+        q = Mul (d, d) v = ReduceMean <axes = [-1]> (q) {ROOT} u = Div (d, s) g = Mul (u, gamma) y = Add (g, beta)"""
+    found = idioms(body, WEIGHTS, 17, "float[b, 64, 6, 6] x", "float[b, 6, 6, 64] y")
+    assert found == {"LayerNorm": 1}
+
+
+@pytest.mark.parametrize(
     ("body", "name"),
     [
         ("y = LayerNormalization (x, gamma, beta)", "LayerNorm"),
@@ -101,6 +128,8 @@ RMS_NORM = {
     "unit vector, expanded": "l = Length (x) e = Max (l, eps) sh = Shape (x) w = Expand (e, sh) u = Div (x, w) "
     "k = Mul (root_n, u) y = Mul (k, gamma)",
     "unit vector operator": "u = LpNormalization <axis = 2, p = 2> (x) k = Mul (u, root_n) y = Mul (k, gamma)",
+    "unit vector, weighted first": "l = Length (x) e = Clip (l, eps) u = Div (x, e) g = Mul (gamma, u) "
+    "y = Mul (g, root_n)",
     "casts": "h = Cast <to = 11> (x) q = Mul (h, h) v = Mean (q) e = Add (v, small) s = Sqrt (e) u = Div (h, s) "
     "f = Cast <to = 1> (u) y = Mul (f, gamma)",
 }

@@ -158,3 +158,19 @@ def test_queries_and_keys_count_one_each() -> None:
         " kn = Neg (kw) kt = Concat <axis = -1> (kn, ku) ka = Mul (k, cos) kc = Mul (kt, sin) ky = Add (ka, kc)"
     )
     assert ropes(f"{cut} {turn} {keys}", f"{INPUTS}, float[b, 2, s, 16] k", f"{OUT}, float[b, 2, s, 16] ky") == 2
+
+
+def test_pairs_cut_from_a_value_whose_heads_are_split_elsewhere() -> None:
+    """As double reshapes are merged; the members of a pair keep their axis."""
+    body = """heads = Constant <value = int64[4] {0, 0, 4, 16}> () deep = Constant <value = int64[5] {0, 0, 4, 8, 2}> ()
+        x = Reshape (w, heads) r = Reshape (w, deep) o = Slice (r, i1, all, last) e = Slice (r, i0, i1, last)
+        n = Neg (o) c = Concat <axis = -1> (n, e) t = Reshape (c, heads) a = Mul (x, cos) d = Mul (t, sin)
+        y = Add (a, d)"""
+    inputs = "float[b, s, 64] w, float[s, 1, 16] cos, float[s, 1, 16] sin"
+    assert ropes(body, inputs, "float[b, s, 4, 16] y") == 1
+
+
+def test_every_second_of_an_axis_of_unknown_size() -> None:
+    inputs = "float[b, 4, s, n] x, float[s, n] cos, float[s, n] sin, int64[4] flat"
+    body = f"{PAIR_CUTS['every second']} {PAIR_TURNS['rotated']}"
+    assert ropes(body.replace("flat", "whole"), inputs.replace("flat", "whole"), "float[b, 4, s, n] y") == 1

@@ -327,6 +327,18 @@ def test_attention_operator_on_packed_heads_with_mask(kind: str) -> None:
     assert kinds(plan) == [Attention], "grouped heads are views"
 
 
+@pytest.mark.parametrize("masked", [False, -np.inf, np.finfo(np.float32).min], ids=["bool", "-inf", "lowest"])
+def test_attention_operator_gives_zeros_where_no_key_is_left(masked: float | bool) -> None:
+    kind = "bool" if masked is False else "float"
+    text = f"""g (float[b, 2, s, 8] q, float[b, 2, t, 8] k, float[b, 2, t, 8] v, {kind}[s, t] m) =>
+        (float[b, 2, s, 8] y) {{ y = Attention (q, k, v, m) }}"""
+    mask = np.full((5, 7), True if masked is False else 0.0, np.float32 if masked else bool)
+    mask[1] = masked
+    mask[3, 2:] = masked
+    feeds = {"q": floats(2, 2, 5, 8), "k": floats(2, 2, 7, 8), "v": floats(2, 2, 7, 8), "m": mask}
+    assert kinds(check_model(text, feeds, 1e-5, opset=23)) == [Attention]
+
+
 def test_softmax_over_queries_is_no_attention() -> None:
     text = ATTENTION.replace("axis = -1", "axis = 2")
     with pytest.raises(Unsupported):

@@ -113,3 +113,16 @@ def test_wrong_usage(tmp_path: Path) -> None:
     result = call("rules", "new", "../Mine", "--into", tmp_path)
     assert result.exit_code == 1
     assert "cannot be the name of a rule" in result.stderr
+
+
+def test_a_bound_that_is_computed_at_run_time_is_left_open(tmp_path: Path) -> None:
+    body = """one = Constant <value = int64[1] {1}> () zero = Constant <value = int64[1] {0}> () sh = Shape (h)
+        end = Gather (sh, one) s = Slice (x, zero, end, one) t = Tanh (s) y = Mul (t, t)"""
+    model = parse(f"g (float[a, b] x, float[a, c] h) => (float[a, c] y) {{ {body} }}")
+    for node in model.graph.node:
+        node.name = node.output[0]
+    path = tmp_path / "part.onnx"
+    onnx.save(model, path)
+    made = call("rules", "new", "Part", "--from", path, "--nodes", "s,t,y", "--into", tmp_path / "rules")
+    assert made.exit_code == 0, made.output
+    assert "ends" not in (tmp_path / "rules" / "part.rule").read_text()

@@ -54,7 +54,9 @@ def _about(report: Report, rule: str | None, answer: Answer | None) -> Report:
         return (rule is None or rule in (name, *others)) and (answer is None or answer.node in nodes)
 
     fusions = tuple(f for f in report.fusions if concerns(f.rule, f.nodes))
-    rejected = tuple(r for r in report.rejected if concerns(r.rule, r.nodes, *r.part_of))
+    # What the answer says of the node need not be told again.
+    told = [r for r in report.rejected if answer is None or r.rule]
+    rejected = tuple(r for r in told if concerns(r.rule, r.nodes, *r.part_of))
     return replace(report, fusions=fusions, rejected=rejected)
 
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
 from fusion_cli import collector
 from fusion_cli.errors import Unsupported
+from fusion_cli.match import borders
 from fusion_cli.match.codes import HINTS
 from fusion_cli.match.engine import Matcher
 from fusion_cli.match.found import Idioms, Match, Miss
 from fusion_cli.match.graph import GraphIndex
 from fusion_cli.match.misses import Misses
-from fusion_cli.match.pattern import Pattern, Rule, RuleSet
+from fusion_cli.match.pattern import Rule, RuleSet
 from fusion_cli.match.region import make_region
 from fusion_cli.match.rules import load_rules, parse_rules
 from fusion_cli.match.values import ValueIdioms
@@ -31,6 +32,10 @@ class MatchResult:
     regions: tuple[Region, ...]
     idioms: Mapping[str, int]
     rejections: tuple[Rejection, ...]
+    concerned: frozenset[ir.Node] = frozenset()
+    """Every node that is part of a region or of a rejection, at each of its places."""
+    meanings: Mapping[ir.Node, tuple[str, ...]] = field(default_factory=dict)
+    """What the nodes that were watched are part of: the idioms."""
 
 
 @collector.paused()
@@ -49,7 +54,10 @@ def find_regions(
     for result in found:
         counts.update(result.idioms)
     regions = tuple(region for result in found for region in result.regions)
-    return MatchResult(regions, counts, tuple(r for result in found for r in result.rejections))
+    rejections = tuple(r for result in found for r in result.rejections)
+    concerned = frozenset().union(*(result.concerned for result in found))
+    meanings = {node: names for result in found for node, names in result.meanings.items()}
+    return MatchResult(regions, counts, rejections, concerned, meanings)
 
 
 def _written_with(name: str | None, rules: RuleSet) -> frozenset[str]:
@@ -71,6 +79,7 @@ def _find_in(graph: ir.Graph, rules: RuleSet, watch: Collection[ir.Node], asked:
     by_value = ValueIdioms(index, [r for r in rules.idioms if r.by_value])
     counts: dict[str, int] = {}
     rejections: list[Rejection] = []
+    concerned: set[ir.Node] = set()
     near = Misses(matcher, watch, asked)
     for rule in rules.idioms:
         matches, misses = by_value.find(rule) if rule.by_value else _find_rule(matcher, rule)
@@ -80,21 +89,27 @@ def _find_in(graph: ir.Graph, rules: RuleSet, watch: Collection[ir.Node], asked:
             counts[rule.name] = len(_instances(matches))
         for miss in near.add(rule, misses, matches):
             idioms.add_nearly(rule.name, miss)
-    regions: dict[tuple[str, frozenset[ir.Node]], Region] = {}
+    regions: dict[tuple[str, tuple[ir.Node, ...]], Region] = {}
     for rule in rules.fusions:
         matches, misses = _find_rule(matcher, rule)
-        near.add(rule, misses, matches)
+        groups, at_borders = _grown(matcher, rule)
+        near.add(rule, [*misses, *at_borders], matches)
         by_nodes = {m.nodes: m for m in matches}
-        for nodes in dict.fromkeys([*by_nodes, *_groups(matcher, rule)]):
+        for nodes in dict.fromkeys([*by_nodes, *groups]):
+            concerned |= nodes
             try:
                 region = make_region(index, nodes, rule.name, rule.kernel, rule.opt_level)
             except Unsupported as e:
                 rejections.append(_rejection(rule, index, nodes, e))
             else:
                 region = _in_rule_order(region, by_nodes[nodes]) if nodes in by_nodes else region
-                regions[rule.name, frozenset(region.nodes)] = region
+                regions[rule.name, region.nodes] = region
     ordered = sorted(regions.values(), key=lambda r: (index.position[r.nodes[0]], r.rule))
-    return MatchResult(tuple(ordered), counts, (*near.rejections(rules, idioms), *rejections))
+    missed = near.rejections(rules, idioms)
+    meanings = {
+        n: idioms.meanings(n, [r.name for r in rules.idioms if r.counted]) for n in watch if n in index.position
+    }
+    return MatchResult(tuple(ordered), counts, (*missed, *rejections), frozenset(concerned | near.told), meanings)
 
 
 def _find_rule(matcher: Matcher, rule: Rule) -> tuple[list[Match], list[Miss]]:
@@ -109,13 +124,16 @@ def _find_rule(matcher: Matcher, rule: Rule) -> tuple[list[Match], list[Miss]]:
     return list(found.values()), misses
 
 
-def _groups(matcher: Matcher, rule: Rule) -> list[frozenset[ir.Node]]:
-    """Regions of rules that are nothing but one growing pattern."""
-
-    def lone(pattern: Pattern) -> bool:
-        return len(pattern.calls) == 1 and pattern.calls[0].is_growing
-
-    return [g for p in rule.patterns if lone(p) for g in matcher.grower.groups(p.calls[0])]
+def _grown(matcher: Matcher, rule: Rule) -> tuple[list[frozenset[ir.Node]], list[Miss]]:
+    """Regions of rules that are nothing but one growing pattern, and what nearly belongs to one."""
+    groups: list[frozenset[ir.Node]] = []
+    misses: list[Miss] = []
+    for pattern in rule.patterns:
+        if len(pattern.calls) == 1 and pattern.calls[0].is_growing:
+            found = matcher.grower.groups(pattern.calls[0])
+            groups += found
+            misses += borders.misses(matcher.grower, pattern, found)
+    return groups, misses
 
 
 def _in_rule_order(region: Region, match: Match) -> Region:
@@ -136,7 +154,13 @@ def _not_parts(matches: list[Match], rule: Rule, idioms: Idioms) -> list[Match]:
     for other in (m for name in rule.unless for m in idioms.by_name.get(name, ())):
         for node in other.nodes:
             larger[node].append(other.nodes)
-    return [m for m in matches if not any(m.nodes < nodes for nodes in larger.get(next(iter(m.nodes)), ()))]
+    if not larger:
+        return matches
+
+    def around(match: Match) -> list[frozenset[ir.Node]]:
+        return min((larger.get(n, []) for n in match.nodes), key=len)
+
+    return [m for m in matches if not any(m.nodes < nodes for nodes in around(m))]
 
 
 def _instances(matches: list[Match]) -> list[Match]:
@@ -153,7 +177,7 @@ def _instances(matches: list[Match]) -> list[Match]:
 
 def _rejection(rule: Rule, index: GraphIndex, nodes: frozenset[ir.Node], reason: Unsupported) -> Rejection:
     names = tuple(label(n) for n in sorted(nodes, key=index.position.__getitem__))
-    hint = HINTS.get(reason.code, "")
+    hint = reason.hint or HINTS.get(reason.code, "")
     return Rejection(
         rule.name,
         names[-1],

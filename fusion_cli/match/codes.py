@@ -1,6 +1,6 @@
 """Why a rule did not match: stable codes, their titles, and what to do."""
 
-NO_RULE, NOT_NEAR = "FUS113", "FUS114"
+UNKNOWN, NO_RULE, NOT_NEAR = "FUS112", "FUS113", "FUS114"
 
 CODES: dict[str, tuple[str, str]] = {
     "FUS101": (
@@ -39,6 +39,11 @@ CODES: dict[str, tuple[str, str]] = {
         "One value is read so often, or the same operators follow each other so often, that the search at this place "
         "was given up. It looks at a few hundred candidates, where a match usually takes a dozen.",
     ),
+    "FUS109": (
+        "Sizes not known to be equal",
+        "A region has one shape, and nothing in the model says that these two shapes are equal, or that they are not. "
+        "Where a dynamic dimension has two names, give it one when exporting, or fix its size.",
+    ),
     "FUS110": (
         "Nothing to compute",
         "The region only moves data; a kernel would gain nothing.",
@@ -48,16 +53,18 @@ CODES: dict[str, tuple[str, str]] = {
         "A value leaves the region, is used outside, and comes back: running the region as one operator would need its "
         "own result first.",
     ),
-    "FUS112": (
+    UNKNOWN: (
         "Unknown type or rank",
-        "A value at the region's edge has no inferred type or rank. Give the model's inputs shapes, or export it again "
-        "with shape information.",
+        "A value at the region's edge has no inferred type or rank: shape inference does not know an operator on the "
+        "way to it. ONNX Runtime's `symbolic_shape_infer` knows more of them, and writes what it finds into the model; "
+        "so can whoever made the operator (`value_info`).",
     ),
     "FUS115": (
         "Operator not of the model's operator sets",
         "ONNX Runtime accepts some operators in models of an older operator set than the one that brought them, such "
-        "as LayerNormalization before opset 17, but not in functions, which is what fused regions become. Convert the "
-        "model to a newer opset.",
+        "as LayerNormalization before opset 17, but not in functions, which is what fused regions become. The same "
+        "holds for operators of a domain that the model does not import. Such operators are the work of an optimizer: "
+        "fuse the model as it was exported, or export it with a newer opset.",
     ),
     NO_RULE: (
         "No rule for the operator",
@@ -72,7 +79,5 @@ CODES: dict[str, tuple[str, str]] = {
 
 HINTS: dict[str, str] = {
     "FUS111": "a rule that takes in the nodes on that path would not need them twice",
-    "FUS115": "convert the model to an opset that has the operator (onnx.version_converter)",
-    "FUS112": "give the graph inputs' shapes with --shape, or run onnx.shape_inference on the model",
 }
 """What to do, in a line, about those that the matcher has no more particular advice for."""

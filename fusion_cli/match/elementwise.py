@@ -95,10 +95,15 @@ _OTHER: Mapping[tuple[str, str], Callable[[Arguments, Attributes], Array]] = {
     ("", "LeakyRelu"): lambda v, a: np.where(v[0] < 0, a.get("alpha", 0.01) * v[0], v[0]),
     ("", "Swish"): lambda v, a: v[0] * _sigmoid(a.get("alpha", 1.0) * v[0]),
     ("", "Where"): lambda v, a: np.where(*map(np.asarray, v)),
+    ("com.microsoft", "BiasGelu"): lambda v, a: _gelu(v[0], {}),
     ("com.microsoft", "FastGelu"): lambda v, a: _gelu(v[0], {"approximate": "tanh"}),
     ("com.microsoft", "Gelu"): lambda v, a: _gelu(v[0], {}),
     ("com.microsoft", "QuickGelu"): lambda v, a: v[0] * _sigmoid(a.get("alpha", 1.702) * v[0]),
 }
+
+
+BIASED = frozenset({("com.microsoft", "BiasGelu"), ("com.microsoft", "FastGelu")})
+"""Operators that add their second input, a bias, to the first one: the function is that of the sum."""
 
 
 def is_known(domain: str, op: str) -> bool:

@@ -69,7 +69,7 @@ class Matcher:
                 miss = Search(self, pattern, lenient=True).all_but_one(anchor, candidate) or miss
             if miss is not None:
                 misses.append(miss)
-            silent = silent or miss is None or not miss.calls
+            silent = silent or miss is None or not miss.calls or miss.stop.is_about_growth
         return list(found.values()), misses, silent
 
     def _may_be_all(self, stop: Stop) -> bool:

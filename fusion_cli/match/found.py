@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import onnx_ir as ir
@@ -13,26 +13,34 @@ import onnx_ir as ir
 from fusion_cli.match.pattern import Pattern
 from fusion_cli.match.reasons import Stop
 
+_NONE: Mapping[str, Any] = MappingProxyType({})
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, slots=True)
 class Match:
-    """A pattern found: what each name and each parameter bound, and the nodes it covers."""
+    """A pattern found: the nodes it covers, and what the names and parameters of its header bound."""
 
     pattern: Pattern
-    bindings: Mapping[str, ir.Value]
     nodes: frozenset[ir.Node]
-    attributes: Mapping[str, Any] = field(default_factory=dict)
+    inputs: tuple[ir.Value | None, ...]
+    outputs: tuple[ir.Value, ...]
+    attributes: Mapping[str, Any]
 
-    @cached_property
-    def outputs(self) -> tuple[ir.Value, ...]:
-        return tuple(self.bindings[name] for name in self.pattern.outputs)
+    @classmethod
+    def of(
+        cls,
+        pattern: Pattern,
+        nodes: frozenset[ir.Node],
+        bindings: Mapping[str, ir.Value],
+        attributes: Mapping[str, Any] = _NONE,
+    ) -> Match:
+        """The match in which these names are bound."""
+        inputs = tuple(bindings.get(name) for name in pattern.inputs)
+        outputs = tuple(bindings[name] for name in pattern.outputs)
+        return cls(pattern, nodes, inputs, outputs, dict(attributes) if attributes else _NONE)
 
-    @cached_property
-    def inputs(self) -> tuple[ir.Value | None, ...]:
-        return tuple(self.bindings.get(name) for name in self.pattern.inputs)
 
-
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Miss:
     """The furthest a pattern got from one anchor: the nodes and calls that had matched, how many conditions held, and
     what stopped it. Where that was all that did, `match` is the match it would have been. `nearness` (0 to 1) takes
@@ -57,7 +65,8 @@ class Idioms:
 
     by_name: dict[str, list[Match]] = field(default_factory=lambda: defaultdict(list))
     by_output: dict[tuple[str, ir.Value], list[Match]] = field(default_factory=lambda: defaultdict(list))
-    by_input: dict[tuple[str, ir.Value], list[Match]] = field(default_factory=lambda: defaultdict(list))
+    _by_input: dict[str, dict[ir.Value, list[Match]]] = field(default_factory=dict)
+    """Of the idioms that some pattern reaches by what they read."""
     places: dict[str, int] = field(default_factory=dict)
     """How many different values each idiom produces; several readings of one value count once."""
 
@@ -72,6 +81,10 @@ class Idioms:
                 if value is not None:
                     self.near_by_value[name, value].append(miss)
 
+    def meanings(self, node: ir.Node, names: Iterable[str]) -> tuple[str, ...]:
+        """Those of these idioms that the node is part of."""
+        return tuple(name for name in names if any(node in m.nodes for m in self.by_name.get(name, ())))
+
     def add(self, matches: Iterable[Match]) -> None:
         """All matches of one idiom."""
         for match in sorted(matches, key=lambda m: -len(m.nodes)):
@@ -80,6 +93,15 @@ class Idioms:
             self.places[name] = self.places.get(name, 0) + ((name, match.outputs[0]) not in self.by_output)
             for value in match.outputs:
                 self.by_output[name, value].append(match)
-            for bound in match.inputs:
-                if bound is not None:
-                    self.by_input[name, bound].append(match)
+            self._by_input.pop(name, None)
+
+    def reading(self, name: str, value: ir.Value) -> Sequence[Match]:
+        """The matches of an idiom that read a value."""
+        if name not in self._by_input:
+            found: dict[ir.Value, list[Match]] = defaultdict(list)
+            for match in self.by_name.get(name, ()):
+                for bound in match.inputs:
+                    if bound is not None:
+                        found[bound].append(match)
+            self._by_input[name] = found
+        return self._by_input[name].get(value, ())

@@ -19,6 +19,7 @@ import onnx
 import onnx_ir as ir
 
 from fusion_cli.load.structure import bodies_of
+from fusion_cli.match.slices import canonical_slice
 
 MAX_EMBEDDED = 64
 """Constants of up to this many elements are looked at by value."""
@@ -95,6 +96,15 @@ class GraphIndex:
         known = {(domain, op): self._is_imported(domain, op) for domain, op in self.by_op}
         return frozenset(n for n in self.nodes if not known[n.domain, n.op_type])
 
+    @cached_property
+    def unshaped(self) -> Mapping[ir.Value, ir.Node]:
+        """Values of unknown type or shape, each with the first node on the way to it that one comes out of."""
+        found: dict[ir.Value, ir.Node] = {}
+        for node in self.nodes:
+            lost = next((found[v] for v in node.inputs if v is not None and v in found), node)
+            found.update({v: lost for v in node.outputs if v.name and (v.dtype is None or v.shape is None)})
+        return found
+
     def _is_imported(self, domain: str, op: str) -> bool:
         version = self.graph.opset_imports.get(domain)
         return version is not None and (domain != "" or bool(onnx.defs.has(op, version, "")))
@@ -158,6 +168,36 @@ class GraphIndex:
     def is_convex(self, nodes: Collection[ir.Node]) -> bool:
         """Whether no path leaves `nodes` and comes back."""
         return self.way_out(nodes) is None
+
+    def joins(self, node: ir.Node, inside: Collection[ir.Node]) -> bool:
+        """Whether a convex set stays so with another node: no path leads through others from one to the other."""
+        before = min((self.position[n] for n in inside), default=self.position[node])
+        if self._leads_to(self._makers(node, inside), inside, before):
+            return False
+        place = self.position[node]
+        later = [m for n in inside if self.position[n] > place for m in self._makers(n, inside) if m is not node]
+        return not self._leads_to(later, (node,), place)
+
+    def _makers(self, node: ir.Node, inside: Collection[ir.Node]) -> list[ir.Node]:
+        """The nodes outside that make what a node reads."""
+        made = (self.producer(value) for value in self._reads(node))
+        return [maker for maker in made if maker is not None and maker not in inside]
+
+    def _leads_to(self, nodes: Iterable[ir.Node], targets: Collection[ir.Node], first: int) -> bool:
+        """Whether one of `nodes` depends on one of the targets, the first of which is at that position."""
+        waiting, seen = list(nodes), set(nodes)
+        while waiting:
+            node = waiting.pop()
+            if self.position[node] <= first:
+                continue
+            for value in self._reads(node):
+                maker = self.producer(value)
+                if maker in targets:
+                    return True
+                if maker is not None and maker not in seen:
+                    seen.add(maker)
+                    waiting.append(maker)
+        return False
 
     def way_out(self, nodes: Collection[ir.Node], private: Collection[ir.Node] = ()) -> ir.Node | None:
         """A node on a path that leaves `nodes` and comes back, if there is one. `nodes` do not read `private` ones:
@@ -283,14 +323,14 @@ class GraphIndex:
             found["axis"] = 1
         for name, attribute in node.attributes.items():
             if not attribute.is_ref() and attribute.type not in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
-                found[name] = attribute.value
+                found[name] = list(attribute.value) if attribute.type == ir.AttributeType.INTS else attribute.value
         for i, value in enumerate(node.inputs):
             known = INPUT_ATTRIBUTES.get((node.op_type, i)) if not node.domain else None
             array = self.constant(value) if known else None
             if known and array is not None:
                 found[known] = [int(x) for x in array.ravel()]
-        if node.op_type == "Slice" and not node.domain and len(node.inputs) < 4 and "starts" in found:
-            found.setdefault("axes", list(range(len(found["starts"]))))
+        if node.op_type == "Slice" and not node.domain:
+            found = canonical_slice(node, found)
         rank = self._rank(node)
         for name in _AXIS_NAMES:
             if name in found and rank:
@@ -298,8 +338,6 @@ class GraphIndex:
         if old_softmax and found["axis"] != -1:
             # It runs over all axes from this one on together.
             found["axis"] = list(range(found["axis"], 0))
-        if "perm" in found:
-            found["perm"] = list(found["perm"])
         if "equation" in found:
             found["equation"] = _canonical_equation(found["equation"])
         return found

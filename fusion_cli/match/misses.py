@@ -12,8 +12,9 @@ import onnx_ir as ir
 
 from fusion_cli.match.engine import Matcher
 from fusion_cli.match.found import Idioms, Match, Miss
+from fusion_cli.match.operators import ARRANGING
 from fusion_cli.match.pattern import Call, Rule, RuleSet
-from fusion_cli.match.reasons import MISSING, Words, explain, is_meant_otherwise, line_of
+from fusion_cli.match.reasons import DIFFERENT, MISSING, Words, explain, is_meant_otherwise, is_of_other_sizes, line_of
 from fusion_cli.types import Rejection, label
 
 KINDS_PER_RULE = 20
@@ -30,10 +31,12 @@ _SMALL_MODEL = 64
 
 @dataclass
 class _Kind:
-    """Misses of one rule that differ in their place only: the first, how many, and those at watched nodes."""
+    """Misses of one rule that differ in their place only: the first, how many, all their nodes, and those at watched
+    nodes."""
 
     first: Miss
     places: int = 0
+    nodes: set[ir.Node] = field(default_factory=set)
     watched: list[Miss] = field(default_factory=list)
 
 
@@ -48,6 +51,8 @@ class Misses:
         self.watch = frozenset(watch)
         self.asked = frozenset(asked)
         self._kinds: dict[str, list[_Kind]] = {}
+        self.told: set[ir.Node] = set()
+        """The nodes of all misses that `rejections` gave, at each of their places."""
 
     def add(self, rule: Rule, misses: Iterable[Miss], matches: Sequence[Match]) -> list[Miss]:
         """Keep the furthest attempt per place that the rule did not match after all, a place of each kind. Returns all
@@ -55,7 +60,7 @@ class Misses:
         matched = frozenset().union(*(m.nodes for m in matches)) if matches else frozenset()
         furthest: dict[ir.Node, Miss] = {}
         for miss in misses:
-            if miss.anchor in matched or miss.nodes <= matched or not self._is_near(miss):
+            if miss.anchor in matched or miss.nodes <= matched or not self._is_near(rule, miss):
                 continue
             known = furthest.get(miss.anchor)
             if known is None or self._rank(miss) > self._rank(known):
@@ -72,7 +77,9 @@ class Misses:
                 continue
             places.add((key, miss.nodes))
             kind.places += 1
-            if not self.watch.isdisjoint(self._covered(miss)):
+            covered = self._covered(miss)
+            kind.nodes |= covered
+            if not self.watch.isdisjoint(covered):
                 kind.watched.append(miss)
         ranked = sorted(kinds.values(), key=lambda k: self._rank(k.first), reverse=True)
         self._kinds[rule.name] = ranked[:KINDS_PER_RULE] + [k for k in ranked[KINDS_PER_RULE:] if k.watched]
@@ -91,20 +98,27 @@ class Misses:
         nodes = max(len(self.index.nodes), _SMALL_MODEL)
         return 0.0 if call.is_growing else math.log2(1 + nodes / (1 + self.matcher.count(call)))
 
-    def _is_near(self, miss: Miss) -> bool:
+    def _is_near(self, rule: Rule, miss: Miss) -> bool:
         """Whether the rule can be said to have been meant. Where nothing but whole idioms matched, each is understood
         for itself; where an idiom is missing, that idiom's own miss says so."""
-        asked = miss.pattern.rule in self.asked or not self.watch.isdisjoint(miss.nodes)
-        if is_meant_otherwise(miss.stop, self.index) and not asked:
+        if miss.pattern.rule in self.asked:
+            return miss.match is not None or (bool(miss.nodes) and self.progress(miss) > FAINT_PROGRESS)
+        stop, watched = miss.stop, not self.watch.isdisjoint(miss.nodes)
+        if is_meant_otherwise(stop, self.index):
+            return False
+        if rule.kind == "idiom" and is_of_other_sizes(stop, self.index):
             return False
         if miss.match is not None:
             return True
-        if asked:
-            return bool(miss.nodes) and self.progress(miss) > FAINT_PROGRESS
-        if not miss.nodes or self.progress(miss) <= LEAST_PROGRESS:
+        is_faint = watched and stop.code != MISSING
+        if not miss.nodes or self.progress(miss) <= (FAINT_PROGRESS if is_faint else LEAST_PROGRESS):
             return False
-        calls = miss.pattern.calls
-        return miss.stop.code != MISSING or any(not calls[i].is_pattern for i in miss.calls)
+        if stop.is_about_growth:
+            return watched
+        if stop.code == MISSING or (stop.code == DIFFERENT and stop.call is not None and not stop.call.is_pattern):
+            own = any(not miss.pattern.calls[i].is_pattern for i in miss.calls)
+            return own and (not watched or len(miss.nodes) >= _LEAST_NODES)
+        return True
 
     def _rank(self, miss: Miss) -> tuple[float, int, int]:
         return self.progress(miss), miss.stop.closeness, len(miss.nodes)
@@ -118,20 +132,23 @@ class Misses:
         for rule in (*rules.idioms, *rules.fusions):
             for kind in self._kinds.get(rule.name, ()):
                 for miss, places in [(m, 1) for m in kind.watched] or [(kind.first, kind.places)]:
-                    if kind.watched or self._is_told(rule, miss):
+                    if self._is_told(rule, miss, bool(kind.watched)):
+                        self.told |= kind.nodes
                         found.append(self._rejection(rule, miss, places, meanings, users))
         return found
 
-    def _is_told(self, rule: Rule, miss: Miss) -> bool:
+    def _is_told(self, rule: Rule, miss: Miss, watched: bool) -> bool:
         if rule.name in self.asked:
             return True
         call = miss.stop.call
-        if miss.stop.code == MISSING and call is not None and call.is_pattern:
+        if miss.stop.code == MISSING and call is not None and call.is_pattern and not call.is_growing:
             return self._inner(miss) is not None
         if rule.kind == "fusion" or rule.counted:
             return True
         # What is written with this part is told of instead where this would have been all there.
-        return miss.stop.pattern.rule == rule.name and len(miss.nodes) > _LEAST_NODES
+        least = _LEAST_NODES if watched else _LEAST_NODES + 1
+        says_something = len(miss.nodes) >= least and any(n.op_type not in ARRANGING for n in miss.nodes)
+        return says_something and (watched or miss.stop.pattern.rule == rule.name)
 
     def _rejection(
         self, rule: Rule, miss: Miss, places: int, meanings: _Meanings, users: dict[str, list[str]]

@@ -19,7 +19,11 @@ MOVES = frozenset("Expand Flatten Identity Reshape Squeeze Transpose Unsqueeze".
 """Operators that only say where numbers lie."""
 RESHAPES = frozenset("Flatten Identity Reshape Squeeze Unsqueeze".split())
 """Moves that keep the order of the numbers."""
+OVERWRITES = frozenset({"ScatterND"})
+"""Operators that write into a part of a copy of their first input."""
 
+ARRANGING = MOVES | {"Concat", "Gather", "Shape", "Slice"}
+"""Operators that compute nothing but where numbers lie."""
 CONTRIBUTED = frozenset({"SimplifiedLayerNormalization"})
 """Operators that ONNX Runtime adds to ONNX's own domain."""
 

@@ -12,7 +12,7 @@ from fusion_cli.resources import resource_dir
 
 PATTERN_DOMAIN = "pattern"
 GROWING_ATTRIBUTES = {
-    "Pointwise": ("min_ops", "max_ops", "reshapes", "closed"),
+    "Pointwise": ("min_ops", "max_ops", "reshapes", "closed", "factors"),
     "Rowwise": ("min_ops", "max_ops"),
     "Move": ("min_ops", "max_ops", "scalars"),
 }

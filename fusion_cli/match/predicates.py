@@ -6,20 +6,23 @@ Within `# where: EXPRESSION`, each name of the rule's function is the value it m
     dim(v, i)          size of dimension i: a number, or a symbol (equal symbols are equal sizes)
     dtype(v)           "float32", "float16", ...
     shape(v)           list of all dimensions
-    size(v)            number of elements, or none if unknown
+    size(v), size(v, i)  number of elements, or of those in the axes from i on; none if unknown
     is_constant(v)     known at compile time (an initializer)
     value(v)           the number a one-element constant holds, or none
     consumers(v)       how many nodes read it
     is_graph_input(v), is_graph_output(v)
     same_shape(a, b)   provably equal shapes
     divisible(n, k)    n is a known number and a multiple of k
+    summed(equation)   where in each of two operands of an Einsum the one label stands that it sums over, counted from
+                       the end, or none if it sums over another number of labels
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -32,6 +35,8 @@ from fusion_cli.match.graph import GraphIndex
 
 DTYPES = ("float16", "float32", "float64", "bfloat16", "int8", "int32", "int64", "uint8", "bool")
 _ENVIRONMENT = SandboxedEnvironment(undefined=StrictUndefined)
+_FAILURES = (TemplateError, TypeError, ValueError, IndexError, ArithmeticError)
+"""What evaluating a condition raises where it speaks of what is not there."""
 PREDICATES = (
     "rank",
     "dim",
@@ -45,6 +50,7 @@ PREDICATES = (
     "is_graph_output",
     "same_shape",
     "divisible",
+    "summed",
 )
 
 
@@ -66,27 +72,28 @@ def compile_predicate(expression: str) -> Callable[..., Any]:
 def holds(expression: str, bindings: Mapping[str, Any], index: GraphIndex) -> bool:
     """Whether the condition holds; one about names that this overload does not bind does not."""
     # Many patterns ask the same of the same values; an attribute may be a list.
-    asked = tuple(tuple(v) if isinstance(v := bindings.get(name), list) else v for name in _names_in(expression))
+    asked = tuple(tuple(v) if isinstance(v := bindings.get(name), list) else v for name in names_in(expression))
     key = expression, asked
     if key not in index.conditions:
         names = {**{d: d for d in DTYPES}, **_functions(index), **bindings}
         try:
             index.conditions[key] = bool(compile_predicate(expression)(**names))
-        except (TemplateError, TypeError, ValueError, IndexError, ArithmeticError):
+        except _FAILURES:
             index.conditions[key] = False
     return index.conditions[key]
 
 
 @cache
-def _names_in(expression: str) -> tuple[str, ...]:
+def names_in(expression: str) -> tuple[str, ...]:
+    """The names that a condition speaks of, predicates and types included."""
     tree = _ENVIRONMENT.parse("{{ " + expression + " }}")
     return tuple(sorted({n.name for n in tree.find_all(nodes.Name)}))
 
 
-def describe(bindings: Mapping[str, ir.Value], expression: str, index: GraphIndex) -> str:
-    """The values a condition speaks of, for the message that it failed."""
-    mentioned = _names_in(expression)
-    parts = [f"{name} is '{v.name}', {_type_of(v, index)}" for name, v in bindings.items() if name in mentioned]
+def describe(bindings: Mapping[str, Any], expression: str, index: GraphIndex) -> str:
+    """The values and parameters a condition speaks of, for the message that it failed."""
+    mentioned = names_in(expression)
+    parts = [f"{name} is {_shown(v, index)}" for name, v in bindings.items() if name in mentioned]
     return "; ".join(parts) or "nothing it speaks of"
 
 
@@ -104,6 +111,24 @@ def conjuncts(expression: str) -> list[str]:
     return [expression] if loose else [*parts, expression[start:].strip()]
 
 
+def unknown_sizes(expression: str, bindings: Mapping[str, Any], index: GraphIndex) -> list[str]:
+    """The symbols among the sizes that the condition looks at, in order."""
+    seen: dict[str, None] = {}
+
+    def noted(dims: list[int | str]) -> list[int | str]:
+        seen.update({d: None for d in dims if isinstance(d, str) and d[0] != "?"})
+        return dims
+
+    functions = _functions(index)
+    functions["dim"] = lambda v, i: noted([(dims_of(v) or [])[i]])[0]
+    functions["shape"] = lambda v: noted(dims_of(v) or [])
+    functions["same_shape"] = lambda a, b: noted(dims_of(a) or []) == noted(dims_of(b) or [])
+    with suppress(*_FAILURES):
+        compile_predicate(expression)(**{d: d for d in DTYPES}, **functions, **bindings)
+    return list(seen)
+
+
+@cache
 def predicate_calls(expression: str) -> list[tuple[str, list[str]]]:
     """The predicates that a condition calls, in order, each with the names it is asked about."""
     tree = _ENVIRONMENT.parse("{{ " + expression + " }}")
@@ -119,16 +144,22 @@ def dims_of(value: ir.Value) -> list[int | str] | None:
     """A shape as numbers and symbols, or None; an unnamed unknown dimension is unequal to every other."""
     if value.shape is None:
         return None
-    return [
-        d if isinstance(d, int) else str(d.value) if d.value is not None else f"?{id(value)}:{i}"
-        for i, d in enumerate(value.shape)
-    ]
+    return [_dim(d, f"?{id(value)}:{i}") for i, d in enumerate(value.shape)]
 
 
-def _size_of(value: ir.Value) -> int | None:
+def _dim(dim: int | ir.SymbolicDim, unknown: str) -> int | str:
+    """A number or a symbol; shape inference calls a size that it worked out by its number."""
+    if isinstance(dim, int) or dim.value is None:
+        return dim if isinstance(dim, int) else unknown
+    return int(dim.value) if dim.value.isdecimal() else dim.value
+
+
+def _size_of(value: ir.Value, start: int = 0) -> int | None:
     dims = dims_of(value)
-    known = [d for d in dims or () if isinstance(d, int)]
-    return math.prod(known) if dims is not None and len(known) == len(dims) else None
+    if dims is None:
+        return None
+    known = [d for d in dims[start:] if isinstance(d, int)]
+    return math.prod(known) if len(known) == len(dims[start:]) else None
 
 
 def dtype_of(value: ir.Value) -> str:
@@ -137,9 +168,24 @@ def dtype_of(value: ir.Value) -> str:
     return names.get(value.dtype, str(value.dtype).lower()) if value.dtype is not None else "unknown"
 
 
+def _summed(equation: str) -> list[int] | None:
+    terms, _, result = equation.partition("->")
+    operands = terms.split(",")
+    summed = [label for label in dict.fromkeys(terms) if label.isalpha() and label not in result]
+    if (
+        len(operands) != 2
+        or len(summed) != 1
+        or any(o.count(summed[0]) != 1 or "." in o[1:].strip(".") for o in operands)
+    ):
+        return None
+    return [o.index(summed[0]) - len(o) for o in operands]
+
+
+def _shown(bound: Any, index: GraphIndex) -> str:
+    return f"'{bound.name}', {_type_of(bound, index)}" if isinstance(bound, ir.Value) else str(bound)
+
+
 def _type_of(value: ir.Value, index: GraphIndex) -> str:
-    dims = dims_of(value)
-    shape = "unknown shape" if dims is None else "[" + ",".join("?" if str(d)[0] == "?" else str(d) for d in dims) + "]"
     number = index.scalar(value)
     if value in index.graph_inputs:
         origin = ", a graph input"
@@ -147,7 +193,18 @@ def _type_of(value: ir.Value, index: GraphIndex) -> str:
         origin = f", a constant {number:g}"
     else:
         origin = ", a constant" if index.is_constant(value) else ", computed at run time"
-    return f"{dtype_of(value)}{shape}{origin}"
+    return f"{dtype_of(value)}{shown_shape(value)}{origin}"
+
+
+def shown_shape(value: ir.Value) -> str:
+    """A shape as it is read in messages: "[batch,?,64]"."""
+    dims = dims_of(value)
+    return " of unknown shape" if dims is None else listed(dims)
+
+
+def listed(dims: Sequence[int | str]) -> str:
+    """Sizes and symbols in brackets; "?" for a size that has no name."""
+    return "[" + ",".join("?" if str(d)[0] == "?" else str(d) for d in dims) + "]"
 
 
 def _functions(index: GraphIndex) -> dict[str, Callable[..., Any]]:
@@ -164,4 +221,5 @@ def _functions(index: GraphIndex) -> dict[str, Callable[..., Any]]:
         "is_graph_output": index.outputs.__contains__,
         "same_shape": lambda a, b: dims_of(a) is not None and dims_of(a) == dims_of(b),
         "divisible": lambda n, k: isinstance(n, int) and n % k == 0,
+        "summed": _summed,
     }

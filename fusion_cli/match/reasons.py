@@ -12,12 +12,23 @@ from typing import Any
 
 import onnx_ir as ir
 
+from fusion_cli.advice import FIX_SIZES
+from fusion_cli.match.advice import FILTERS, around, is_weight, why_not_constant, why_not_shaped
 from fusion_cli.match.graph import GraphIndex
+from fusion_cli.match.operators import ELEMENTWISE
 from fusion_cli.match.pattern import Call, Pattern
-from fusion_cli.match.predicates import conjuncts, describe, holds, predicate_calls
+from fusion_cli.match.predicates import (
+    conjuncts,
+    describe,
+    holds,
+    names_in,
+    predicate_calls,
+    shown_shape,
+    unknown_sizes,
+)
 from fusion_cli.types import label
 
-MISSING, ARITY, ATTRIBUTE, CONSTANT, DIFFERENT, CONDITION, FUNCTION, LIMIT = (
+MISSING, ARITY, ATTRIBUTE, CONSTANT, DIFFERENT, CONDITION, FUNCTION, LIMIT, SIZES = (
     "FUS101",
     "FUS102",
     "FUS103",
@@ -26,10 +37,9 @@ MISSING, ARITY, ATTRIBUTE, CONSTANT, DIFFERENT, CONDITION, FUNCTION, LIMIT = (
     "FUS106",
     "FUS107",
     "FUS108",
+    "FUS109",
 )
-CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 _IS_CONSTANT = re.compile(r"is_constant\((\w+)\)")
-_QUANTISED = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +60,11 @@ class Stop:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     expected: str = ""
     found: str = ""
+
+    @property
+    def is_about_growth(self) -> bool:
+        """Whether a growing pattern found nothing to start with: what is there instead can be anything."""
+        return self.code == MISSING and self.call is not None and self.call.is_growing
 
     @property
     def closeness(self) -> int:
@@ -80,48 +95,33 @@ def explain(stop: Stop, index: GraphIndex) -> Words:
         return _condition(stop.pattern.where[stop.condition], stop, index)
     if stop.code == FUNCTION:
         return Words(stop.expected, stop.found, "another function: left as it is, unless a constant of it is mistyped")
+    if stop.code == SIZES:
+        return Words(stop.expected, stop.found, FIX_SIZES)
     assert stop.call is not None
     if stop.code == ATTRIBUTE:
-        return _attribute(stop)
+        return _attribute(stop, index)
     if stop.code == CONSTANT:
         return _constant(stop, index)
     if stop.code == DIFFERENT:
-        name = f"{stop.call} with {stop.name} = {named(stop.bound)}"
-        return Words(name, named(stop.value))
+        reader = "" if stop.node is None else f" of {stop.node.op_type} {label(stop.node)}"
+        expected = f"{named(stop.bound)} as an operand{reader} ({_line(stop.call)}, where it is {stop.name})"
+        return Words(expected, named(stop.value))
     if stop.code == LIMIT:
-        return Words(f"{stop.call} among the first candidates", "more candidates than are tried")
+        return Words(f"{_line(stop.call)} among the first candidates", "more candidates than are tried")
     if stop.code == ARITY:
         assert stop.node is not None
         there = f"{len(index.inputs(stop.node))} inputs and {len(stop.node.outputs)} outputs"
-        return Words(stop.expected, there)
+        return Words(stop.expected, there, around(stop.node))
     return _missing(stop.call, stop, index)
+
+
+def _line(call: Call) -> str:
+    """A line of the rule as its reader knows it."""
+    return f"in the rule: {call}".replace("pattern.", "")
 
 
 def named(value: ir.Value | None) -> str:
     return "nothing" if value is None else f"'{value.name}'"
-
-
-def why_not_constant(value: ir.Value, index: GraphIndex) -> str:
-    """How to make a value the constant that a rule needs; "" if it is one."""
-    if index.is_constant(value):
-        return ""
-    if value in index.graph_inputs and value.const_value is not None:
-        return (
-            f"`{value.name}` is a graph input with an initializer, so callers may override it: "
-            f"pass --assume-constant {value.name}"
-        )
-    if value in index.graph_inputs:
-        if value.shape is None or not value.shape.is_static() or len(value.shape) > 2:
-            return ""  # something computed with, rather than a weight
-        return f"`{value.name}` is a graph input: export the model with it as an initializer"
-    producer = index.producer(value)
-    if producer is not None:
-        inputs = [v for v in producer.inputs if v is not None]
-        if inputs and all(index.is_constant(v) for v in inputs):
-            return f"{producer.op_type} computes `{value.name}` from constants at run time: fold it into the model"
-        if producer.op_type in _QUANTISED:
-            return "the value is dequantized at run time: fuse the float model, and quantize what is left"
-    return ""
 
 
 def is_meant_otherwise(stop: Stop, index: GraphIndex) -> bool:
@@ -133,48 +133,61 @@ def is_meant_otherwise(stop: Stop, index: GraphIndex) -> bool:
         asked = _IS_CONSTANT.fullmatch(part)
         value = stop.bindings.get(asked[1]) if asked is not None else None
         if value is not None and not index.is_constant(value):
-            return not why_not_constant(value, index)
+            return not why_not_constant(value, index) and not is_weight(value, index, FILTERS)
     return False
+
+
+def is_of_other_sizes(stop: Stop, index: GraphIndex) -> bool:
+    """Whether all that is wrong is that sizes, each of them known, are in another proportion: a third of a linear layer
+    is a query, a ninth is not."""
+    if stop.code != CONDITION:
+        return False
+    names = {**stop.attributes, **stop.bindings}
+    first = next((p for p in conjuncts(stop.pattern.where[stop.condition]) if not holds(p, names, index)), "")
+    asked = {predicate for predicate, _ in predicate_calls(first)} if first else set()
+    return asked == {"dim"} and not unknown_sizes(first, names, index)
 
 
 def _condition(condition: str, stop: Stop, index: GraphIndex) -> Words:
     names = {**stop.attributes, **stop.bindings}
     failed = [part for part in conjuncts(condition) if not holds(part, names, index)] or [condition]
     first = failed[0]
-    return Words(first, describe(stop.bindings, first, index), _advice(first, stop.bindings, index))
+    return Words(first, describe(names, first, index), _advice(first, stop, index))
 
 
-def _advice(condition: str, bindings: Mapping[str, ir.Value], index: GraphIndex) -> str:
+def _advice(condition: str, stop: Stop, index: GraphIndex) -> str:
     for predicate, names in predicate_calls(condition):
-        for value in (bindings[n] for n in names if n in bindings):
+        for value in (stop.bindings[n] for n in names if n in stop.bindings):
             if predicate in ("is_constant", "value"):
                 hint = why_not_constant(value, index)
                 if hint:
                     return hint
             elif predicate in ("rank", "shape", "dim", "same_shape") and value.shape is None:
-                return f"the shape of `{value.name}` is unknown: give those of the graph inputs with --shape"
-            elif predicate in ("dim", "divisible", "same_shape"):
-                symbols = [str(d.value) for d in value.shape or () if not isinstance(d, int) and d.value is not None]
-                if symbols:
-                    fixed = " ".join(f"--dim {s}=N" for s in dict.fromkeys(symbols) if s.isidentifier())
-                    if fixed:
-                        return f"sizes that are not known fail the condition: {fixed} or --shape may settle it"
+                return why_not_shaped(value, index)
             elif predicate == "dtype":
                 return "convert the model to an element type that the rule takes"
+    unknown = unknown_sizes(condition, {**stop.attributes, **stop.bindings}, index)
+    if unknown:
+        return f"sizes that are not known fail the condition ({', '.join(unknown)}): {FIX_SIZES}"
+    if any(name in stop.attributes for name in names_in(condition)):
+        lost = next((v for v in stop.bindings.values() if v.shape is None), None)
+        return "" if lost is None else why_not_shaped(lost, index)
     return ""
 
 
-def _attribute(stop: Stop) -> Words:
-    hint = ""
+def _attribute(stop: Stop, index: GraphIndex) -> Words:
     source = stop.node.inputs[0] if stop.node is not None and stop.node.inputs else None
     if stop.name in ("axis", "axes") and source is not None and source.shape is None:
-        hint = f"the rank of `{source.name}` is unknown, so axes cannot be counted from the end: give --shape"
-    return Words(stop.expected, stop.found, hint)
+        # Axes are compared counted from the end.
+        found = f"an {stop.name} of {named(source)}, whose rank is not known"
+        return Words(stop.expected, found, why_not_shaped(source, index))
+    return Words(stop.expected, stop.found)
 
 
 def _constant(stop: Stop, index: GraphIndex) -> Words:
     assert stop.value is not None
-    expected = f"{stop.call} with {stop.name} = {stop.pattern.constants[stop.name]:g}"
+    assert stop.call is not None
+    expected = f"{stop.name} = {stop.pattern.constants[stop.name]:g} ({_line(stop.call)})"
     number = index.scalar(stop.value)
     if number is not None:
         return Words(expected, f"{named(stop.value)} = {number:g}", "another number makes another function")
@@ -184,35 +197,35 @@ def _constant(stop: Stop, index: GraphIndex) -> Words:
 
 
 def _missing(call: Call, stop: Stop, index: GraphIndex) -> Words:
-    what = f"pattern.{call.op}" if call.is_pattern else call.op
     if stop.value is None:
-        return Words(f"{what}: {call}", "no such operator in the model")
+        return Words(f"{call.op} ({_line(call)})", "no such operator in the model")
+    if call.is_growing and stop.value.shape is None:
+        return Words(
+            f"{call.op} from or to {named(stop.value)} ({_line(call)})",
+            f"{named(stop.value)} of unknown shape",
+            why_not_shaped(stop.value, index),
+        )
     if stop.name in call.outputs:
         node = index.producer(stop.value)
         found = f"{named(stop.value)} comes from " + (
             f"{node.op_type} {label(node)}" if node is not None else _origin(stop.value, index)
         )
-        return Words(f"{what} to make '{stop.name}' ({call})", found, _around(node))
+        return Words(f"{call.op} that makes {named(stop.value)} ({_line(call)})", found, around(node))
     readers = index.readers(stop.value)
-    shown = ", ".join(sorted({n.op_type for n in readers})) or "nothing in its graph"
-    found = f"{named(stop.value)} goes to {shown}"
+    what, there = named(stop.value), {n.op_type for n in readers}
+    if call.is_growing and any(n.op_type in ELEMENTWISE for n in readers):
+        # These fit in but for their shape.
+        what += f", {shown_shape(stop.value)},"
+        there = {f"{n.op_type} of {shown_shape(n.outputs[0])}" for n in readers}
+    found = f"{what} goes to {', '.join(sorted(there)) or 'nothing in its graph'}"
     if stop.value in index.outputs:
         found += ", and is a graph output"
     elif index.escapes(stop.value):
         found += ", and to a control-flow body"
-    return Words(f"{what} to read '{stop.name}' ({call})", found, _around(*readers))
+    return Words(f"{call.op} that reads {named(stop.value)} ({_line(call)})", found, around(*readers))
 
 
 def _origin(value: ir.Value, index: GraphIndex) -> str:
     if value in index.graph_inputs:
         return "the caller: it is a graph input"
     return "an initializer" if index.is_constant(value) else "outside the graph"
-
-
-def _around(*nodes: ir.Node | None) -> str:
-    kinds = {n.op_type for n in nodes if n is not None}
-    if kinds & CONTROL_FLOW:
-        return "no rule reaches across the border of a control-flow body"
-    if kinds & _QUANTISED:
-        return "rules are about float operators: fuse the float model, and quantize what is left"
-    return ""

@@ -12,8 +12,10 @@ from collections.abc import Iterable
 import onnx_ir as ir
 
 from fusion_cli.errors import Unsupported
+from fusion_cli.match.advice import not_of_the_opset, why_not_shaped
+from fusion_cli.match.codes import UNKNOWN
 from fusion_cli.match.graph import GraphIndex
-from fusion_cli.match.operators import MOVES, SHAPE_OPERATORS
+from fusion_cli.match.operators import ARRANGING, SHAPE_OPERATORS
 from fusion_cli.types import Region
 
 _SHAPE_INPUTS = frozenset(
@@ -32,7 +34,6 @@ _SHAPE_INPUTS = frozenset(
     }
 )
 _SHAPED = frozenset(op for op, _ in _SHAPE_INPUTS)
-_ARRANGING = MOVES | {"Shape", "Gather", "Concat", "Slice"}
 _MAX_SHAPE_NODES = 64
 
 
@@ -40,14 +41,13 @@ def make_region(index: GraphIndex, nodes: Iterable[ir.Node], rule: str, kernel: 
     """The region of these nodes. Raises Unsupported if it is not convex, cannot be a function of the model, or has a
     value of unknown type or rank."""
     inside = _with_own_casts(index, set(nodes))
-    if all(n.op_type in _ARRANGING for n in inside):
+    if all(n.op_type in ARRANGING for n in inside):
         raise Unsupported("FUS110", "at least one node that computes", "nodes that only move data or count")
     ordered = sorted(inside, key=index.position.__getitem__)
     foreign = next((n for n in ordered if n in index.not_imported), None)
     if foreign is not None:
-        version = index.graph.opset_imports.get(foreign.domain, "none")
-        found = f"{foreign.op_type} of '{foreign.domain}' in opset {version}"
-        raise Unsupported("FUS115", "operators of the imported operator sets", found)
+        reason, hint = not_of_the_opset(foreign, index)
+        raise Unsupported("FUS115", "operators of the imported operator sets", f"{foreign.op_type}, {reason}", hint)
     copied = _shape_nodes(index, ordered)
     way_out = index.way_out(inside, copied)
     if way_out is not None:
@@ -58,7 +58,8 @@ def make_region(index: GraphIndex, nodes: Iterable[ir.Node], rule: str, kernel: 
     outputs = tuple(v for n in ordered for v in n.outputs if v.name and _is_needed(index, v, inside, copied))
     for value in (*inputs, *outputs):
         if value.dtype is None or value.shape is None:
-            raise Unsupported("FUS112", "values of known type and rank", f"'{value.name}' of unknown type or rank")
+            found = f"'{value.name}' of unknown type or rank"
+            raise Unsupported(UNKNOWN, "values of known type and rank", found, why_not_shaped(value, index))
     return Region(rule, tuple(ordered), tuple(shape_nodes), tuple(inputs), outputs, tuple(constants), kernel, opt_level)
 
 

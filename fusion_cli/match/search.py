@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 COMMUTATIVE = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min", "Sum", "Mean"})
 MOST_STEPS = 1000
 """Candidates that one search looks at, and looks at again for another match than the one found."""
+MOST_PROBING_STEPS = 100
+"""The same of a search that only asks whether one thing is missing."""
 _TOLERANCE = {ir.DataType.FLOAT16: 2e-3, ir.DataType.BFLOAT16: 8e-3}
 
 
@@ -43,7 +45,7 @@ class Search:
         self.forgiven: tuple[int, Stop] | None = None
         """The one thing that a lenient search has passed over, and the call it concerns."""
         self.steps = 0
-        self.last_step = MOST_STEPS
+        self.last_step = MOST_PROBING_STEPS if lenient else MOST_STEPS
         self.best: tuple[tuple[int, int], Miss] | None = None
 
     def matches(self, anchor: Call, candidate: ir.Node | Match) -> Iterator[Match]:
@@ -64,7 +66,7 @@ class Search:
 
     def _is_shared(self, match: Match) -> bool:
         """Whether a value that is made and read inside the match is read outside as well."""
-        for value in match.bindings.values():
+        for value in self.bindings.values():
             readers = len(self.index.readers(value))
             if readers < 2 or value in match.inputs:
                 continue
@@ -98,7 +100,7 @@ class Search:
         interior = set(self.bindings) - set(self.pattern.inputs)
         casts = frozenset().union(*(self.passed[name] for name in interior)) if interior else frozenset()
         nodes = frozenset().union(*self.assigned.values()) | casts
-        return Match(self.pattern, dict(self.bindings), nodes, dict(self.attributes))
+        return Match.of(self.pattern, nodes, self.bindings, self.attributes)
 
     # ---- one step: choose a call that touches what is bound, try everything it can be
 
@@ -173,7 +175,7 @@ class Search:
 
     def _readers(self, call: Call, value: ir.Value) -> Sequence[ir.Node | Match]:
         if call.is_pattern:
-            return self.matcher.idioms.by_input.get((call.op, value), ())
+            return self.matcher.idioms.reading(call.op, value)
         return self.index.readers_by_op(value, call.domain, call.op)
 
     def _fits(self, name: str, value: ir.Value) -> bool:
@@ -294,7 +296,9 @@ class Search:
         else:
             grown = self.matcher.grower.maximal(call, self.bindings[source], taken)
             options = iter([] if grown is None else [grown])
+        tried = False
         for grown in options:
+            tried = True
             mark = dict(self.bindings)
             self.bindings[source] = grown.source
             self.bindings[target] = grown.target
@@ -302,6 +306,9 @@ class Search:
             yield from self._extend()
             del self.assigned[call.index]
             self.bindings = mark
+        if not tried and self._is_further(0):
+            name = target if target in self.bindings else source
+            self._note(Stop(self.pattern, MISSING, call, self.bindings[name], name=name))
 
     # ---- why not
 
@@ -367,5 +374,8 @@ def _attribute_stop(
 
 
 def _short(value: object) -> str:
-    text = f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, list):
+        text = f"[{', '.join(str(v.name) if isinstance(v, ir.Value) else str(v) for v in value)}]"
+    else:
+        text = f"{value:g}" if isinstance(value, float) else str(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from fusion_cli.match.elementwise import LINEAR, Array, evaluate, is_known
+from fusion_cli.match.elementwise import BIASED, LINEAR, Array, evaluate, is_known
 from fusion_cli.match.found import Match, Miss
 from fusion_cli.match.graph import GraphIndex
 from fusion_cli.match.pattern import Pattern, Rule
@@ -74,7 +74,7 @@ class ValueIdioms:
             pattern = definitions[nearest][0]
             if worst[nearest] <= curve.tolerance:
                 bindings = {pattern.inputs[0]: curve.source, pattern.outputs[0]: curve.target}
-                self.matches[pattern.rule].append(Match(pattern, bindings, curve.nodes))
+                self.matches[pattern.rule].append(Match.of(pattern, curve.nodes, bindings))
             elif len(curve.nodes) >= _LEAST_OPS:
                 meant = min(range(len(definitions)), key=lambda i: (not _akin(definitions[i][0], curve), worst[i]))
                 if worst[meant] <= _NEARLY:
@@ -155,7 +155,8 @@ def _value(index: GraphIndex, node: ir.Node, values: Mapping[ir.Value, Array]) -
     if node.op_type in ("Cast", "Dropout") and not index.is_transparent(node):
         return None
     arguments: list[Array | None] = []
-    for value in index.inputs(node):
+    inputs = index.inputs(node)
+    for value in inputs[:1] if (node.domain, node.op_type) in BIASED else inputs:
         known: Any = None
         if value is not None:
             known = values.get(value)

@@ -5,6 +5,8 @@ The documentation is generated from this.
 
 from __future__ import annotations
 
+from fusion_cli.advice import FIX_SIZES, INFER_SHAPES
+
 UNKNOWN_RANK = "FUS201"
 OPERATOR = "FUS202"
 DTYPE = "FUS203"
@@ -22,8 +24,8 @@ CODES: dict[str, tuple[str, str]] = {
     UNKNOWN_RANK: (
         "The rank of a tensor is unknown",
         "Kernels index tensors by axis, so the number of dimensions of every tensor of a region must be known, "
-        "though the sizes need not be. Shape inference gave up on a value; give the model's input shapes with "
-        "--shape, or export the model with them.",
+        "though the sizes need not be. Shape inference does not know an operator on the way to one; ONNX "
+        "Runtime's `symbolic_shape_infer` knows more of them, and writes what it finds into the model.",
     ),
     OPERATOR: (
         "An operator has no kernel stage",
@@ -58,7 +60,7 @@ CODES: dict[str, tuple[str, str]] = {
     UNPROVEN_SHAPE: (
         "Two sizes cannot be proven equal",
         "A kernel needs two dimensions to be equal and nothing in the model says that they are. Naming the dynamic "
-        "dimensions alike when exporting, or fixing them with --shape, helps.",
+        "dimensions alike when exporting, or fixing them in the file, helps.",
     ),
     CONSTANT: (
         "A constant cannot be written into the kernel",
@@ -83,12 +85,12 @@ CODES: dict[str, tuple[str, str]] = {
 }
 
 HINTS: dict[str, str] = {
-    UNKNOWN_RANK: "give the shapes of the graph inputs with --shape INPUT=1,2,3",
-    OPERATOR: "a narrower rule, or one limited with --rules, leaves that operator out",
+    UNKNOWN_RANK: f"`{INFER_SHAPES}` may know the shapes that are missing",
+    OPERATOR: "a rule without that operator can take the nodes around it",
     DTYPE: "convert the model to float32, float16 or bfloat16",
     OPSET: "convert the model to a newer opset with onnx.version_converter",
-    SHAPE_PROGRAM: "fix the sizes with --dim NAME=N or --shape INPUT=1,2,3",
-    UNPROVEN_SHAPE: "name equal dimensions alike when exporting, or fix them with --shape INPUT=1,2,3",
+    SHAPE_PROGRAM: FIX_SIZES,
+    UNPROVEN_SHAPE: f"name equal dimensions alike when exporting, or {FIX_SIZES}",
     CONSTANT: "make the value a constant: fold it into the model, or pass --assume-constant if it is a graph input",
     INVALID: "check the model with onnx.checker.check_model(model, full_check=True)",
 }

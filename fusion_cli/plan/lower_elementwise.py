@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
 
+from fusion_cli.advice import FOR_INFERENCE
 from fusion_cli.errors import Unsupported
 from fusion_cli.plan import codes
 from fusion_cli.plan.context import Context, opset_version
@@ -42,7 +43,7 @@ def _dropout(ctx: Context, node: ir.Node) -> Val:
     mode = node.inputs[2] if len(node.inputs) > 2 else None
     training = ctx.literal(mode)
     if mode is not None and (training is None or bool(training)):
-        raise Unsupported(codes.ATTRIBUTE, "Dropout at inference", "training_mode")
+        raise Unsupported(codes.ATTRIBUTE, "Dropout at inference", "training_mode", FOR_INFERENCE)
     return ctx.operand(node, 0)
 
 

@@ -63,6 +63,15 @@ def _conv(ctx: Context, node: ir.Node) -> Val:
     return ctx.b.conv([v for v in (x, w, bias) if v is not None], dims, attrs)
 
 
+_LOWEST = {
+    "float16": -65504.0,
+    "bfloat16": -3.3895313892515355e38,
+    "float32": -3.4028234663852886e38,
+    "float64": -1.7976931348623157e308,
+}
+"""The lowest finite numbers of the types of masks."""
+
+
 def _split_heads(ctx: Context, x: Val, heads: int) -> Val:
     """[B, S, heads * D] as [B, heads, S, D]."""
     b = ctx.b
@@ -112,7 +121,11 @@ def _attention(ctx: Context, node: ir.Node) -> Val:
         mask = None if mask is None else _group_axis(ctx, mask, heads)
     swap = (*range(len(k.shape) - 2), len(k.shape) - 1, len(k.shape) - 2)
     scores = b.apply("Mul", b.matmul(q, b.transpose(k, swap)), scale)
-    out = b.matmul(b.softmax(_masked(ctx, node, scores, mask)), v)
+    weights = b.softmax(_masked(ctx, node, scores, mask))
+    if mask is not None:
+        # Where a mask leaves a query no key, the operator gives zeros.
+        weights = b.where(b.compare("IsNaN", weights), b.const(0.0, weights.dtype), weights)
+    out = b.matmul(weights, v)
     if grouped:
         head, last = b.host.emit("slice", (whole,), (0, 3, 1)), b.host.emit("slice", (v.dims,), (-1, 5, 1))
         out = b.reshape(out, b.host.emit("concat", (head, last)))
@@ -130,7 +143,11 @@ def _masked(ctx: Context, node: ir.Node, scores: Val, mask: Val | None) -> Val:
         later = b.compare("Greater", b.positions(-1, scores.dims), b.positions(-2, scores.dims))
         scores = b.where(later, lowest, scores)
     if mask is not None:
-        scores = b.where(mask, scores, lowest) if mask.dtype == "bool" else b.apply("Add", scores, mask)
+        if mask.dtype != "bool":
+            scores = b.apply("Add", scores, mask)
+            # The lowest number masks as -inf does.
+            mask = b.compare("Greater", mask, _LOWEST[mask.dtype])
+        scores = b.where(mask, scores, lowest)
     return _capped(ctx, scores, softcap) if softcap and not before_mask else scores
 
 

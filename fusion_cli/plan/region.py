@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from fusion_cli.advice import UNOPTIMISED
 from fusion_cli.errors import Unsupported
 from fusion_cli.plan import (
     codes,
@@ -73,7 +74,12 @@ def _lower(context: Context) -> list[Val]:
         rule = RULES.get(node.op_type)
         if rule is None or node.domain not in ("", "ai.onnx"):
             name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-            raise Unsupported(codes.OPERATOR, "an operator with a kernel stage", name)
+            raise Unsupported(
+                codes.OPERATOR,
+                "an operator with a kernel stage",
+                name,
+                UNOPTIMISED if node.domain == "com.microsoft" else "",
+            )
         context.b.node = node.name or node.op_type
         made = rule(context, node)
         for value, val in zip(node.outputs, (made,) if isinstance(made, Val) else made, strict=False):

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 
+from fusion_cli.match.codes import NO_RULE, NOT_NEAR, UNKNOWN
 from fusion_cli.report.model import Fusion, Report
 from fusion_cli.report.text import counted, printable, show_bytes, show_speed, show_us
 from fusion_cli.types import Rejection, Verification
@@ -19,6 +20,11 @@ from fusion_cli.why import Answer
 
 _SHOWN_REASONS = 5
 _SHOWN_NEAR_MISSES = 20
+_NOTHING_NEAR = {
+    UNKNOWN: "operators on values of unknown type or rank",
+    NO_RULE: "operators that no rule names",
+    NOT_NEAR: "operators that no rule came near",
+}
 
 
 def render_summary(report: Report, console: Console) -> None:
@@ -67,22 +73,39 @@ def render_answer(answer: Answer, console: Console) -> None:
 def render_explain(report: Report, console: Console, *, everything: bool = False) -> None:
     """What is fused, then what is not and could have saved something, costliest first.
 
-    Misses that would save nothing, or that something else covers, are only counted unless `everything` is asked for;
-    the list stops at 20 either way.
+    Misses that would save nothing, or that something else covers, are only counted unless `everything` is asked for or
+    there is nothing else to tell; the list stops at 20 either way. Last come the operators nothing was said of.
     """
-    fusions, rejected = report.fusions, report.rejected
+    fusions = report.fusions
+    rejected = [r for r in report.rejected if r.rule]
     _print(console, counted(len(fusions), "fusion"), style="bold")
     for alike in _alike(fusions):
         _explain_fusion(alike, console)
     shown = [r for r in rejected if everything or _is_worth_telling(r)][:_SHOWN_NEAR_MISSES]
-    _print(console, f"{counted(len(rejected), 'near miss', 'near misses')}, the costliest first", style="bold")
+    if not fusions and not shown:
+        shown = rejected[:_SHOWN_REASONS]  # better than nothing
+    order = ", the costliest first" if len(rejected) > 1 else ""
+    _print(console, f"{counted(len(rejected), 'near miss', 'near misses')}{order}", style="bold")
     for rejection in shown:
         _explain_rejection(rejection, console)
     if len(shown) < len(rejected):
         ways = "--json has them" if everything else "--rule, --node and --json show them"
         _print(console, f"{len(rejected) - len(shown)} more, which save less or are covered otherwise: {ways}")
+    _explain_nothing_near([r for r in report.rejected if not r.rule], console)
     for note in report.notes:
         _print(console, f"note: {note}")
+
+
+def _explain_nothing_near(rejected: Sequence[Rejection], console: Console) -> None:
+    hints: set[str] = set()
+    for code, what in _NOTHING_NEAR.items():
+        kinds = [r for r in rejected if r.code == code]
+        if kinds:
+            _print(console, f"- {code} {what}: {_listed([f'{r.places} {r.found}' for r in kinds])}", style="yellow")
+            new = dict.fromkeys(r.hint for r in kinds if r.hint and r.hint not in hints)
+            such = f"{_listed([r.node for r in kinds])} (--node says more of one)"
+            _facts(console, [("such as", such), *(("hint", hint) for hint in new)])
+            hints |= set(new)
 
 
 def _is_worth_telling(rejection: Rejection) -> bool:

@@ -19,8 +19,8 @@ _FIRST_INPUT, _OTHER_INPUT = 20, 12
 _NUMBERS = (0.5, 2.0, 1e-5, 1.0, 8.0, 0.0, -1.0, 3.0, 6.0, 1e-12, -1e4)
 _EQUATIONS = {
     2: ["ab,bc->ac", "ab,cb->ac"],
-    3: ["abc,adc->abd", "abc,acd->abd", "abc,cd->abd"],
-    4: ["abcd,abed->abce", "abcd,abde->abce", "abcd,aecd->acbe"],
+    3: ["abc,adc->abd", "abc,acd->abd", "abc,cd->abd", "abc,abd->acd"],
+    4: ["abcd,abed->abce", "abcd,abde->abce", "abcd,aecd->acbe", "abcd,abce->abde"],
 }
 _LAST = np.iinfo(np.int64).max
 

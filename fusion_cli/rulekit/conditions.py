@@ -16,7 +16,9 @@ from fusion_cli.match.predicates import DTYPES, conjuncts, holds, predicate_call
 from fusion_cli.rulekit.sketch import Condition
 from fusion_cli.sessions import Array
 
-_STATIC = frozenset({"rank", "dim", "dtype", "shape", "size", "is_constant", "value", "same_shape", "divisible"})
+_STATIC = frozenset(
+    {"rank", "dim", "dtype", "shape", "size", "is_constant", "value", "same_shape", "divisible", "summed"}
+)
 
 
 @dataclass(frozen=True)

@@ -163,7 +163,7 @@ class _Writer:
         schema = find_schema(node.domain, node.op_type, self.index.graph.opset_imports)
         given = {*node.attributes, *schema.moved_inputs} & _MEANT
         found = self.index.attributes(node)
-        return [(k, found[k]) for k in sorted(given) if isinstance(found.get(k), (int, float, str, list, tuple))]
+        return [(k, found[k]) for k in sorted(given) if _is_literal(found.get(k))]
 
     def _input(self, value: ir.Value | None) -> str:
         if value is None:
@@ -211,6 +211,11 @@ def _plain(name: str, otherwise: str) -> str:
     """The last part of a model's name as a name of a rule."""
     word = re.sub(r"[^A-Za-z0-9_]+", "_", re.split(r"[./:]", name.rstrip("./:"))[-1]).strip("_").lower()[:30]
     return word if re.match(r"[a-z]", word) and word not in _WORDS else otherwise
+
+
+def _is_literal(value: Any) -> bool:
+    """Whether it can be written down; a bound that is computed at run time cannot."""
+    return all(map(_is_literal, value)) if isinstance(value, (list, tuple)) else isinstance(value, (int, float, str))
 
 
 def _literal(value: Any) -> str:

@@ -181,12 +181,14 @@ _CHAINS: Mapping[str, Sequence[Sequence[str]]] = {
     "Rowwise": (("Mul", "Softmax"), ("Softmax", "Add"), (), ("Softmax",), ("Tanh", "Softmax", "Mul")),
     "Move": (("Reshape", "Transpose"), (), ("Transpose", "Reshape"), ("Transpose",), ("Reshape",)),
 }
+_FACTORS: Sequence[Sequence[str]] = (("Mul",), (), ("Mul", "Mul"))
 
 
 def _chains(call: Call) -> list[Sequence[str]]:
     """The chains of as many operators as the call asks for."""
     least, most = int(call.attributes.get("min_ops", 0)), int(call.attributes.get("max_ops", 64))
-    return [c for c in _CHAINS[call.op] if least <= len(c) <= most] or [_longer(call.op, least)]
+    chains = _FACTORS if call.attributes.get("factors") else _CHAINS[call.op]
+    return [c for c in chains if least <= len(c) <= most] or [_longer(call.op, least)]
 
 
 def _longer(op: str, least: int) -> Sequence[str]:

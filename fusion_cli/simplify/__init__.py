@@ -19,6 +19,7 @@ from fusion_cli.quiet import quiet
 from fusion_cli.simplify.identities import copied_outputs, copy_outputs, drop_identities
 from fusion_cli.simplify.libraries import Step, attempt, fold_constants, infer_shapes
 from fusion_cli.simplify.omitted import name_omitted_outputs, omit_outputs
+from fusion_cli.types import label
 
 FOLD_INPUT_BYTES = 1 << 14
 FOLD_OUTPUT_BYTES = 1 << 16
@@ -59,6 +60,9 @@ def _prepare(model: ir.Model) -> ir.Model:
     """What the other steps rely on, in place."""
     name_omitted_outputs(model)
     passes.InlinePass()(model)
+    for node in model.graph.all_nodes():
+        # So it is spoken of, and found in the file; the passes would call it "node_1".
+        node.name = label(node) if node.outputs else node.name
     passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     return model
 
