@@ -15,8 +15,10 @@ from onnx import TensorProto, helper, numpy_helper
 import fusion_cli
 from fusion_cli.errors import ModelError
 from fusion_cli.load import load_model
+from fusion_cli.score import Baseline, load_profile
 from fusion_cli.sessions import open_model
-from fusion_cli.types import Options
+from fusion_cli.targets import resolve_targets
+from fusion_cli.types import Options, Region
 from fusion_cli.verify import signature_of
 from fusion_cli.verify.feeds import make_feeds
 from fusion_cli.verify.model import reference_for, verify_model
@@ -126,6 +128,35 @@ def test_two_draws_are_not_one(draw: str) -> None:
         half = Constant <value = float {{0.5}}> () yes = Constant <value = bool {{1}}> () a = {draw} b = {draw} }}"""
     left = simplified(parse(text))
     assert [n.op_type for n in left.graph].count(draw.split()[0]) == 2
+
+
+def test_a_sum_of_two_is_an_addition() -> None:
+    left = simplified(parse("g (float[2] x, float[2] y) => (float[2] z) { a = Sum (x, y) z = Sum (a, x, y) }"))
+    assert [n.op_type for n in left.graph] == ["Add", "Sum"]
+
+
+def test_a_size_in_writing_is_a_number() -> None:
+    """A Reshape to sizes taken from shapes at run time: inference computes 2 x 4 by symbols."""
+    text = """g (float[n, m, 2, 4] x) => (float[n, m, k] y) {
+        zero = Constant <value_ints = [0]> () one = Constant <value_ints = [1]> () s = Shape (x)
+        a = Gather (s, zero) b = Gather (s, one) last = Constant <value_ints = [-1]> ()
+        shape = Concat <axis = 0> (a, b, last) r = Reshape (x, shape) y = Relu (r) }"""
+    relu = next(n for n in simplified(parse(text)).graph if n.op_type == "Relu")
+    assert relu.inputs[0] is not None
+    assert relu.inputs[0].shape is not None
+    assert relu.inputs[0].shape[2] == 8
+
+
+def test_layers_on_constants_are_left_for_the_rules_and_outer_products_are_not() -> None:
+    """As ONNX Runtime computes them once, they are no work that a kernel could save."""
+    text = """g (float[4, 8] x) => (float[4, 8] y) { m = MatMul (q, w) a = Relu (m) t = MatMul (column, row)
+        u = Cos (t) b = Add (a, u) y = Add (x, b) }"""
+    model = parse(text, {"q": (4, 8), "w": (8, 8), "column": (4, 1), "row": (1, 8)})
+    left = simplified(model)
+    assert [n.op_type for n in left.graph] == ["MatMul", "Relu", "Add", "Add"]
+    baseline = Baseline(left.graph, load_profile(resolve_targets(("cpu",))[0]))
+    region = Region("r", tuple(left.graph)[:2], (), (), (left.graph[1].outputs[0],))
+    assert baseline.work(region, {}) == ([], [])
 
 
 def test_a_clean_up_that_breaks_off_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

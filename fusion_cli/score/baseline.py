@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from fusion_cli.load.structure import bodies_of
 from fusion_cli.score.profile import DeviceProfile
 from fusion_cli.score.sizes import dimensions
 from fusion_cli.score.work import BYTES, Work, count, operations_of
@@ -66,15 +67,15 @@ class Baseline:
 
     def __init__(self, graph: ir.Graph, profile: DeviceProfile) -> None:
         self.profile = profile
-        kernels = (k for g in (graph, *graph.subgraphs()) for k in fused_kernels(tuple(g), profile))
+        kernels = (k for g in (graph, *graph.subgraphs()) for k in fused_kernels(_at_run_time(g), profile))
         self._kernel_of = {n: kernel for kernel in kernels for n in kernel.nodes}
         self._known: list[tuple[Mapping[str, int], dict[Kernel, list[Work]]]] = []
         """By sizes: the work of kernels, each looked at once, for many regions share it."""
 
     def work(self, region: Region, sizes: Mapping[str, int]) -> tuple[list[Work], list[Work]]:
         """The work of every kernel that the region takes part in, and of what is left of those kernels without the
-        region's nodes. Views have none but are nodes all the same."""
-        kernels = dict.fromkeys(self._kernel_of[n] for n in region.nodes)
+        region's nodes. Views have none but are nodes all the same; what is computed from constants alone is none."""
+        kernels = dict.fromkeys(self._kernel_of[n] for n in region.nodes if n in self._kernel_of)
         inside = set(region.nodes)
         left = [n for kernel in kernels for n in kernel.nodes if n not in inside]
         rest = fused_kernels(left, self.profile)
@@ -89,6 +90,24 @@ class Baseline:
         if kernel not in known:
             known[kernel] = _works(kernel, self.profile, sizes)
         return known[kernel]
+
+
+def _at_run_time(graph: ir.Graph) -> list[ir.Node]:
+    """The nodes but those that ONNX Runtime runs once, as it loads the model: they depend on constants alone."""
+    once: set[ir.Node] = set()
+
+    def is_known(value: ir.Value) -> bool:
+        return value.producer() in once or (value.const_value is not None and not value.is_graph_input())
+
+    for node in graph:
+        read = [v for v in node.inputs if v is not None]
+        if read and not _is_drawn(node) and not bodies_of(node) and all(map(is_known, read)):
+            once.add(node)
+    return [n for n in graph if n not in once]
+
+
+def _is_drawn(node: ir.Node) -> bool:
+    return node.op_type.startswith("Random") or node.op_type in ("Bernoulli", "Multinomial", "Dropout")
 
 
 def total_work(kernels: Iterable[Kernel], profile: DeviceProfile, sizes: Mapping[str, int]) -> list[Work]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
@@ -15,6 +14,7 @@ from onnxscript.rewriter.rules.common import (
     fuse_batchnorm_into_gemm_rule,
 )
 
+from fusion_cli.dims import SYMBOL
 from fusion_cli.quiet import quiet
 from fusion_cli.simplify.identities import copied_outputs, copy_outputs, drop_identities
 from fusion_cli.simplify.libraries import Step, attempt, fold_constants, infer_shapes
@@ -23,7 +23,6 @@ from fusion_cli.types import label
 
 FOLD_INPUT_BYTES = 1 << 14
 FOLD_OUTPUT_BYTES = 1 << 16
-_NAME = re.compile(r"[^\W\d]\w*")
 _RANDOM = frozenset({"Bernoulli", "BiasDropout", "BitmaskBiasDropout", "BitmaskDropout"})
 _FOLD_BATCH_NORM = (
     fuse_batchnorm_into_conv_rule,
@@ -57,10 +56,13 @@ def simplify(model: ir.Model, again: Callable[[], ir.Model]) -> ir.Model:
 
 
 def _prepare(model: ir.Model) -> ir.Model:
-    """What the other steps rely on, in place."""
+    """What the other steps rely on, in place: one graph, in which every node has a name and equal things are written
+    alike."""
     name_omitted_outputs(model)
     passes.InlinePass()(model)
     for node in model.graph.all_nodes():
+        if node.op_type == "Sum" and not node.domain and len(node.inputs) == 2:
+            node.op_type = "Add"
         # So it is spoken of, and found in the file; the passes would call it "node_1".
         node.name = label(node) if node.outputs else node.name
     passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
@@ -93,7 +95,7 @@ def _symbols(dim: int | ir.SymbolicDim) -> list[str]:
     """The names in a dimension; "" for one of which nothing is known."""
     if isinstance(dim, int):
         return []
-    return [""] if dim.value is None else _NAME.findall(dim.value)
+    return [""] if dim.value is None else SYMBOL.findall(dim.value)
 
 
 def _merging(model: ir.Model) -> Iterator[Callable[[ir.Model], object]]:

@@ -20,6 +20,7 @@ _OVER_ALL_LATER_AXES = frozenset({"Softmax", "LogSoftmax", "Hardmax"})
 _SEQUENCES = frozenset({"ConcatFromSequence", "SplitToSequence"})
 """Operators that the folding replaces by others with axes as inputs, as they have them from opset 13 on."""
 
+_LAYERS = frozenset({"Attention", "Conv", "Gemm", "LayerNormalization", "MatMul", "RMSNormalization", "Softmax"})
 _NUMBERS = frozenset({"value_int", "value_ints", "value_float", "value_floats"})
 
 _log = logging.getLogger(__name__)
@@ -86,6 +87,14 @@ def _infer(model: ir.Model) -> None:
         infer_symbolic_shapes(model, warn_on_missing=False)
     except Exception as e:
         _log.debug("symbolic shape inference stopped: %s", e)
+    for value in _values(model):
+        # What the library has computed by symbols can come out as a number in writing.
+        if value.shape is not None and any(_is_written(d) for d in value.shape):
+            value.shape = ir.Shape([int(str(d)) if _is_written(d) else d for d in value.shape])
+
+
+def _is_written(dim: int | ir.SymbolicDim) -> bool:
+    return not isinstance(dim, int) and (dim.value or "").isdecimal()
 
 
 def _undeclared_states(loop: ir.Node) -> list[tuple[ir.Value, ir.Value, ir.Value]]:
@@ -126,11 +135,23 @@ def _should_fold(node: ir.Node, opset: int) -> bool | None:
     """Whether to fold a node; None leaves it to the optimizer."""
     if node.op_type == "ConstantOfShape":
         return True  # left alone by default; exporters compute the shapes of Expand with it
+    if _is_layer(node):
+        return False
     if node.op_type in _OVER_ALL_LATER_AXES and opset < 13:
         return False
     if any(v is not None and v.dtype == ir.DataType.STRING for v in (*node.inputs, *node.outputs)):
         return False  # what the optimizer makes of strings cannot be saved
     return None
+
+
+def _is_layer(node: ir.Node) -> bool:
+    """Whether the node is work of the model rather than arithmetic that prepares it: even if all it reads is constant,
+    as in the first layer on learned queries, rules are to see the layer. (A product over one element is an outer
+    product, as tables of positions are made with.)"""
+    if node.domain or node.op_type not in _LAYERS:
+        return False
+    shape = node.inputs[0].shape if node.op_type == "MatMul" and node.inputs[0] is not None else None
+    return shape is None or shape[-1] != 1
 
 
 def _count_axes_from_start(model: ir.Model) -> None:
