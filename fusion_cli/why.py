@@ -11,9 +11,9 @@ import onnx_ir as ir
 
 from fusion_cli.load.structure import bodies_of
 from fusion_cli.match import RuleSet
-from fusion_cli.match.advice import around, why_not_shaped
 from fusion_cli.match.codes import NO_RULE, NOT_NEAR, UNKNOWN
 from fusion_cli.match.graph import GraphIndex
+from fusion_cli.match.hints import around, why_not_shaped
 from fusion_cli.match.operators import ARRANGING, ELEMENTWISE, MOVES, ROW_OPERATORS, SHAPE_OPERATORS
 from fusion_cli.match.pattern import GROWING
 from fusion_cli.simplify.trace import Traced

@@ -228,7 +228,7 @@ def batched(dtype: str) -> Case:
 
 
 def attention(dtype: str, depth: int, value_depth: int | None = None, prob: str = "", transposed: bool = False) -> Case:
-    """Heads split and merged through permutations, an additive mask, a bool mask; `prob` "guard" or "general"."""
+    """Heads split and merged by permutations, an additive mask, a bool mask; `prob`: "guard", "general", "empty"."""
     b = Builder()
     dv = value_depth or depth
     q, v = b.input(dtype, "b", "q", "h", depth), b.input(dtype, "b", "k", "h", dv)
@@ -270,6 +270,7 @@ def attention(dtype: str, depth: int, value_depth: int | None = None, prob: str 
             score=score,
             prob_program=r.done(),
             prob=root,
+            zero_empty=prob == "empty",
             out_perm=(0, 2, 1, 3),
         )
     )
@@ -395,10 +396,12 @@ def all_cases() -> list[Case]:
     cases += [
         attention("float16", 64),
         attention("bfloat16", 128, prob="guard"),
+        attention("float16", 128, prob="empty"),
         attention("float16", 80, 40, prob="general", transposed=True),
     ]
     cases += [
         attention("float32", 64, prob="guard"),
+        attention("float32", 48, prob="empty"),
         attention("float32", 33, 70, prob="general"),
         attention("float16", 256),
     ]

@@ -133,15 +133,20 @@ def _affine(n: Array, y: Array, axes: tuple[int, ...], shifted: bool) -> str:
     return _differs(gain * a, b, 5e-4)
 
 
-def _linear(instance: Instance, rng: np.random.Generator) -> str:
-    """Every row by itself, all in the same way, and in proportion."""
-    x = instance.match.inputs[0]
-    shape = instance.shape(x)
-    a, b = (rng.normal(size=shape) for _ in range(2))
-    zero, first, second, both = (instance({str(x.name): v}) for v in (0 * a, a, b, a + b))
-    order = rng.permutation(shape[-2])
-    moved = instance({str(x.name): a[..., order, :]})
-    return _differs(both - zero, first + second - 2 * zero, 1e-3) or _differs(moved, first[..., order, :], 1e-3)
+def _linear(axis: int) -> Callable[[Instance, np.random.Generator], str]:
+    """A check that all vectors along the other of the last two axes are mapped in the same way, and in proportion."""
+
+    def check(instance: Instance, rng: np.random.Generator) -> str:
+        x = instance.match.inputs[0]
+        shape = instance.shape(x)
+        a, b = (rng.normal(size=shape) for _ in range(2))
+        zero, first, second, both = (instance({str(x.name): v}) for v in (0 * a, a, b, a + b))
+        order = rng.permutation(shape[axis])
+        moved = instance({str(x.name): a.take(order, axis)})
+        expected = first.take(order, axis) if first.shape[axis] == shape[axis] else first
+        return _differs(both - zero, first + second - 2 * zero, 1e-3) or _differs(moved, expected, 1e-3)
+
+    return check
 
 
 def _rotary(instance: Instance, rng: np.random.Generator) -> str:
@@ -189,7 +194,7 @@ CHECKS: Mapping[str, Callable[[Instance, np.random.Generator], str]] = {
     "RMSNorm": _norm(lambda rank: [-1], lambda rank: [-1], centred=False),
     "ChannelNorm": _norm(lambda rank: [1], lambda rank: [1]),
     "InstanceNorm": _norm(lambda rank: range(2, rank), lambda rank: [1]),
-    "Linear": _linear,
+    "Linear": _either(_linear(-2), _linear(-1)),
     "RotaryEmbedding": _rotary,
     "Attention": _attention,
 }

@@ -86,7 +86,9 @@ def test_the_bare_product_goes_to_workspace_when_no_output_has_its_type() -> Non
     assert "Workspace" not in emit(fused_op(linear("float16")), SM_90A).text
 
 
-@pytest.mark.parametrize(("prob", "kind"), [("", "kIdentity"), ("guard", "kZeroNaN"), ("general", "kGeneral")])
+@pytest.mark.parametrize(
+    ("prob", "kind"), [("", "kIdentity"), ("empty", "kZeroEmpty"), ("guard", "kZeroNaN"), ("general", "kGeneral")]
+)
 def test_probability_programs_are_told_apart(prob: str, kind: str) -> None:
     (stage,) = attention("float16", 64, prob=prob).plan.stages
     assert isinstance(stage, Attention)

@@ -215,7 +215,7 @@ def _complaints(model: onnx.ModelProto) -> tuple[list[str], int]:
 
 INTEGERS = {"i0": 0, "i1": 1, "i2": 2, "i4": 4, "i8": 8, "i12": 12, "all": 2**63 - 1, "last": -1}
 VECTORS = {"parts": [4, 12], "flat": [0, 0, 0, 16], "rows": [0, 0, -1], "three": [2, 4, -1], "samples": [1, 8, -1]}
-NUMBERS = {"eps": 1e-5, "minus_eps": -1e-5, "one": 1.0}
+NUMBERS = {"eps": 1e-5, "minus_eps": -1e-5, "one": 1.0, "lowest": -3.4028235e38}
 PUT = " ".join(
     [
         *(f"{n} = Constant <value = int64[1] {{{v}}}> ()" for n, v in INTEGERS.items()),
@@ -245,6 +245,8 @@ ATTENTIONS = {
     "p = Reshape (g, sh) y = MatMul (p, v)",
     "a mask added after the softmax": f"{SCORES} g = Softmax <axis = -1> (s) p = Add (g, m) y = MatMul (p, v)",
     "roots of weights": f"{SCORES} g = Softmax <axis = -1> (s) p = Sqrt (g) y = MatMul (p, v)",
+    "the lowest number put among the weights": f"{SCORES} g = Softmax <axis = -1> (s) c = Greater (m, eps) "
+    "p = Where (c, g, lowest) y = MatMul (p, v)",
     "squares of weights": f"{SCORES} g = Softmax <axis = -1> (s) p = Mul (g, g) y = MatMul (p, v)",
 }
 CENTRED = "mu = ReduceMean <axes = [-1]> (x) d = Sub (x, mu) sq = Mul (d, d) v = ReduceMean <axes = [-1]> (sq)"
@@ -287,6 +289,14 @@ TRAPS = [
 def test_traps(name: str, inputs: str, outputs: str, body: str) -> None:
     weights = {n: s for n, s in WEIGHTS.items() if f"{n})" in body or f"{n}," in body}
     assert name not in idioms(f"{PUT} {body}", weights, inputs=inputs, outputs=outputs)
+
+
+@pytest.mark.parametrize(("shift", "nodes"), [((32, 1), 2), ((6,), 1), ((1, 32, 1), 2), ((32, 6), 1)])
+def test_the_bias_of_a_layer_of_columns_is_a_column(shift: tuple[int, ...], nodes: int) -> None:
+    text = "g (float[2, 64, 6] x) => (float[2, 32, 6] y) { p = MatMul (w2, x) y = Add (p, shift) }"
+    model = parse(text, {"w2": (32, 64), "shift": shift})
+    assert [len(m.nodes) for m in found(simplified(model), "Linear")] == [nodes]
+    assert _complaints(model) == ([], 1)
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,30 @@ def test_another_function_is_not(body: str) -> None:
     assert not activations(graph(body))
 
 
+RESHAPES = "int64[1] row = {-1}, int64[2] back = {-1, 8}, int64[2] column = {-1, 1}"
+RESHAPED = [
+    "r = Reshape (x, row) s = Sigmoid (r) b = Reshape (s, back) y = Mul (x, b)",
+    "r = Reshape (x, row) s = Sigmoid (r) m = Mul (r, s) y = Reshape (m, back)",
+    "r = Reshape (x, row) n = Neg (r) e = Exp (n) b = Reshape (e, back) a = Add (one, b) y = Div (x, a)",
+]
+
+
+def reshaped(shape: str, body: str) -> onnx.ModelProto:
+    return parse(f"g (float[{shape}] x) => (float[p, q] y) <{CONSTANTS}, {RESHAPES}> {{ {body} }}")
+
+
+@pytest.mark.parametrize("body", RESHAPED)
+def test_reshapes_inside_change_nothing(body: str) -> None:
+    assert activations(reshaped("4, 8", body)) == {"Silu": 1}
+
+
+def test_a_gate_of_other_elements_is_another_function() -> None:
+    """A column times a row is an outer product."""
+    assert not activations(reshaped("8, 1", "r = Reshape (x, row) s = Sigmoid (r) y = Mul (x, s)"))
+    body = "r = Reshape (x, row) c = Reshape (x, column) s = Sigmoid (r) y = Mul (c, s)"
+    assert not activations(reshaped("4, 8", body))
+
+
 def test_a_mistyped_constant_is_a_near_miss_that_says_where() -> None:
     result = matches(graph(OTHERS[0]))
     (miss,) = [r for r in result.rejections if r.code == "FUS107"]

@@ -117,6 +117,15 @@ def test_weighted_values(out: str) -> None:
     assert attentions(plain(f"{SCORES} s = Mul (s0, d)", out), f"{HEADS}, float[b, 1, s, t] mask") == 1
 
 
+def test_an_expansion_to_the_shape_that_is_there() -> None:
+    """As exporters write it where the sizes are not known before the model runs."""
+    out = """i0 = Constant <value = int64[1] {0}> ()
+        i3 = Constant <value = int64[1] {3}> () i4 = Constant <value = int64[1] {4}> ()
+        qs = Shape (q) first = Slice (qs, i0, i3) ks = Shape (kt) last = Slice (ks, i3, i4)
+        sh = Concat <axis = 0> (first, last) e = Expand (p, sh) y = MatMul (e, v)"""
+    assert attentions(plain(f"{SCORES} s = Mul (s0, d)", out)) == 1
+
+
 @pytest.mark.parametrize(
     "out",
     [

@@ -25,6 +25,8 @@ SOURCES = {
     "without biases": "u = MatMul (x, b) g = MatMul (x, a) ",
     "split": "w = MatMul (x, packed) z = Add (w, bias) g, u = Split <axis = -1> (z) ",
     "split, gate last": "z = MatMul (x, packed) u, g = Split <axis = 2> (z) ",
+    "rows": "flat = Constant <value = int64[2] {-1, 64}> () sh = Shape (x) r = Reshape (x, flat) m1 = MatMul (r, a) "
+    "n1 = Add (m1, c) g = Reshape (n1, sh) m2 = MatMul (r, b) u = Reshape (m2, sh) ",
     "every second": "i0 = Constant <value = int64[1] {0}> () i1 = Constant <value = int64[1] {1}> () "
     "i2 = Constant <value = int64[1] {2}> () end = Constant <value = int64[1] {9223372036854775807}> () "
     "last = Constant <value = int64[1] {-1}> () "
@@ -66,6 +68,13 @@ def test_gated_units_with_limits(limit: str, source: str, shift: str) -> None:
     assert idioms(f"{CONSTANTS} {source} {limit} {gate}", SQUARE)["SwiGLU"] == 1
 
 
+@pytest.mark.parametrize("source", [SOURCES["two linear layers"], SOURCES["split"]], ids=["linears", "split"])
+def test_gated_units_with_a_limit_on_the_activation(source: str) -> None:
+    gate = "s = Sigmoid (g) h = Mul (g, s) hl = Clip (h, , high) ul = Clip (u, low, high) y = Mul (hl, ul)"
+    limits = "low = Constant <value = float {-7.0}> () high = Constant <value = float {7.0}> ()"
+    assert idioms(f"{CONSTANTS} {source} {limits} {gate}", SQUARE)["SwiGLU"] == 1
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -104,3 +113,51 @@ def test_a_gated_unit_is_one_region() -> None:
         model = parse(f"g (float[batch, seq, 64] x) => (float[batch, seq, 64] y) {{ {body} }}", SQUARE)
         regions = operators(matches(model, "GatedLinear"), "GatedLinear")
         assert max(ops.count("MatMul") for ops in regions) == products
+
+
+ROWS = {
+    "two linear layers": "m1 = Gemm (r, a, c) g = Reshape (m1, back) m2 = Gemm (r, b) u = Reshape (m2, back) ",
+    "split": "z2 = Gemm (r, packed, bias) z = Reshape (z2, wide) g, u = Split <axis = -1> (z) ",
+    "rows throughout": "g = Gemm (r, a) u = Gemm (r, b, d) ",
+}
+SHAPES = (
+    "flat = Constant <value = int64[2] {-1, 64}> () back = Constant <value = int64[3] {2, 8, 64}> () "
+    "wide = Constant <value = int64[3] {2, 8, 128}> () heads = Constant <value = int64[4] {2, 8, 2, 64}> () "
+    "r = Reshape (x, flat) "
+)
+
+
+def of_rows(body: str) -> dict[str, int]:
+    three = "float[2, 8, 64]"
+    return idioms(f"{SHAPES} {CONSTANTS} {body}", SQUARE, inputs=f"{three} x", outputs=f"{three} y")
+
+
+@pytest.mark.parametrize("source", ROWS.values(), ids=ROWS)
+@pytest.mark.parametrize("gate", ["SwiGLU", "GEGLU", "ReGLU"])
+def test_a_feed_forward_of_rows(gate: str, source: str) -> None:
+    """Where every linear layer is one of rows, with reshapes on both sides of it."""
+    down = "product = Mul (h, u) deep = Reshape (product, flat) f = Gemm (deep, down) y = Reshape (f, back)"
+    found = of_rows(f"{source} {GATES[gate]} {down}")
+    assert (found[gate], found["FeedForward"], found["Linear"]) == (1, 1, 2 if "packed" in source else 3)
+
+
+def test_gates_within_heads_are_no_feed_forward() -> None:
+    body = f"""z2 = Gemm (r, packed, bias) z = Reshape (z2, heads) g, u = Split <axis = -1> (z) {GATES["SwiGLU"]}
+        product = Mul (h, u) deep = Reshape (product, flat) f = Gemm (deep, down) y = Reshape (f, back)"""
+    found = of_rows(body)
+    assert found["SwiGLU"] == 1
+    assert "FeedForward" not in found
+
+
+CHANNELS = {
+    "a sequence": ("float[n, 64, t]", (128, 64, 1), 1),
+    "an image": ("float[n, 64, t, t]", (128, 64, 1, 1), -3),
+}
+
+
+@pytest.mark.parametrize(("value", "weight", "axis"), CHANNELS.values(), ids=CHANNELS)
+@pytest.mark.parametrize("order", ["g, u", "u, g"])
+@pytest.mark.parametrize("gate", ["SwiGLU", "GEGLU", "GLU"])
+def test_gated_channels(gate: str, order: str, value: str, weight: tuple[int, ...], axis: int) -> None:
+    body = f"{CONSTANTS} z = Conv (x, wide) {order} = Split <axis = {axis}> (z) {GATES[gate]} y = Mul (u, h)"
+    assert idioms(body, {"wide": weight}, inputs=f"{value} x", outputs=f"{value} y").get(gate) == 1

@@ -63,6 +63,19 @@ def test_group_norm(body: str) -> None:
     assert of_images(CONSTANTS + SHAPES + body, weights, 13) == {"GroupNorm": 1}
 
 
+def test_groups_of_channels_that_are_an_axis_only_after_the_norm() -> None:
+    """Frames of a video, each an image of its own: the reshapes before the norm are one."""
+    body = """flat = Constant <value = int64[3] {1, 4, 72}> () back = Constant <value = int64[4] {1, 8, 6, 6}> ()
+        t = Transpose <perm = [0, 2, 1, 3, 4]> (x) r = Reshape (t, flat) i = InstanceNormalization (r, ones, zeros)
+        z = Reshape (i, back) g = Mul (z, gamma) y = Add (g, beta)"""
+    weights = {**PER_CHANNEL, "ones": (4,), "zeros": (4,)}
+    video, image = "float[1, 8, 1, 6, 6] x", "float[1, 8, 6, 6] y"
+    assert idioms(body, weights, 17, video, image) == {"GroupNorm": 1}
+    halved = body.replace("{1, 8, 6, 6}", "{2, 4, 6, 6}")
+    numbers = {**weights, "gamma": (), "beta": ()}
+    assert "GroupNorm" not in idioms(halved, numbers, 17, video, "float[2, 4, 6, 6] y")
+
+
 @pytest.mark.parametrize(("opset", "size"), [(18, 4), (21, 8)])
 def test_group_normalization(opset: int, size: int) -> None:
     body = "y = GroupNormalization <num_groups = 4> (x, a, b)"

@@ -43,6 +43,10 @@ TURNS = {
     "y = Concat <axis = -1> (p, q)",
     "halves, the other way": "a = Mul (u, hcos) c = Mul (w, hsin) p = Add (c, a) d = Mul (hcos, w) e = Mul (u, hsin) "
     "q = Sub (d, e) y = Concat <axis = -1> (p, q)",
+    "joined again": "j = Concat <axis = -1> (u, w) n = Neg (w) t = Concat <axis = -1> (n, u) a = Mul (j, cos) "
+    "c = Mul (t, sin) y = Add (a, c)",
+    "signs in the angles": "t = Concat <axis = -1> (w, u) ns = Neg (hsin) ss = Concat <axis = -1> (ns, hsin) "
+    "a = Mul (x, cos) c = Mul (t, ss) y = Add (a, c)",
     "cut angles": "c1, c2 = Split <axis = -1> (cos) s1, s2 = Split <axis = -1> (sin) a = Mul (u, c1) c = Mul (w, s1) "
     "p = Sub (a, c) d = Mul (w, c2) e = Mul (u, s2) q = Add (d, e) y = Concat <axis = -1> (p, q)",
 }
@@ -91,6 +95,22 @@ def test_pairs(cut: str, turn: str) -> None:
     assert ropes(f"{cut} {turn}") == 1
 
 
+def matrices(rows: str) -> str:
+    """Pairs as columns, times matrices whose rows are these."""
+    return f"""columns = Constant <value = int64[6] {{0, 0, 0, 8, 1, 2}}> ()
+        squares = Constant <value = int64[4] {{0, 8, 2, 2}}> () r = Reshape (x, columns)
+        u = Gather <axis = -1> (r, zero) w = Gather <axis = 5> (r, one) ns = Neg (hsin)
+        c = Unsqueeze (hcos, last) si = Unsqueeze (hsin, last) mi = Unsqueeze (ns, last)
+        st = Concat <axis = -1> ({rows}) m = Reshape (st, squares)
+        m0 = Gather <axis = 3> (m, zero) m1 = Gather <axis = -1> (m, one) p = Mul (m0, u) q = Mul (w, m1)
+        t = Add (p, q) y = Reshape (t, flat)"""
+
+
+def test_pairs_times_matrices() -> None:
+    assert ropes(matrices("c, mi, si, c")) == 1
+    assert ropes(matrices("c, si, si, c")) == 0
+
+
 @pytest.mark.parametrize("opset", [9, 10, 12, 13, 18])
 def test_opsets(opset: int) -> None:
     """Bounds and sizes were attributes once; a split into halves had to say how many of them."""
@@ -137,6 +157,10 @@ NOT_ROPE = {
     "not swapped": "n = Neg (w) t = Concat <axis = -1> (u, n) a = Mul (x, cos) c = Mul (t, sin) y = Add (a, c)",
     "another value": "n = Neg (w) t = Concat <axis = -1> (n, u) x2 = Sin (x) a = Mul (x2, cos) "
     "c = Mul (t, sin) y = Add (a, c)",
+    "halves joined the other way": "j = Concat <axis = -1> (w, u) n = Neg (w) t = Concat <axis = -1> (n, u) "
+    "a = Mul (j, cos) c = Mul (t, sin) y = Add (a, c)",
+    "one sign in the angles": "t = Concat <axis = -1> (w, u) ns = Neg (hsin) ss = Concat <axis = -1> (ns, ns) "
+    "a = Mul (x, cos) c = Mul (t, ss) y = Add (a, c)",
     "no angles": "n = Neg (w) y = Concat <axis = -1> (n, u)",
     "both plus": "a = Mul (u, hcos) c = Mul (w, hsin) p = Add (a, c) d = Mul (hcos, w) e = Mul (u, hsin) "
     "q = Add (e, d) y = Concat <axis = -1> (p, q)",

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import onnx
+import onnx_ir as ir
 import pytest
 
+from fusion_cli.match import find_regions, load_rules
 from tests.graphs import idioms, matches, operators, parse
 
 X = "float[batch, seq, 64] x"
@@ -223,3 +228,22 @@ def test_gated_halves_of_one_linear_layer() -> None:
     for gate, up in (("f", "s"), ("s", "f")):
         body = f"{slices} sg = Sigmoid ({gate}) a = Mul ({gate}, sg) y = Mul ({up}, a)"
         assert idioms(body, outputs="float[batch, seq, 32] y") == {"Silu": 1, "SwiGLU": 1}
+
+
+def test_a_cast_that_only_the_wrong_order_of_operands_passes_is_no_part(tmp_path: Path) -> None:
+    (tmp_path / "pair.rule").write_text(
+        """# summary: for a test
+<domain: "fusion.rules", opset_import: ["": 17]>
+Pair (x, z) => (y)
+{
+    e = Exp (x)
+    y = Add (e, z)
+}
+"""
+    )
+    text = """<ir_version: 10, opset_import: ["": 17]>
+    g (float[4] x, float16[4] z) => (float[4] y, float[4] n, float16[4] u)
+    { w = Cast <to = 1> (z) e = Exp (x) y = Add (w, e) n = Neg (w) u = Exp (z) }"""
+    model = ir.from_proto(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(text)))
+    (region,) = find_regions(model, load_rules(["Pair"], [tmp_path])).regions
+    assert [n.op_type for n in region.nodes] == ["Exp", "Add"]

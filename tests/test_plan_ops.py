@@ -336,7 +336,11 @@ def test_attention_operator_gives_zeros_where_no_key_is_left(masked: float | boo
     mask[1] = masked
     mask[3, 2:] = masked
     feeds = {"q": floats(2, 2, 5, 8), "k": floats(2, 2, 7, 8), "v": floats(2, 2, 7, 8), "m": mask}
-    assert kinds(check_model(text, feeds, 1e-5, opset=23)) == [Attention]
+    feeds["q"][0, 0, [1, 2, 3], 4] = np.nan
+    plan = check_model(text, feeds, 1e-5, opset=23)
+    assert kinds(plan) == [Attention]
+    outcome = interpret(plan, list(feeds.values()))[0][0, 0]
+    assert np.isnan(outcome).all(-1).tolist() == [False, False, True, True, False]
 
 
 def test_softmax_over_queries_is_no_attention() -> None:

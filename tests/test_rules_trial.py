@@ -177,7 +177,7 @@ def test_rules_by_name_and_what_does_not_exist(tmp_path: Path) -> None:
 
 def test_a_matcher_that_minds_the_order_of_operands_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path, "    a = Tanh (x)\n    y = Mul (a, b)", "R (x, b) => (y)")
-    monkeypatch.setattr("fusion_cli.match.search.COMMUTATIVE", frozenset())
+    monkeypatch.setattr("fusion_cli.match.pattern.COMMUTATIVE", frozenset())
     (found,) = tried(path)
     assert (found.status, found.orders) == ("failed", 2)
     assert "not found in 1 of 2" in found.detail

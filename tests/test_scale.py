@@ -32,7 +32,9 @@ from fusion_cli.types import Options
 from tests.graphs import simplified_file
 
 SMALL = 240
-EXPENSIVE = ("_assign", "_unify", "_extend", "_grow", "consumers", "readers", "root", "way_out", "_between", "_whole")
+EXPENSIVE = (
+    *("_assign", "_unify", "_extend", "_grow", "consumers", "predecessors", "readers", "root", "_between", "_whole"),
+)
 """The inner functions of matching."""
 
 
@@ -136,7 +138,7 @@ Pair (x) => (y)
     )
     branches = "\n".join(f"s{i} = Sin (x) c{i} = Cos (s{i}) t{i} = Tan (x)" for i in range(MOST_STEPS))
     text = f"""<ir_version: 10, opset_import: ["": 23]>
-    g (float[4] x) => (float[4] y) {{ e = Exp (x) {branches} z = Abs (t1) y = Sub (e, c0) }}"""
+    g (float[4] x) => (float[4] y) {{ e = Exp (x) {branches} z = Abs (t1) y = Sub (e, c0) w = Sum (x, x) }}"""
     model = ir.from_proto(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(text)))
     found = find_regions(model, load_rules(["Pair"], [tmp_path]))
     assert ("Pair", "FUS108") in [(r.rule, r.code) for r in found.rejections]
@@ -265,6 +267,15 @@ def test_the_benchmark_tells_seconds_growth_and_memory(tmp_path: Path) -> None:
     assert "| dynamo | 84 |" in (tmp_path / "r.md").read_text()
     assert scale.growth([(1_000, 0.5), (10_000, 5.0), (50_000, 25.0)]) == pytest.approx(1.0)
     assert scale.growth([(1_000, 0.5), (2_000, 2.0)]) == pytest.approx(2.0)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="resident memory is read from /proc")
+def test_ten_thousand_nodes_take_no_more_than_twice_the_model_and_200_mb() -> None:
+    """In each of the two processes; of that, the libraries alone take more than 100 MB."""
+    case = scale.run_case("torchscript", 10_000, "portable", timeout=600)
+    allowed = 2 * case["model_bytes"] + 200e6
+    assert 0 < case["peak_bytes"] <= allowed
+    assert 0 < case["runtime_peak_bytes"] <= allowed
 
 
 def test_a_case_that_fails_is_told_and_fails_the_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:

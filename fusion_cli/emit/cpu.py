@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -143,16 +144,20 @@ def _view(operand: Operand) -> tuple[str, str]:
 def softmax_program(stage: Attention) -> tuple[tuple[Instr, ...], int]:
     """Attention between its products as one rowwise program on raw scores, and the instruction that is its value."""
     program = list(stage.program)
-    score = stage.score
-    first = len(program)
-    program += [
-        Instr("reduce_max", (score,), "float32"),
-        Instr("Sub", (score, first), "float32"),
-        Instr("Exp", (first + 1,), "float32"),
-        Instr("reduce_sum", (first + 2,), "float32"),
-        Instr("Div", (first + 2, first + 3), "float32"),
-    ]
-    probability = len(program) - 1
+
+    def emit(op: str, *args: int, dtype: str = "float32", value: float | None = None) -> int:
+        program.append(Instr(op, args, dtype, value))
+        return len(program) - 1
+
+    highest = emit("reduce_max", stage.score)
+    if stage.zero_empty:
+        empty = emit("Equal", highest, emit("const", value=-math.inf), dtype="bool")
+        highest = emit("Where", empty, emit("const", value=0.0), highest)
+    exponential = emit("Exp", emit("Sub", stage.score, highest))
+    total = emit("reduce_sum", exponential)
+    if stage.zero_empty:
+        total = emit("Max", total, emit("const", value=1.0))
+    probability = emit("Div", exponential, total)
     if not stage.prob_program:
         return tuple(program), probability
     shift = len(program)

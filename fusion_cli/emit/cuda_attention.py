@@ -116,7 +116,7 @@ def prob_kind(stage: Attention) -> str:
     operands' type for the product with V anyway."""
     program = stage.prob_program
     if not program:
-        return "kIdentity"
+        return "kZeroEmpty" if stage.zero_empty else "kIdentity"
 
     def peel(i: int) -> Instr:
         while program[i].op in ("Cast", "Identity") and "float" in program[i].dtype:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
@@ -18,6 +18,7 @@ from fusion_cli.match.graph import GraphIndex
 from fusion_cli.match.misses import Misses
 from fusion_cli.match.pattern import Rule, RuleSet
 from fusion_cli.match.region import make_region
+from fusion_cli.match.rejections import Teller
 from fusion_cli.match.rules import load_rules, parse_rules
 from fusion_cli.match.values import ValueIdioms
 from fusion_cli.types import Region, Rejection, label
@@ -73,43 +74,65 @@ def _written_with(name: str | None, rules: RuleSet) -> frozenset[str]:
 
 
 def _find_in(graph: ir.Graph, rules: RuleSet, watch: Collection[ir.Node], asked: Collection[str]) -> MatchResult:
-    index = GraphIndex(graph)
-    idioms = Idioms()
-    matcher = Matcher(index, idioms)
-    by_value = ValueIdioms(index, [r for r in rules.idioms if r.by_value])
-    counts: dict[str, int] = {}
+    matcher = Matcher(GraphIndex(graph), Idioms())
+    near = Misses(matcher, watch, asked)
+    counts = _find_idioms(matcher, rules, near)
+    regions: list[Region] = []
     rejections: list[Rejection] = []
     concerned: set[ir.Node] = set()
-    near = Misses(matcher, watch, asked)
+    for rule in rules.fusions:
+        proposed = _proposals(matcher, rule, near)
+        found, failed = _regions(matcher.index, rule, proposed)
+        regions += found
+        rejections += failed
+        concerned.update(*proposed)
+    position = matcher.index.position
+    regions.sort(key=lambda r: (position[r.nodes[0]], r.rule))
+    missed, told = Teller(near, rules, matcher.idioms).rejections()
+    counted = [r.name for r in rules.idioms if r.counted]
+    meanings = {n: matcher.idioms.meanings(n, counted) for n in watch if n in position}
+    return MatchResult(tuple(regions), counts, (*missed, *rejections), frozenset(concerned | told), meanings)
+
+
+def _find_idioms(matcher: Matcher, rules: RuleSet, near: Misses) -> Mapping[str, int]:
+    """Add the idioms to the matcher's, in an order in which each comes after those it refers to. Returns how many there
+    are of those that count."""
+    by_value = ValueIdioms(matcher.index, [r for r in rules.idioms if r.by_value])
+    counts: dict[str, int] = {}
     for rule in rules.idioms:
         matches, misses = by_value.find(rule) if rule.by_value else _find_rule(matcher, rule)
-        matches = _not_parts(matches, rule, idioms)
-        idioms.add(matches)
+        matches = _not_parts(matches, rule, matcher.idioms)
+        matcher.idioms.add(rule.name, matches)
         if matches and rule.counted:
             counts[rule.name] = len(_instances(matches))
         for miss in near.add(rule, misses, matches):
-            idioms.add_nearly(rule.name, miss)
-    regions: dict[tuple[str, tuple[ir.Node, ...]], Region] = {}
-    for rule in rules.fusions:
-        matches, misses = _find_rule(matcher, rule)
-        groups, at_borders = _grown(matcher, rule)
-        near.add(rule, [*misses, *at_borders], matches)
-        by_nodes = {m.nodes: m for m in matches}
-        for nodes in dict.fromkeys([*by_nodes, *groups]):
-            concerned |= nodes
-            try:
-                region = make_region(index, nodes, rule.name, rule.kernel, rule.opt_level)
-            except Unsupported as e:
-                rejections.append(_rejection(rule, index, nodes, e))
-            else:
-                region = _in_rule_order(region, by_nodes[nodes]) if nodes in by_nodes else region
-                regions[rule.name, region.nodes] = region
-    ordered = sorted(regions.values(), key=lambda r: (index.position[r.nodes[0]], r.rule))
-    missed = near.rejections(rules, idioms)
-    meanings = {
-        n: idioms.meanings(n, [r.name for r in rules.idioms if r.counted]) for n in watch if n in index.position
-    }
-    return MatchResult(tuple(ordered), counts, (*missed, *rejections), frozenset(concerned | near.told), meanings)
+            matcher.idioms.add_nearly(rule.name, miss)
+    return counts
+
+
+def _proposals(matcher: Matcher, rule: Rule, near: Misses) -> Mapping[frozenset[ir.Node], Match | None]:
+    """What a fusion would take as one: sets of nodes, each with the match it comes from, if it was not grown."""
+    matches, misses = _find_rule(matcher, rule)
+    groups, at_borders = _grown(matcher, rule)
+    near.add(rule, [*misses, *at_borders], matches)
+    found: dict[frozenset[ir.Node], Match | None] = {m.nodes: m for m in matches}
+    return found | {nodes: None for nodes in groups if nodes not in found}
+
+
+def _regions(
+    index: GraphIndex, rule: Rule, proposed: Mapping[frozenset[ir.Node], Match | None]
+) -> tuple[Iterable[Region], list[Rejection]]:
+    """The regions that these sets of nodes are, each once, and why others are none."""
+    regions: dict[tuple[ir.Node, ...], Region] = {}
+    rejections: list[Rejection] = []
+    for nodes, match in proposed.items():
+        try:
+            region = make_region(index, nodes, rule.name, rule.kernel, rule.opt_level)
+        except Unsupported as e:
+            rejections.append(_rejection(rule, index, nodes, e))
+        else:
+            regions[region.nodes] = region if match is None else _in_rule_order(region, match)
+    return regions.values(), rejections
 
 
 def _find_rule(matcher: Matcher, rule: Rule) -> tuple[list[Match], list[Miss]]:
@@ -132,7 +155,7 @@ def _grown(matcher: Matcher, rule: Rule) -> tuple[list[frozenset[ir.Node]], list
         if len(pattern.calls) == 1 and pattern.calls[0].is_growing:
             found = matcher.grower.groups(pattern.calls[0])
             groups += found
-            misses += borders.misses(matcher.grower, pattern, found)
+            misses += borders.misses(matcher.grower.members, pattern, found)
     return groups, misses
 
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 
 import onnx_ir as ir
 
+from fusion_cli.dims import Dims, listed
 from fusion_cli.match.found import Miss
-from fusion_cli.match.grow import Dims, Grower
+from fusion_cli.match.members import Members
 from fusion_cli.match.operators import ELEMENTWISE, ROW_OPERATORS
 from fusion_cli.match.pattern import Call, Pattern
-from fusion_cli.match.predicates import listed
 from fusion_cli.match.reasons import ATTRIBUTE, SIZES, Stop
 from fusion_cli.types import label
 
@@ -18,56 +18,54 @@ _ASKED = {"axis": -1, "axes": [-1], "keepdims": 1}
 """What Rowwise asks of the operators that are not elementwise."""
 
 
-def misses(grower: Grower, pattern: Pattern, groups: Iterable[frozenset[ir.Node]]) -> Iterator[Miss]:
+def misses(members: Members, pattern: Pattern, groups: Iterable[frozenset[ir.Node]]) -> Iterator[Miss]:
     """The near misses of a rule that is nothing but one growing pattern, given what it found."""
     call = pattern.calls[0]
     group_of = {n: group for group in groups for n in group}
     kinds = ELEMENTWISE | ROW_OPERATORS
-    for node in (n for n in grower.index.nodes if n.op_type in kinds and not n.domain):
+    for node in (n for n in members.index.nodes if n.op_type in kinds and not n.domain):
         own = group_of.get(node, frozenset())
-        for beside in _neighbours(grower, call, node):
-            if beside in own or not grower.allows(call, beside) or not grower.is_data(beside):
+        for beside in _neighbours(members, call, node):
+            if beside in own or not members.allows(call, beside) or not members.is_data(beside):
                 continue
-            stop = _stop(grower, pattern, node, beside)
+            stop = _stop(members, pattern, node, beside)
             if stop is not None:
                 group = group_of.get(beside, frozenset([beside]))
                 yield Miss(pattern, node, group, frozenset(), 0, stop, nearness=1 - 1 / (len(group) + 2))
                 break
 
 
-def _neighbours(grower: Grower, call: Call, node: ir.Node) -> list[ir.Node]:
+def _neighbours(members: Members, call: Call, node: ir.Node) -> list[ir.Node]:
     """What the node reads and, where it cannot be in a region itself, what reads it."""
-    makers = (grower.index.producer(v) for v in node.inputs)
+    makers = (members.index.producer(v) for v in node.inputs)
     near = [n for n in makers if n is not None]
-    if not grower.allows(call, node):
-        near += grower.index.consumers(node.outputs[0])
+    if not members.allows(call, node):
+        near += members.index.consumers(node.outputs[0])
     return near
 
 
-def _stop(grower: Grower, pattern: Pattern, node: ir.Node, beside: ir.Node) -> Stop | None:
+def _stop(members: Members, pattern: Pattern, node: ir.Node, beside: ir.Node) -> Stop | None:
     call = pattern.calls[0]
-    if not grower.allows(call, node):
-        return _axis(grower, pattern, node) if call.op == "Rowwise" and node.op_type in ROW_OPERATORS else None
+    if not members.allows(call, node):
+        return _axis(members, pattern, node) if call.op == "Rowwise" and node.op_type in ROW_OPERATORS else None
     # A sum of rows is Rowwise's to tell of, anything else Pointwise's.
     is_row = not ROW_OPERATORS.isdisjoint({node.op_type, beside.op_type})
-    if is_row != (call.op == "Rowwise") or not grower.is_data(node):
+    if is_row != (call.op == "Rowwise") or not members.is_data(node):
         return None
-    here, there = grower.shape(node), grower.shape(beside)
+    here, there = members.shapes.of_result(node), members.shapes.of_result(beside)
     if not _may_be_equal(here, there):
         return None
     expected = f"the shape of {beside.op_type} {label(beside)}, {listed(there)}"
     return Stop(pattern, SIZES, call, node.outputs[0], node, expected=expected, found=listed(here))
 
 
-def _axis(grower: Grower, pattern: Pattern, node: ir.Node) -> Stop | None:
-    found = grower.index.attributes(node)
+def _axis(members: Members, pattern: Pattern, node: ir.Node) -> Stop | None:
+    found = members.index.attributes(node)
     name = next((n for n, asked in _ASKED.items() if found.get(n, asked) != asked), None)
     if name is None:
         return None
-    expected = f"{node.op_type} with {name} = {_ASKED[name]}"
-    return Stop(
-        pattern, ATTRIBUTE, pattern.calls[0], node=node, name=name, expected=expected, found=f"{name} = {found[name]}"
-    )
+    call, expected = pattern.calls[0], _ASKED[name]
+    return Stop(pattern, ATTRIBUTE, call, node=node, name=name, expected=expected, found=found[name])
 
 
 def _may_be_equal(left: Dims, right: Dims) -> bool:

@@ -14,7 +14,7 @@ from fusion_cli.match.found import Idioms, Match, Miss
 from fusion_cli.match.graph import GraphIndex
 from fusion_cli.match.grow import Grower
 from fusion_cli.match.pattern import Call, Pattern
-from fusion_cli.match.reasons import ATTRIBUTE, CONDITION, CONSTANT, MISSING, Stop
+from fusion_cli.match.reasons import MISSING, PASSABLE, Stop
 from fusion_cli.match.search import Search
 
 PROBES = 64
@@ -40,49 +40,47 @@ class Matcher:
         anchor, *others = sorted(fixed, key=self.count)
         found, misses, silent = self._from(pattern, anchor)
         if anchor.is_pattern:
-            tried = (
-                Search(self, pattern, lenient=True).around(anchor, m)
-                for m in self.idioms.nearly.get(anchor.op, [])[:PROBES]
-            )
+            near = self.idioms.nearly.get(anchor.op, [])[:PROBES]
+            tried = (Search(self, pattern, lenient=True).around(anchor, m) for m in near)
             misses += [m for m in tried if m is not None]
         if others and (silent or not self.count(anchor)) and self.count(others[0]):
             # The anchor itself was wrong, so nothing says how close the rest came: ask the next rarest operator.
-            misses += self._from(pattern, others[0], PROBES)[1]
+            misses += self._from(pattern, others[0], probing=True)[1]
         return found, misses
 
-    def _from(self, pattern: Pattern, anchor: Call, limit: int | None = None) -> tuple[list[Match], list[Miss], bool]:
+    def _from(self, pattern: Pattern, anchor: Call, probing: bool = False) -> tuple[list[Match], list[Miss], bool]:
         """Matches and misses from one anchor, and whether some candidate failed before anything was matched."""
         found: dict[frozenset[ir.Node], Match] = {}
         misses: list[Miss] = []
         silent = False
         probes = PROBES
-        for candidate in self.candidates(anchor)[:limit]:
-            search = Search(self, pattern)
+        for candidate in self.candidates(anchor)[: PROBES if probing else None]:
+            search = Search(self, pattern, probing=probing)
             matches = list(search.matches(anchor, candidate))
-            for match in matches:
-                found.setdefault(match.nodes, match)
-            if matches:
-                continue
+            found.update((m.nodes, m) for m in matches if m.nodes not in found)
             miss = search.miss
-            if miss is not None and probes and self._may_be_all(miss.stop):
+            if matches or miss is None:
+                silent = silent or not matches
+                continue
+            if probes and self._may_be_all(miss.stop):
                 probes -= 1
                 miss = Search(self, pattern, lenient=True).all_but_one(anchor, candidate) or miss
-            if miss is not None:
-                misses.append(miss)
-            silent = silent or miss is None or not miss.calls or miss.stop.is_about_growth
+            misses.append(miss)
+            silent = silent or not miss.calls or miss.stop.is_about_growth
         return list(found.values()), misses, silent
 
     def _may_be_all(self, stop: Stop) -> bool:
         """Whether a pattern could go on past the stop, as if it were met."""
         if stop.code == MISSING and stop.call is not None:
             return stop.call.is_pattern and stop.call.op in self.idioms.nearly
-        return stop.code in (ATTRIBUTE, CONSTANT, CONDITION)
+        return stop.code in PASSABLE
 
     def count(self, call: Call) -> int:
         """How many places of the model a call can stand for."""
         return self.idioms.places.get(call.op, 0) if call.is_pattern else len(self.candidates(call))
 
     def candidates(self, call: Call) -> Sequence[ir.Node | Match]:
+        """Every place that a call can stand for; of an idiom, every reading."""
         if call.is_pattern:
             return self.idioms.by_name.get(call.op, ())
         return self.index.by_op.get((call.domain, call.op), ())

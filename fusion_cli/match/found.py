@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -35,8 +35,8 @@ class Match:
         attributes: Mapping[str, Any] = _NONE,
     ) -> Match:
         """The match in which these names are bound."""
-        inputs = tuple(bindings.get(name) for name in pattern.inputs)
-        outputs = tuple(bindings[name] for name in pattern.outputs)
+        inputs = tuple(map(bindings.get, pattern.inputs))
+        outputs = tuple(map(bindings.__getitem__, pattern.outputs))
         return cls(pattern, nodes, inputs, outputs, dict(attributes) if attributes else _NONE)
 
 
@@ -56,25 +56,32 @@ class Miss:
     nearness: float = 0.0
 
 
+_ByValue = dict[str, Mapping[ir.Value, Sequence[Match]]]
+
+
 @dataclass
 class Idioms:
-    """The idiom matches found so far, by name and by the values they produce and read.
+    """The idiom matches found so far, by name, and by the values that they make and read as some pattern asks for them.
 
     The larger reading comes first: an attention with its mask before the bare one inside it.
     """
 
-    by_name: dict[str, list[Match]] = field(default_factory=lambda: defaultdict(list))
-    by_output: dict[tuple[str, ir.Value], list[Match]] = field(default_factory=lambda: defaultdict(list))
-    _by_input: dict[str, dict[ir.Value, list[Match]]] = field(default_factory=dict)
-    """Of the idioms that some pattern reaches by what they read."""
+    by_name: dict[str, Sequence[Match]] = field(default_factory=dict)
     places: dict[str, int] = field(default_factory=dict)
-    """How many different values each idiom produces; several readings of one value count once."""
-
+    """How many different values each idiom makes; several readings of one value count once."""
     nearly: dict[str, list[Miss]] = field(default_factory=lambda: defaultdict(list))
     """Misses that would have been matches but for one thing."""
     near_by_value: dict[tuple[str, ir.Value], list[Miss]] = field(default_factory=lambda: defaultdict(list))
+    _makers: _ByValue = field(default_factory=dict)
+    _readers: _ByValue = field(default_factory=dict)
+
+    def add(self, name: str, matches: Iterable[Match]) -> None:
+        """All matches of one idiom."""
+        self.by_name[name] = tuple(sorted(matches, key=lambda m: -len(m.nodes)))
+        self.places[name] = len({m.outputs[0] for m in self.by_name[name]})
 
     def add_nearly(self, name: str, miss: Miss) -> None:
+        """A miss of an idiom, if it is but for one thing a match."""
         if miss.match is not None:
             self.nearly[name].append(miss)
             for value in (*miss.match.outputs, *miss.match.inputs):
@@ -85,23 +92,22 @@ class Idioms:
         """Those of these idioms that the node is part of."""
         return tuple(name for name in names if any(node in m.nodes for m in self.by_name.get(name, ())))
 
-    def add(self, matches: Iterable[Match]) -> None:
-        """All matches of one idiom."""
-        for match in sorted(matches, key=lambda m: -len(m.nodes)):
-            name = match.pattern.rule
-            self.by_name[name].append(match)
-            self.places[name] = self.places.get(name, 0) + ((name, match.outputs[0]) not in self.by_output)
-            for value in match.outputs:
-                self.by_output[name, value].append(match)
-            self._by_input.pop(name, None)
+    def making(self, name: str, value: ir.Value) -> Sequence[Match]:
+        """The matches of an idiom that make a value."""
+        return self._of(self._makers, name, lambda m: m.outputs).get(value, ())
 
     def reading(self, name: str, value: ir.Value) -> Sequence[Match]:
         """The matches of an idiom that read a value."""
-        if name not in self._by_input:
+        return self._of(self._readers, name, lambda m: m.inputs).get(value, ())
+
+    def _of(
+        self, index: _ByValue, name: str, values: Callable[[Match], Iterable[ir.Value | None]]
+    ) -> Mapping[ir.Value, Sequence[Match]]:
+        if name not in index:
             found: dict[ir.Value, list[Match]] = defaultdict(list)
             for match in self.by_name.get(name, ()):
-                for bound in match.inputs:
-                    if bound is not None:
-                        found[bound].append(match)
-            self._by_input[name] = found
-        return self._by_input[name].get(value, ())
+                for value in values(match):
+                    if value is not None:
+                        found[value].append(match)
+            index[name] = {value: tuple(matches) for value, matches in found.items()}
+        return index[name]

@@ -34,3 +34,5 @@ SHAPE_OPERATORS = frozenset(
     """.split()
 )
 """Operators that exporters compute shapes with at run time."""
+COMMUTATIVE = frozenset("Add And Equal Max Mean Min Mul Or Sum Xor".split())
+"""Operators whose operands may stand in any order."""

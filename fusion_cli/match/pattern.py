@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
+from fusion_cli.match.operators import COMMUTATIVE
 from fusion_cli.resources import resource_dir
 
 PATTERN_DOMAIN = "pattern"
@@ -60,6 +62,12 @@ class Call:
     @cached_property
     def named_inputs(self) -> tuple[str, ...]:
         return self.inputs[:-1] if self.takes_more else self.inputs
+
+    @cached_property
+    def orders(self) -> Sequence[tuple[int, ...]]:
+        """The orders in which its named inputs are compared with the operands that are there."""
+        places = tuple(range(len(self.named_inputs)))
+        return tuple(permutations(places)) if self.op in COMMUTATIVE and not self.domain else (places,)
 
     def __str__(self) -> str:
         prefix = f"{self.domain}." if self.domain else ""

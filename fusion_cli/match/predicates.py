@@ -22,14 +22,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import onnx_ir as ir
 from jinja2 import StrictUndefined, TemplateError, nodes
 from jinja2.sandbox import SandboxedEnvironment
 
+from fusion_cli.dims import dims_of, dtype_of, shown_shape
 from fusion_cli.errors import RuleError
 from fusion_cli.match.graph import GraphIndex
 
@@ -37,21 +37,45 @@ DTYPES = ("float16", "float32", "float64", "bfloat16", "int8", "int32", "int64",
 _ENVIRONMENT = SandboxedEnvironment(undefined=StrictUndefined)
 _FAILURES = (TemplateError, TypeError, ValueError, IndexError, ArithmeticError)
 """What evaluating a condition raises where it speaks of what is not there."""
-PREDICATES = (
-    "rank",
-    "dim",
-    "dtype",
-    "shape",
-    "size",
-    "is_constant",
-    "value",
-    "consumers",
-    "is_graph_input",
-    "is_graph_output",
-    "same_shape",
-    "divisible",
-    "summed",
-)
+
+
+def _size(value: ir.Value, start: int = 0) -> int | None:
+    dims = dims_of(value)
+    if dims is None:
+        return None
+    known = [d for d in dims[start:] if isinstance(d, int)]
+    return math.prod(known) if len(known) == len(dims[start:]) else None
+
+
+def _summed(equation: str) -> list[int] | None:
+    terms, _, result = equation.partition("->")
+    operands = terms.split(",")
+    summed = [label for label in dict.fromkeys(terms) if label.isalpha() and label not in result]
+    if (
+        len(operands) != 2
+        or len(summed) != 1
+        or any(o.count(summed[0]) != 1 or "." in o[1:].strip(".") for o in operands)
+    ):
+        return None
+    return [o.index(summed[0]) - len(o) for o in operands]
+
+
+PREDICATES: Mapping[str, Callable[..., Any]] = {
+    "rank": lambda index, v: None if v.shape is None else len(v.shape),
+    "dim": lambda index, v, i: (dims_of(v) or ())[i],
+    "shape": lambda index, v: None if v.shape is None else list(dims_of(v) or ()),
+    "size": lambda index, *asked: _size(*asked),
+    "dtype": lambda index, v: dtype_of(v),
+    "is_constant": GraphIndex.is_constant,
+    "value": GraphIndex.scalar,
+    "consumers": lambda index, v: len(index.consumers(v)),
+    "is_graph_input": lambda index, v: v in index.graph_inputs,
+    "is_graph_output": lambda index, v: v in index.outputs,
+    "same_shape": lambda index, a, b: a.shape is not None and dims_of(a) == dims_of(b),
+    "divisible": lambda index, n, k: isinstance(n, int) and n % k == 0,
+    "summed": lambda index, equation: _summed(equation),
+}
+"""By name: each takes the graph, and what the condition asks it about."""
 
 
 @cache
@@ -72,15 +96,32 @@ def compile_predicate(expression: str) -> Callable[..., Any]:
 def holds(expression: str, bindings: Mapping[str, Any], index: GraphIndex) -> bool:
     """Whether the condition holds; one about names that this overload does not bind does not."""
     # Many patterns ask the same of the same values; an attribute may be a list.
-    asked = tuple(tuple(v) if isinstance(v := bindings.get(name), list) else v for name in names_in(expression))
-    key = expression, asked
+    asked = (tuple(v) if isinstance(v := bindings.get(name), list) else v for name in names_in(expression))
+    key = expression, *asked
     if key not in index.conditions:
-        names = {**{d: d for d in DTYPES}, **_functions(index), **bindings}
-        try:
-            index.conditions[key] = bool(compile_predicate(expression)(**names))
-        except _FAILURES:
-            index.conditions[key] = False
+        index.conditions[key] = bool(_evaluate(expression, bindings, index))
     return index.conditions[key]
+
+
+def _evaluate(
+    expression: str,
+    bindings: Mapping[str, Any],
+    index: GraphIndex,
+    predicates: Mapping[str, Callable[..., Any]] = PREDICATES,
+) -> Any:
+    """The value of a condition; None if it speaks of what is not there."""
+    named: dict[str, Any] = {}
+    for name in names_in(expression):
+        if name in bindings:
+            named[name] = bindings[name]
+        elif name in predicates:
+            named[name] = partial(predicates[name], index)
+        elif name in DTYPES:
+            named[name] = name
+    try:
+        return compile_predicate(expression)(**named)
+    except _FAILURES:
+        return None
 
 
 @cache
@@ -115,16 +156,16 @@ def unknown_sizes(expression: str, bindings: Mapping[str, Any], index: GraphInde
     """The symbols among the sizes that the condition looks at, in order."""
     seen: dict[str, None] = {}
 
-    def noted(dims: list[int | str]) -> list[int | str]:
+    def noted(dims: Sequence[int | str]) -> list[int | str]:
         seen.update({d: None for d in dims if isinstance(d, str) and d[0] != "?"})
-        return dims
+        return list(dims)
 
-    functions = _functions(index)
-    functions["dim"] = lambda v, i: noted([(dims_of(v) or [])[i]])[0]
-    functions["shape"] = lambda v: noted(dims_of(v) or [])
-    functions["same_shape"] = lambda a, b: noted(dims_of(a) or []) == noted(dims_of(b) or [])
-    with suppress(*_FAILURES):
-        compile_predicate(expression)(**{d: d for d in DTYPES}, **functions, **bindings)
+    looking: dict[str, Callable[..., Any]] = {
+        "dim": lambda index, v, i: noted([(dims_of(v) or ())[i]])[0],
+        "shape": lambda index, v: noted(dims_of(v) or ()),
+        "same_shape": lambda index, a, b: noted(dims_of(a) or ()) == noted(dims_of(b) or ()),
+    }
+    _evaluate(expression, bindings, index, {**PREDICATES, **looking})
     return list(seen)
 
 
@@ -140,47 +181,6 @@ def _names(node: nodes.Node) -> list[nodes.Name]:
     return [node] if isinstance(node, nodes.Name) else list(node.find_all(nodes.Name))
 
 
-def dims_of(value: ir.Value) -> list[int | str] | None:
-    """A shape as numbers and symbols, or None; an unnamed unknown dimension is unequal to every other."""
-    if value.shape is None:
-        return None
-    return [_dim(d, f"?{id(value)}:{i}") for i, d in enumerate(value.shape)]
-
-
-def _dim(dim: int | ir.SymbolicDim, unknown: str) -> int | str:
-    """A number or a symbol; shape inference calls a size that it worked out by its number."""
-    if isinstance(dim, int) or dim.value is None:
-        return dim if isinstance(dim, int) else unknown
-    return int(dim.value) if dim.value.isdecimal() else dim.value
-
-
-def _size_of(value: ir.Value, start: int = 0) -> int | None:
-    dims = dims_of(value)
-    if dims is None:
-        return None
-    known = [d for d in dims[start:] if isinstance(d, int)]
-    return math.prod(known) if len(known) == len(dims[start:]) else None
-
-
-def dtype_of(value: ir.Value) -> str:
-    """The element type by its common name, such as "float32"."""
-    names = {ir.DataType.FLOAT: "float32", ir.DataType.DOUBLE: "float64"}
-    return names.get(value.dtype, str(value.dtype).lower()) if value.dtype is not None else "unknown"
-
-
-def _summed(equation: str) -> list[int] | None:
-    terms, _, result = equation.partition("->")
-    operands = terms.split(",")
-    summed = [label for label in dict.fromkeys(terms) if label.isalpha() and label not in result]
-    if (
-        len(operands) != 2
-        or len(summed) != 1
-        or any(o.count(summed[0]) != 1 or "." in o[1:].strip(".") for o in operands)
-    ):
-        return None
-    return [o.index(summed[0]) - len(o) for o in operands]
-
-
 def _shown(bound: Any, index: GraphIndex) -> str:
     return f"'{bound.name}', {_type_of(bound, index)}" if isinstance(bound, ir.Value) else str(bound)
 
@@ -194,32 +194,3 @@ def _type_of(value: ir.Value, index: GraphIndex) -> str:
     else:
         origin = ", a constant" if index.is_constant(value) else ", computed at run time"
     return f"{dtype_of(value)}{shown_shape(value)}{origin}"
-
-
-def shown_shape(value: ir.Value) -> str:
-    """A shape as it is read in messages: "[batch,?,64]"."""
-    dims = dims_of(value)
-    return " of unknown shape" if dims is None else listed(dims)
-
-
-def listed(dims: Sequence[int | str]) -> str:
-    """Sizes and symbols in brackets; "?" for a size that has no name."""
-    return "[" + ",".join("?" if str(d)[0] == "?" else str(d) for d in dims) + "]"
-
-
-def _functions(index: GraphIndex) -> dict[str, Callable[..., Any]]:
-    return {
-        "rank": lambda v: None if v.shape is None else len(v.shape),
-        "dim": lambda v, i: (dims_of(v) or [])[i],
-        "shape": dims_of,
-        "size": _size_of,
-        "dtype": dtype_of,
-        "is_constant": index.is_constant,
-        "value": index.scalar,
-        "consumers": lambda v: len(index.consumers(v)),
-        "is_graph_input": index.graph_inputs.__contains__,
-        "is_graph_output": index.outputs.__contains__,
-        "same_shape": lambda a, b: dims_of(a) is not None and dims_of(a) == dims_of(b),
-        "divisible": lambda n, k: isinstance(n, int) and n % k == 0,
-        "summed": _summed,
-    }

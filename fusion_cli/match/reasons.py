@@ -13,8 +13,9 @@ from typing import Any
 import onnx_ir as ir
 
 from fusion_cli.advice import FIX_SIZES
-from fusion_cli.match.advice import FILTERS, around, is_weight, why_not_constant, why_not_shaped
+from fusion_cli.dims import shown_shape
 from fusion_cli.match.graph import GraphIndex
+from fusion_cli.match.hints import FILTERS, around, is_weight, why_not_constant, why_not_shaped
 from fusion_cli.match.operators import ELEMENTWISE
 from fusion_cli.match.pattern import Call, Pattern
 from fusion_cli.match.predicates import (
@@ -23,7 +24,6 @@ from fusion_cli.match.predicates import (
     holds,
     names_in,
     predicate_calls,
-    shown_shape,
     unknown_sizes,
 )
 from fusion_cli.types import label
@@ -39,6 +39,8 @@ MISSING, ARITY, ATTRIBUTE, CONSTANT, DIFFERENT, CONDITION, FUNCTION, LIMIT, SIZE
     "FUS108",
     "FUS109",
 )
+PASSABLE = frozenset({ATTRIBUTE, CONSTANT, CONDITION})
+"""Stops that a pattern can be compared on past, as if they were met."""
 _IS_CONSTANT = re.compile(r"is_constant\((\w+)\)")
 
 
@@ -58,25 +60,28 @@ class Stop:
     condition: int = -1
     bindings: Mapping[str, ir.Value] = field(default_factory=dict)
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    expected: str = ""
-    found: str = ""
+    expected: object = ""
+    found: object = ""
+    """In words; of an attribute, as they are."""
 
     @property
     def is_about_growth(self) -> bool:
         """Whether a growing pattern found nothing to start with: what is there instead can be anything."""
         return self.code == MISSING and self.call is not None and self.call.is_growing
 
-    @property
-    def closeness(self) -> int:
-        """Among stops that got equally far, the one that says more is the one to tell: an operator that is there but
-        for an attribute, rather than one that is not; of two orders of operands, that with the constant in place."""
-        if self.code == CONSTANT and self.value is not None and self.value.const_value is not None:
-            return 3
-        return {MISSING: 0, ARITY: 1, DIFFERENT: 1}.get(self.code, 2)
+
+def closeness(code: str, value: ir.Value | None) -> int:
+    """Among stops that got equally far, the one that says more is the one to tell: an operator that is there but for an
+    attribute, rather than one that is not; of two orders of operands, that with the constant in place."""
+    if code == CONSTANT and value is not None and value.const_value is not None:
+        return 3
+    return {MISSING: 0, ARITY: 1, DIFFERENT: 1}.get(code, 2)
 
 
 @dataclass(frozen=True)
 class Words:
+    """What is told of a stop."""
+
     expected: str
     found: str
     hint: str = ""
@@ -93,10 +98,9 @@ def explain(stop: Stop, index: GraphIndex) -> Words:
     """A stop in words."""
     if stop.code == CONDITION:
         return _condition(stop.pattern.where[stop.condition], stop, index)
-    if stop.code == FUNCTION:
-        return Words(stop.expected, stop.found, "another function: left as it is, unless a constant of it is mistyped")
-    if stop.code == SIZES:
-        return Words(stop.expected, stop.found, FIX_SIZES)
+    if stop.code in (FUNCTION, SIZES):
+        mistyped = "another function: left as it is, unless a constant of it is mistyped"
+        return Words(str(stop.expected), str(stop.found), mistyped if stop.code == FUNCTION else FIX_SIZES)
     assert stop.call is not None
     if stop.code == ATTRIBUTE:
         return _attribute(stop, index)
@@ -111,7 +115,7 @@ def explain(stop: Stop, index: GraphIndex) -> Words:
     if stop.code == ARITY:
         assert stop.node is not None
         there = f"{len(index.inputs(stop.node))} inputs and {len(stop.node.outputs)} outputs"
-        return Words(stop.expected, there, around(stop.node))
+        return Words(str(stop.expected), there, around(stop.node))
     return _missing(stop.call, stop, index)
 
 
@@ -176,12 +180,24 @@ def _advice(condition: str, stop: Stop, index: GraphIndex) -> str:
 
 
 def _attribute(stop: Stop, index: GraphIndex) -> Words:
+    assert stop.call is not None
+    operator = stop.node.op_type if stop.call.is_growing and stop.node is not None else stop.call.op
+    expected = f"{operator} with {stop.name} = {short(stop.expected)}"
     source = stop.node.inputs[0] if stop.node is not None and stop.node.inputs else None
     if stop.name in ("axis", "axes") and source is not None and source.shape is None:
         # Axes are compared counted from the end.
         found = f"an {stop.name} of {named(source)}, whose rank is not known"
-        return Words(stop.expected, found, why_not_shaped(source, index))
-    return Words(stop.expected, stop.found)
+        return Words(expected, found, why_not_shaped(source, index))
+    return Words(expected, f"no {stop.name}" if stop.found is None else f"{stop.name} = {short(stop.found)}")
+
+
+def short(value: object) -> str:
+    """An attribute's value as it is read in messages."""
+    if isinstance(value, list):
+        text = f"[{', '.join(str(v.name) if isinstance(v, ir.Value) else str(v) for v in value)}]"
+    else:
+        text = f"{value:g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _constant(stop: Stop, index: GraphIndex) -> Words:

@@ -12,11 +12,12 @@ from collections.abc import Iterable
 import onnx_ir as ir
 
 from fusion_cli.errors import Unsupported
-from fusion_cli.match.advice import not_of_the_opset, why_not_shaped
 from fusion_cli.match.codes import UNKNOWN
 from fusion_cli.match.graph import GraphIndex
+from fusion_cli.match.hints import not_of_the_opset, why_not_shaped
 from fusion_cli.match.operators import ARRANGING, SHAPE_OPERATORS
-from fusion_cli.types import Region
+from fusion_cli.match.paths import way_back
+from fusion_cli.types import Region, label
 
 _SHAPE_INPUTS = frozenset(
     {
@@ -49,9 +50,9 @@ def make_region(index: GraphIndex, nodes: Iterable[ir.Node], rule: str, kernel: 
         reason, hint = not_of_the_opset(foreign, index)
         raise Unsupported("FUS115", "operators of the imported operator sets", f"{foreign.op_type}, {reason}", hint)
     copied = _shape_nodes(index, ordered)
-    way_out = index.way_out(inside, copied)
-    if way_out is not None:
-        found = f"a path through '{way_out.name or way_out.op_type}'"
+    back = way_back(index, inside, copied)
+    if back is not None:
+        found = f"a path through '{label(back)}'"
         raise Unsupported("FUS111", "a region that no path leaves and re-enters", found)
     shape_nodes = sorted(copied, key=index.position.__getitem__)
     inputs, constants = _inputs(index, ordered, shape_nodes)

@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from fusion_cli.dims import dims_of
 from fusion_cli.match.elementwise import BIASED, LINEAR, Array, evaluate, is_known
 from fusion_cli.match.found import Match, Miss
 from fusion_cli.match.graph import GraphIndex
+from fusion_cli.match.operators import RESHAPES
 from fusion_cli.match.pattern import Pattern, Rule
 from fusion_cli.match.reasons import FUNCTION, Stop
 
@@ -144,12 +146,27 @@ def _curves_from(index: GraphIndex, source: ir.Value) -> Iterator[_Curve]:
             within[target] = frozenset() if leading else frozenset([node]).union(*(within[v] for v in made))
             if node.op_type not in LINEAR or any(v in bent for v in made):
                 bent.add(target)
-                if not index.is_transparent(node) and np.isfinite(result).all():
+                if _ends(index, node, source, within[target]) and np.isfinite(result).all():
                     yield _Curve(source, target, within[target], result)
+
+
+def _ends(index: GraphIndex, node: ir.Node, source: ir.Value, within: frozenset[ir.Node]) -> bool:
+    """Whether a curve may end at the node. What is reshaped on the way has to have come back to its first shape, which
+    it cannot once differing shapes were broadcast together: that makes more numbers, and nothing here makes fewer."""
+    if index.is_transparent(node) or node.op_type in RESHAPES:
+        return False
+    return all(n.op_type not in RESHAPES for n in within) or _is_one_shape([source, node.outputs[0]])
+
+
+def _is_one_shape(values: Sequence[ir.Value]) -> bool:
+    shapes = [dims_of(v) for v in values]
+    return shapes[0] is not None and all(s == shapes[0] for s in shapes)
 
 
 def _value(index: GraphIndex, node: ir.Node, values: Mapping[ir.Value, Array]) -> Array | None:
     """What the node computes where its inputs are known, or None."""
+    if not node.domain and node.op_type in RESHAPES:
+        return values.get(node.inputs[0]) if node.inputs[0] is not None else None
     if not is_known(node.domain, node.op_type) or len(node.outputs) > (2 if index.is_transparent(node) else 1):
         return None
     if node.op_type in ("Cast", "Dropout") and not index.is_transparent(node):

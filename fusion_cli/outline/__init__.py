@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
-from fusion_cli.match.predicates import dims_of, dtype_of
+from fusion_cli.dims import dims_of, dtype_of
 from fusion_cli.outline.body import build_body
 from fusion_cli.outline.identity import Digests
 from fusion_cli.types import Candidate, FusedOp, Region, TensorSpec
@@ -137,6 +137,6 @@ def _op(name: str, function: ir.Function, calls: Iterable[tuple[Candidate, str]]
 
 
 def _spec(value: ir.Value) -> TensorSpec:
-    dims = dims_of(value) or []
+    dims = dims_of(value) or ()
     shape = tuple(None if isinstance(d, str) and d.startswith("?") else d for d in dims)
     return TensorSpec(value.name or "", dtype_of(value), shape)

@@ -156,6 +156,7 @@ def _attention(partition: Partition, storage: Storage, group: Group, operands: O
         score=score,
         prob_program=prob,
         prob=prob_index,
+        zero_empty=parts.zero_empty,
         out_perm=parts.out_perm,
     )
 

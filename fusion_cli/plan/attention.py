@@ -23,6 +23,7 @@ class Parts:
     score_acc: Val
     prob: Val
     prob_acc: Val
+    zero_empty: bool
     leaves: tuple[Val, ...]
     dims: int
     """Host value: dimensions of P @ V, before `out_perm`."""
@@ -67,7 +68,8 @@ def _match(builder: Builder, uses: Uses, softmax: Val) -> tuple[Val, tuple[Val, 
     out, out_perm = _output(builder, uses, product)
     leaves = _leaves((softmax.args[0], acc), (prob, softmax))
     nodes = tuple(dict.fromkeys(x.node for x in (*score_inside, softmax, *prob_inside, product, out) if x.node))
-    parts = Parts(scale, (q_perm, k_perm, v_perm), softmax.args[0], acc, prob, softmax, leaves, dims, out_perm, nodes)
+    perms, zero_empty = (q_perm, k_perm, v_perm), bool(softmax.attr("zero_empty"))
+    parts = Parts(scale, perms, softmax.args[0], acc, prob, softmax, zero_empty, leaves, dims, out_perm, nodes)
     return out, (q, k, v), parts
 
 
@@ -219,7 +221,7 @@ def _rebuild(
             new[val] = _attention_value(builder, out, args, parts)
         elif val.op == "softmax":
             builder.node = val.node
-            new[val] = _plain_softmax(builder, new[val.args[0]])
+            new[val] = _plain_softmax(builder, new[val.args[0]], bool(val.attr("zero_empty")))
         elif val.op in LEAVES or all(new[a] is a for a in val.args):
             new[val] = val
         else:
@@ -236,6 +238,10 @@ def _attention_value(b: Builder, out: Val, args: tuple[Val, ...], parts: Parts) 
     return val if dims == out.dims else b.reshape(val, out.dims)
 
 
-def _plain_softmax(b: Builder, x: Val) -> Val:
-    exponential = b.apply("Exp", b.apply("Sub", x, b.reduce("reduce_max", x)))
-    return b.apply("Div", exponential, b.reduce("reduce_sum", exponential))
+def _plain_softmax(b: Builder, x: Val, zero_empty: bool) -> Val:
+    highest = b.reduce("reduce_max", x)
+    if zero_empty:
+        highest = b.where(b.compare("Equal", highest, -math.inf), b.const(0.0, x.dtype), highest)
+    exponential = b.apply("Exp", b.apply("Sub", x, highest))
+    total = b.reduce("reduce_sum", exponential)
+    return b.apply("Div", exponential, b.apply("Max", total, 1.0) if zero_empty else total)

@@ -159,6 +159,7 @@ class Attention(_Kernel):
     (grouped query heads: rank 5, with an axis of 1 in k and v).
     `program` is the score program: "acc" is scale * (q . k) and loads broadcast to [..., Sq, Sk]; its value is
     instruction `score`. `prob_program` maps a probability ("acc") likewise; its value is `prob`; empty means identity.
+    A row whose scores are all -inf has NaN for probabilities, with `zero_empty` (no `prob_program` then) zeros.
     The iteration space `dims` is the output's [..., Sq, Dv]; `stores` has one entry whose `instr` is ignored.
     `out_perm`: the stored tensor is the output transposed by this permutation (heads merged back without a copy).
     """
@@ -171,6 +172,7 @@ class Attention(_Kernel):
     score: int = 0
     prob_program: tuple[Instr, ...] = ()
     prob: int = 0
+    zero_empty: bool = False
     out_perm: tuple[int, ...] | None = None
 
 

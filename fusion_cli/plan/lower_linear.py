@@ -121,10 +121,8 @@ def _attention(ctx: Context, node: ir.Node) -> Val:
         mask = None if mask is None else _group_axis(ctx, mask, heads)
     swap = (*range(len(k.shape) - 2), len(k.shape) - 1, len(k.shape) - 2)
     scores = b.apply("Mul", b.matmul(q, b.transpose(k, swap)), scale)
-    weights = b.softmax(_masked(ctx, node, scores, mask))
-    if mask is not None:
-        # Where a mask leaves a query no key, the operator gives zeros.
-        weights = b.where(b.compare("IsNaN", weights), b.const(0.0, weights.dtype), weights)
+    # Where a mask leaves a query no key, the operator gives zeros.
+    weights = b.softmax(_masked(ctx, node, scores, mask), zero_empty=mask is not None)
     out = b.matmul(weights, v)
     if grouped:
         head, last = b.host.emit("slice", (whole,), (0, 3, 1)), b.host.emit("slice", (v.dims,), (-1, 5, 1))
@@ -136,23 +134,20 @@ def _masked(ctx: Context, node: ir.Node, scores: Val, mask: Val | None) -> Val:
     b = ctx.b
     lowest = b.const(-math.inf, scores.dtype)
     softcap = node.attributes.get_float("softcap", 0.0)
-    before_mask = node.op_type == "Attention" and (node.version or 0) >= 24
-    if softcap and before_mask:
-        scores = _capped(ctx, scores, softcap)
+    if softcap:
+        # Opset 23 writes the cap after the mask, where it would undo it: ONNX Runtime masks what is capped there too.
+        scores = b.apply("Mul", b.apply("Tanh", b.apply("Div", scores, softcap)), softcap)
+    if mask is not None:
+        if mask.dtype == "bool":
+            scores = b.where(mask, scores, lowest)
+        else:
+            # The lowest number masks as -inf does.
+            hidden = b.compare("LessOrEqual", mask, _LOWEST[mask.dtype])
+            scores = b.where(hidden, lowest, b.apply("Add", scores, mask))
     if node.attributes.get_int("is_causal", 0):
         later = b.compare("Greater", b.positions(-1, scores.dims), b.positions(-2, scores.dims))
         scores = b.where(later, lowest, scores)
-    if mask is not None:
-        if mask.dtype != "bool":
-            scores = b.apply("Add", scores, mask)
-            # The lowest number masks as -inf does.
-            mask = b.compare("Greater", mask, _LOWEST[mask.dtype])
-        scores = b.where(mask, scores, lowest)
-    return _capped(ctx, scores, softcap) if softcap and not before_mask else scores
-
-
-def _capped(ctx: Context, scores: Val, softcap: float) -> Val:
-    return ctx.b.apply("Mul", ctx.b.apply("Tanh", ctx.b.apply("Div", scores, softcap)), softcap)
+    return scores
 
 
 def _check_attention(node: ir.Node) -> None:

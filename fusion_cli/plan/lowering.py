@@ -93,8 +93,9 @@ class Builder:
         """`op` ("reduce_sum", ...) over the last axis, which stays as 1."""
         return self._make(op, (x,), x.dtype, self.host.emit("reduce", (x.dims,), (1, len(x.shape) - 1)))
 
-    def softmax(self, x: Val) -> Val:
-        return self._make("softmax", (x,), x.dtype, x.dims)
+    def softmax(self, x: Val, zero_empty: bool = False) -> Val:
+        """A row that is all -inf gives NaN, with `zero_empty` zeros."""
+        return self._make("softmax", (x,), x.dtype, x.dims, attrs=(("zero_empty", zero_empty),))
 
     # Views
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
 
+from fusion_cli.dims import SYMBOL
 from fusion_cli.plan.context import opset_version
 from fusion_cli.plan.ir import Plan
 from fusion_cli.plan.region import plan_region
 
 if TYPE_CHECKING:
     from fusion_cli.types import Region
-
-_NAME = re.compile(r"[^\W\d]\w*")
 
 
 class Planner:
@@ -79,7 +77,7 @@ class Planner:
 def _renamed(dimension: str, symbols: dict[str, str]) -> str:
     """A dimension with its names by order of appearance; `symbols` remembers them, and whole dimensions."""
     if dimension not in symbols:
-        names = _NAME.sub(lambda m: symbols.setdefault(m[0], f"s{len(symbols)}"), dimension)
+        names = SYMBOL.sub(lambda m: symbols.setdefault(m[0], f"s{len(symbols)}"), dimension)
         symbols.setdefault(dimension, names)
     return symbols[dimension]
 

@@ -107,7 +107,7 @@ def _integers(asked: Asked) -> Iterator[Array]:
 
 
 def _reshapes(shape: Shape, asked: Asked) -> Iterator[Shape]:
-    """Shapes of as many elements: heads split off, heads merged, and those that other values have."""
+    """Shapes of as many elements: heads split off, heads merged, pairs as columns, and those that other values have."""
     size = prod(shape)
     heads = [(*shape[:-1], n, shape[-1] // n) for n in (3, 2, shape[-1] // 2 if shape else 0) if _divides(shape, n)]
     merged = [(*shape[:i], shape[i] * shape[i + 1], *shape[i + 2 :]) for i in reversed(range(len(shape) - 1))]
@@ -116,6 +116,8 @@ def _reshapes(shape: Shape, asked: Asked) -> Iterator[Shape]:
     if len(shape) > 1:
         yield from ((shape[0], n, -1) for n in (3, 2) if size % (shape[0] * n) == 0)
         yield from ((-1, shape[-1]), (shape[0], -1), (1, *shape))
+        if shape[-1] % 2 == 0:
+            yield (*shape[:-1], -1, 1, 2)
 
 
 def _divides(shape: Shape, n: int) -> bool:

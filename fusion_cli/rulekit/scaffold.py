@@ -16,6 +16,7 @@ from fusion_cli.match.graph import GraphIndex
 from fusion_cli.match.lint import lint_files, read_rule_file
 from fusion_cli.match.lint.text import Kind
 from fusion_cli.match.operators import ELEMENTWISE
+from fusion_cli.match.paths import is_convex
 from fusion_cli.rulekit.schemas import find_schema
 from fusion_cli.types import label
 
@@ -100,7 +101,7 @@ def around(model: ir.Model, name: str) -> list[str]:
         below = [c for v in node.outputs for c in index.consumers(v)]
         for other in (*above, *below):
             fits = not other.domain and other.op_type in ELEMENTWISE
-            if fits and other not in chosen and len(chosen) < NEIGHBOURS and index.is_convex([*chosen, other]):
+            if fits and other not in chosen and len(chosen) < NEIGHBOURS and is_convex(index, [*chosen, other]):
                 chosen.append(other)
     return [label(n) for n in chosen]
 

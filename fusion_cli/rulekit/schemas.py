@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import onnx.defs
 
-from fusion_cli.match.graph import INPUT_ATTRIBUTES
+from fusion_cli.match.attributes import INPUT_ATTRIBUTES
 from fusion_cli.match.lint.operators import attribute_kind
 from fusion_cli.sessions import CannotRun, onnx_runtime
 

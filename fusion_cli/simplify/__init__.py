@@ -100,10 +100,10 @@ def _symbols(dim: int | ir.SymbolicDim) -> list[str]:
 
 def _merging(model: ir.Model) -> Iterator[Callable[[ir.Model], object]]:
     """The passes that make one of two equal things, where being equal makes them the same."""
-    if not any(_draws(node) for node in model.graph.all_nodes()):
-        yield passes.CommonSubexpressionEliminationPass()
     if not any(v.is_graph_input() or v.is_graph_output() for v in model.graph.initializers.values()):
         yield passes.DeduplicateInitializersPass()
+    if not any(_draws(node) for node in model.graph.all_nodes()):
+        yield passes.CommonSubexpressionEliminationPass()
 
 
 def _draws(node: ir.Node) -> bool:

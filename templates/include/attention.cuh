@@ -15,8 +15,9 @@ struct AttentionShape {
 // How the probabilities' own program is treated.
 enum class Prob {
   kIdentity,
-  kZeroNaN,   // NaN becomes zero: a whole row is NaN or none of it
-  kGeneral,   // any function of the finished probability: the row's sum is needed first, so keys are walked twice
+  kZeroEmpty,  // zeros in a row whose scores are all -inf
+  kZeroNaN,    // NaN becomes zero: a whole row is NaN or none of it
+  kGeneral,    // any function of the finished probability: the row's sum is needed first, so keys are walked twice
 };
 
 constexpr float kLog2E = 1.4426950408889634f;
@@ -47,10 +48,11 @@ __device__ __forceinline__ float lanes_sum(float x) {
 }
 
 // The factor that turns a row's accumulated sum into the result. No keys at all give zeros, as an empty product does;
-// a row whose scores are all -inf has sum 0 and gives NaN, as ONNX's Softmax does.
+// a row whose scores are all -inf has sum 0 and gives NaN, as ONNX's Softmax does, or zeros, as ONNX's Attention does.
 template <Prob kProb>
 __device__ __forceinline__ float normaliser(float sum, int64_t keys) {
   if (keys == 0) return 0.0f;
+  if (kProb == Prob::kZeroEmpty && sum == 0.0f) return 0.0f;
   if (kProb == Prob::kZeroNaN && !(sum > 0.0f)) return 0.0f;
   return 1.0f / sum;
 }

@@ -8,7 +8,7 @@ from typing import Any
 import onnx
 from onnx.defs import OpSchema
 
-from fusion_cli.match.graph import INPUT_ATTRIBUTES
+from fusion_cli.match.attributes import INPUT_ATTRIBUTES
 from fusion_cli.match.lint.body import is_constant, nearest
 from fusion_cli.match.lint.layout import CallText, FunctionText
 from fusion_cli.match.lint.text import Finding, RuleFile

@@ -11,8 +11,8 @@ from fusion_cli.match.lint.body import nearest
 from fusion_cli.match.lint.layout import CallText, FunctionText
 from fusion_cli.match.lint.text import Finding, RuleFile
 from fusion_cli.match.lint.tokens import Key, Token
+from fusion_cli.match.operators import COMMUTATIVE
 from fusion_cli.match.pattern import GROWING, PATTERN_DOMAIN, REST
-from fusion_cli.match.search import COMMUTATIVE
 
 Overload = tuple[RuleFile, FunctionText]
 

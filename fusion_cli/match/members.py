@@ -1,0 +1,155 @@
+"""What the built-in patterns take in, and what a set of nodes has to be to count as one of them.
+
+Pointwise   elementwise operators, any arrangement, operands broadcast to one shape
+Rowwise     those, and reductions, softmax and norms over the last axis
+Move        reshapes, transposes and their like: data moves, no number changes
+
+Pointwise <reshapes = 1> goes through reshapes too that keep the last axis, and through writes into a part of a value;
+<closed = 1> reads nothing computed but its source, <factors = 1> multiplies it and puts zeros in places, nothing else;
+Move <scalars = 1> goes through products and quotients with one number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+
+import onnx_ir as ir
+
+from fusion_cli.dims import SYMBOL, dims_of
+from fusion_cli.match.graph import GraphIndex
+from fusion_cli.match.operators import ELEMENTWISE, MOVES, OVERWRITES, RESHAPES, ROW_OPERATORS
+from fusion_cli.match.pattern import Call
+from fusion_cli.match.results import ResultShapes
+
+_DATA = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.BOOL, ir.DataType.DOUBLE})
+_LARGEST = 65504.0
+"""The largest number of the narrowest float type."""
+
+
+class Members:
+    """What may be part of a grown region of one graph."""
+
+    def __init__(self, index: GraphIndex) -> None:
+        self.index = index
+        self.shapes = ResultShapes(index)
+
+    def allows(self, call: Call, node: ir.Node) -> bool:
+        """Whether the call takes in such an operator, with such attributes."""
+        if node.domain:
+            return False
+        if call.op == "Move":
+            return node.op_type in MOVES or bool(call.attributes.get("scalars") and self._is_scaling(node))
+        if node.op_type in ELEMENTWISE:
+            return True
+        if call.attributes.get("reshapes") and (node.op_type in RESHAPES or self.index.is_transparent(node)):
+            return self._keeps_rows(node)
+        if call.attributes.get("reshapes") and node.op_type in OVERWRITES:
+            return True
+        if call.op != "Rowwise" or node.op_type not in ROW_OPERATORS:
+            return False
+        attributes = self.index.attributes(node)
+        return (
+            attributes.get("axis", -1) == -1
+            and attributes.get("axes", [-1]) == [-1]
+            and attributes.get("keepdims", 1) == 1
+            and len(node.outputs) == 1
+        )
+
+    @staticmethod
+    def are_of_kind(call: Call, group: Iterable[ir.Node]) -> bool:
+        """Whether a group is of the pattern's own kind: without a reduction it is Pointwise's to find."""
+        return call.op != "Rowwise" or any(n.op_type in ROW_OPERATORS for n in group)
+
+    def _keeps_rows(self, node: ir.Node) -> bool:
+        """Whether a reshape leaves the last axis as it is, as far as can be told: a softmax over queries and keys is no
+        softmax over keys."""
+        before = self.shapes.of(node.inputs[0]) if node.inputs[0] is not None else None
+        after = self.shapes.of(node.outputs[0])
+        if not before or not after or before[-1] == after[-1]:
+            return True
+        if isinstance(before[-1], int) or isinstance(after[-1], int):
+            return False
+        # One size may go by two names, above all where shapes were not known. Then the axis before it has to fit too.
+        rows = {*before[-2:-1], *after[-2:-1]}
+        return len(rows) == 1 or not (any(isinstance(d, int) for d in rows) or all(map(self._is_given, rows)))
+
+    def _is_given(self, dim: int | str) -> bool:
+        """Whether a size is written in those of the graph's inputs, and so differs from others that are."""
+        return self._symbols.issuperset(SYMBOL.findall(str(dim)))
+
+    @cached_property
+    def _symbols(self) -> frozenset[str]:
+        dims = (d for v in self.index.graph.inputs for d in dims_of(v) or ())
+        return frozenset(name for d in dims if isinstance(d, str) for name in SYMBOL.findall(d))
+
+    def _is_scaling(self, node: ir.Node) -> bool:
+        """Whether the node multiplies or divides by one number."""
+        if node.op_type not in ("Mul", "Div"):
+            return False
+        numbers = [_is_number(v) for v in node.inputs]
+        return any(numbers[1:]) or (node.op_type == "Mul" and numbers[0])
+
+    def operands(self, call: Call, node: ir.Node) -> list[ir.Value]:
+        """What the node reads of which a region can grow on: nothing known beforehand, no shape to move data to."""
+        values = node.inputs[:1] if node.op_type in MOVES or node.op_type in OVERWRITES else node.inputs
+        if call.op == "Move" and len(values) > 1:
+            values = [v for v in values if not _is_number(v)]
+        return [v for v in values if v is not None and not self.index.is_constant(v)]
+
+    def is_data(self, node: ir.Node) -> bool:
+        """Whether the node handles data rather than shapes."""
+        output = node.outputs[0]
+        return output.dtype in _DATA and output.shape is not None
+
+    def keeps_shape(self, call: Call, node: ir.Node, source: ir.Value) -> bool:
+        """Whether the node makes a value of the source's shape; Rowwise may reduce the last axis."""
+        if call.op == "Move":
+            return True
+        wanted = self.shapes.of(source)
+        if node.outputs[0].shape is None or wanted is None:
+            return False
+        shape = self.shapes.of_result(node)
+        return shape == wanted or (call.op == "Rowwise" and shape == (*wanted[:-1], 1))
+
+    def have_one_shape(self, call: Call, nodes: Iterable[ir.Node]) -> bool:
+        """Whether the nodes' results are of one shape; those of Rowwise may have the last axis reduced."""
+        shapes = set(map(self.shapes.of_result, nodes))
+        if call.op == "Pointwise":
+            return len(shapes) == 1
+        rows = {s[:-1] for s in shapes}
+        widths = {s[-1] for s in shapes if s} - {1}
+        return len(rows) == 1 and len(widths) <= 1 and all(shapes)
+
+    def are_closed(self, call: Call, source: ir.Value, nodes: frozenset[ir.Node]) -> bool:
+        """Whether the nodes read nothing that is computed elsewhere but the source."""
+        makers = (self.index.producer(v) for n in nodes for v in self.operands(call, n) if v is not source)
+        return all(maker is None or maker in nodes for maker in makers)
+
+    def are_factors(self, source: ir.Value, nodes: frozenset[ir.Node]) -> bool:
+        """Whether all that the nodes do to the source is to multiply it and to put zeros in places."""
+        inside = {source, *(v for n in nodes for v in n.outputs)}
+
+        def scales(node: ir.Node) -> bool:
+            inner = [i for i, v in enumerate(node.inputs) if v in inside]
+            if node.op_type == "Where":
+                return any(self._is_guard(v, tested=0 in inner) for v in node.inputs[1:]) and inner[-1] > 0
+            if node.op_type in ("Mul", "Div"):
+                return inner == [0] or (node.op_type == "Mul" and inner == [1])
+            if node.op_type == "Cast":
+                return self.index.is_transparent(node)
+            return node.op_type in MOVES or node.outputs[0].dtype == ir.DataType.BOOL
+
+        return all(map(scales, nodes))
+
+    def _is_guard(self, value: ir.Value | None, tested: bool) -> bool:
+        """Whether a value is zero or, where the weights themselves are `tested`, a number as large as what infinities
+        are replaced with: weights are never so."""
+        number = self.index.scalar(value)
+        return number is not None and (number == 0 or (tested and abs(number) >= _LARGEST))
+
+
+def _is_number(value: ir.Value | None) -> bool:
+    """Whether the value has a single element, whatever its rank."""
+    dims = dims_of(value) if value is not None else None
+    return dims is not None and all(d == 1 for d in dims)

@@ -1,0 +1,54 @@
+"""Convexity: whether a path leaves a set of nodes and comes back, so that they could not run as one operator."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+import onnx_ir as ir
+
+from fusion_cli.match.graph import GraphIndex
+
+
+def is_convex(index: GraphIndex, nodes: Collection[ir.Node]) -> bool:
+    """Whether no path leaves `nodes` and comes back."""
+    return way_back(index, nodes) is None
+
+
+def way_back(index: GraphIndex, nodes: Collection[ir.Node], private: Collection[ir.Node] = ()) -> ir.Node | None:
+    """The first node outside at which a path that left `nodes` comes back, if there is one. `nodes` do not read
+    `private` ones: they hold copies of them."""
+    inside = frozenset(nodes)
+    makers = frozenset().union(*map(index.predecessors, inside)) - inside
+    first = min(map(index.position.__getitem__, inside))
+    # What comes before all of them depends on none: most regions are done with here.
+    late = [n for n in makers if index.position[n] > first and n not in private]
+    return _first_after(index, sorted(late, key=index.position.__getitem__), inside, first) if late else None
+
+
+def joins(index: GraphIndex, node: ir.Node, inside: Collection[ir.Node]) -> bool:
+    """Whether a convex set stays so with another node: no path leads through others from one to the other."""
+    place = index.position[node]
+    first = min((index.position[n] for n in inside), default=place)
+    before = [n for n in index.predecessors(node) if n not in inside]
+    if _first_after(index, before, inside, first) is not None:
+        return False
+    later = (n for n in inside if index.position[n] > place)
+    after = {m for n in later for m in index.predecessors(n) if m is not node and m not in inside}
+    return _first_after(index, after, (node,), place) is None
+
+
+def _first_after(
+    index: GraphIndex, nodes: Iterable[ir.Node], targets: Collection[ir.Node], first: int
+) -> ir.Node | None:
+    """The first of `nodes` that depends on a target; none of these comes before the position `first`."""
+    seen: set[ir.Node] = set()
+    for node in nodes:
+        waiting = [node]
+        while waiting:
+            current = waiting.pop()
+            if current in targets:
+                return node
+            if index.position[current] > first and current not in seen:
+                seen.add(current)
+                waiting += index.predecessors(current)
+    return None
