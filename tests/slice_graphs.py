@@ -90,9 +90,10 @@ ROPE_TABLES = Graph("rope_tables", """
     n = Neg (b)  r = Concat <axis = -1> (n, a)  p = Mul (x, c)  q = Mul (r, s)  y = Add (p, q)
 }""", 2, _ODD)  # fmt: skip
 
+# (Without Tanh the scores of random inputs are so far apart that a rounding in float16 decides which key is read.)
 PACKED_ATTENTION = Graph("packed_attention", """
     g (float[B, S, 48] x, float[48, 96] w, float[96] bias) => (float[B, S, 32] y) {
-    h = MatMul (x, w)  p = Add (h, bias)  q, k, v = Split <axis = -1, num_outputs = 3> (p)
+    h = MatMul (x, w)  b = Add (h, bias)  p = Tanh (b)  q, k, v = Split <axis = -1, num_outputs = 3> (p)
     q1 = Reshape (q, heads)  k1 = Reshape (k, heads)  v1 = Reshape (v, heads)
     q2 = Transpose <perm = [0, 2, 1, 3]> (q1)  k2 = Transpose <perm = [0, 2, 3, 1]> (k1)
     v2 = Transpose <perm = [0, 2, 1, 3]> (v1)  t = MatMul (q2, k2)  a = Softmax <axis = -1> (t)
