@@ -180,16 +180,6 @@ def _score(
 
 
 def _rejection(region: Region, stage: Literal["plan", "score"], reason: Unsupported, target: str = "") -> Rejection:
-    return Rejection(
-        region.rule,
-        region.node_names[-1],
-        stage,
-        reason.code,
-        f"{reason.expected} on {target}" if target else reason.expected,
-        reason.found,
-        reason.hint or {**plan_codes.HINTS, **score_codes.HINTS}.get(reason.code, ""),
-        progress=1.0,
-        nodes=region.node_names,
-        matched=len(region.nodes),
-        target=target,
-    )
+    expected = f"{reason.expected} on {target}" if target else reason.expected
+    hint = reason.hint or {**plan_codes.HINTS, **score_codes.HINTS}.get(reason.code, "")
+    return Rejection.of(region, stage, reason.code, expected, reason.found, hint, target)

@@ -21,10 +21,7 @@ def dims_of(value: ir.Value) -> Dims | None:
 
 
 def _dim(dim: int | ir.SymbolicDim, unknown: str) -> int | str:
-    """A number or a symbol; shape inference calls a size that it worked out by its number."""
-    if isinstance(dim, int) or dim.value is None:
-        return dim if isinstance(dim, int) else unknown
-    return int(dim.value) if dim.value.isdecimal() else dim.value
+    return dim if isinstance(dim, int) else dim.value or unknown
 
 
 def dtype_of(value: ir.Value) -> str:

@@ -170,22 +170,10 @@ class _Run:
                             emit(op, target, debug=self.options.debug, template_paths=self.options.rule_paths)
                         )
                     except Unsupported as e:
-                        self.rejections.append(
-                            Rejection(
-                                op.rule,
-                                op.calls[0].region.node_names[-1],
-                                "emit",
-                                e.code,
-                                f"{e.expected} for {target.name}",
-                                e.found,
-                                HINTS.get(e.code, ""),
-                                progress=1.0,
-                                nodes=op.calls[0].region.node_names,
-                                matched=len(op.calls[0].region.nodes),
-                                places=len(op.calls),
-                                target=target.name,
-                            )
-                        )
+                        expected, hint = f"{e.expected} for {target.name}", HINTS.get(e.code, "")
+                        region = op.calls[0].region
+                        told = Rejection.of(region, "emit", e.code, expected, e.found, hint, target.name)
+                        self.rejections.append(replace(told, places=len(op.calls)))
                         continue
                 targets.append(target.name)
             kept.append(replace(op, targets=tuple(targets)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 import onnx_ir as ir
 
@@ -63,13 +63,16 @@ class Region:
         return tuple(label(n) for n in self.nodes)
 
 
+Stage = Literal["match", "plan", "score", "select", "emit", "build", "verify"]
+
+
 @dataclass(frozen=True)
 class Rejection:
     """Why a rule did not apply at a place, or a candidate was not taken."""
 
     rule: str
     node: str
-    stage: Literal["match", "plan", "score", "select", "emit", "build", "verify"]
+    stage: Stage
     code: str
     expected: str
     found: str
@@ -95,6 +98,24 @@ class Rejection:
     """The target it was turned down for, where the stage looks at targets."""
     covered_by: str = ""
     """The fusion, or the other meaning, that has these nodes already, or the nearer miss that concerns them too."""
+
+    @classmethod
+    def of(cls, region: Region, stage: Stage, code: str, expected: str, found: str, hint: str, target: str) -> Self:
+        """Why a region that matched wholly was not taken."""
+        names = region.node_names
+        return cls(
+            region.rule,
+            names[-1],
+            stage,
+            code,
+            expected,
+            found,
+            hint,
+            progress=1.0,
+            nodes=names,
+            matched=len(names),
+            target=target,
+        )
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,11 @@ _FIRST_OVERRIDABLE = 4
 """Before this IR version every initializer had to be listed as an input, and ONNX Runtime lets none be overridden."""
 
 
+def is_constant(value: ir.Value) -> bool:
+    """Whether the value is known when the model is built: it has an initializer, which callers cannot override."""
+    return value.const_value is not None and not value.is_graph_input()
+
+
 def fix_initializers(model: ir.Model, assumed: Collection[str], where: str) -> None:
     """Take the initializers that nobody overrides out of the graph inputs: those named in `assumed` ("all": every
     one), and in models of IR version 3 and below every one.

@@ -8,14 +8,11 @@ import onnx_ir as ir
 
 from fusion_cli.dims import Dims, listed
 from fusion_cli.match.found import Miss
-from fusion_cli.match.members import Members
+from fusion_cli.match.members import ROWWISE, Members
 from fusion_cli.match.operators import ELEMENTWISE, ROW_OPERATORS
 from fusion_cli.match.pattern import Call, Pattern
 from fusion_cli.match.reasons import ATTRIBUTE, SIZES, Stop
 from fusion_cli.types import label
-
-_ASKED = {"axis": -1, "axes": [-1], "keepdims": 1}
-"""What Rowwise asks of the operators that are not elementwise."""
 
 
 def misses(members: Members, pattern: Pattern, groups: Iterable[frozenset[ir.Node]]) -> Iterator[Miss]:
@@ -61,10 +58,10 @@ def _stop(members: Members, pattern: Pattern, node: ir.Node, beside: ir.Node) ->
 
 def _axis(members: Members, pattern: Pattern, node: ir.Node) -> Stop | None:
     found = members.index.attributes(node)
-    name = next((n for n, asked in _ASKED.items() if found.get(n, asked) != asked), None)
+    name = next((n for n, asked in ROWWISE.items() if found.get(n, asked) != asked), None)
     if name is None:
         return None
-    call, expected = pattern.calls[0], _ASKED[name]
+    call, expected = pattern.calls[0], ROWWISE[name]
     return Stop(pattern, ATTRIBUTE, call, node=node, name=name, expected=expected, found=found[name])
 
 

@@ -13,6 +13,7 @@ import onnx
 import onnx_ir as ir
 
 from fusion_cli.dims import dims_of
+from fusion_cli.load.overridable import is_constant
 from fusion_cli.load.structure import bodies_of
 from fusion_cli.match.attributes import INPUT_ATTRIBUTES, canonical_attributes
 
@@ -192,7 +193,7 @@ class GraphIndex:
     def is_constant(self, value: ir.Value | None) -> bool:
         """Whether the value is known when the model is built. A graph input with an initializer is not: callers may
         override it."""
-        return value is not None and value.const_value is not None and not value.is_graph_input()
+        return value is not None and is_constant(value)
 
     def root(self, value: ir.Value) -> tuple[ir.Value, tuple[ir.Node, ...]]:
         """`value` traced up through casts between float types, identities and inference-mode dropouts, and the nodes

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from functools import cache
 
 import onnx
 import onnx_ir as ir
 
 from fusion_cli.advice import FLOAT_FIRST, FOR_INFERENCE, INFER_SHAPES, UNOPTIMISED
 from fusion_cli.match.graph import GraphIndex
+from fusion_cli.match.operators import first_opset
 from fusion_cli.types import label
 
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
@@ -72,14 +72,8 @@ def not_of_the_opset(node: ir.Node, index: GraphIndex) -> tuple[str, str]:
         return f"but the model imports no '{node.domain}'", f"append {add} to the model's opset_import"
     if not onnx.defs.has(node.op_type):
         return "but it is ONNX Runtime's own", UNOPTIMISED
-    first = _first_opset(node.op_type)
+    first = first_opset(node.op_type)
     return f"which ONNX has from opset {first} on, not in {opset}", f"export the model with opset {first} or newer"
-
-
-@cache
-def _first_opset(operator: str) -> int:
-    schemas = onnx.defs.get_all_schemas_with_history()
-    return min(s.since_version for s in schemas if s.name == operator and not s.domain)
 
 
 def around(*nodes: ir.Node | None) -> str:

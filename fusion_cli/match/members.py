@@ -23,6 +23,8 @@ from fusion_cli.match.pattern import Call
 from fusion_cli.match.results import ResultShapes
 
 _DATA = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.BOOL, ir.DataType.DOUBLE})
+ROWWISE = {"axis": -1, "axes": [-1], "keepdims": 1}
+"""What Rowwise asks of the attributes of operators that are not elementwise."""
 _LARGEST = 65504.0
 """The largest number of the narrowest float type."""
 
@@ -49,12 +51,7 @@ class Members:
         if call.op != "Rowwise" or node.op_type not in ROW_OPERATORS:
             return False
         attributes = self.index.attributes(node)
-        return (
-            attributes.get("axis", -1) == -1
-            and attributes.get("axes", [-1]) == [-1]
-            and attributes.get("keepdims", 1) == 1
-            and len(node.outputs) == 1
-        )
+        return len(node.outputs) == 1 and all(attributes.get(n, asked) == asked for n, asked in ROWWISE.items())
 
     @staticmethod
     def are_of_kind(call: Call, group: Iterable[ir.Node]) -> bool:

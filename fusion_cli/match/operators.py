@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cache
+
+import onnx
+
 ELEMENTWISE = frozenset(
     """
     Abs Add And Cast Ceil Celu Clip Cos Div Elu Equal Erf Exp Floor Gelu Greater GreaterOrEqual HardSigmoid HardSwish
@@ -36,3 +40,10 @@ SHAPE_OPERATORS = frozenset(
 """Operators that exporters compute shapes with at run time."""
 COMMUTATIVE = frozenset("Add And Equal Max Mean Min Mul Or Sum Xor".split())
 """Operators whose operands may stand in any order."""
+
+
+@cache
+def first_opset(operator: str) -> int:
+    """The opset that brought an operator of ONNX's own domain."""
+    schemas = onnx.defs.get_all_schemas_with_history()
+    return min(s.since_version for s in schemas if s.name == operator and not s.domain)

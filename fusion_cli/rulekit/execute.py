@@ -12,7 +12,7 @@ import onnx.helper
 import onnx.shape_inference
 from onnx import numpy_helper
 
-from fusion_cli.sessions import Array, CannotRun, LocalRunner, onnx_runtime, reason
+from fusion_cli.sessions import Array, CannotRun, open_model
 
 MODEL_IR_VERSION = 10
 Key = tuple[object, ...]
@@ -70,7 +70,8 @@ class Executor:
         ]
         model = onnx.helper.make_model(graph, opset_imports=imports, ir_version=MODEL_IR_VERSION)
         try:
-            found = _open(model).run(fed)
+            # Threads and optimizations would take ten times as long as the operator.
+            found = open_model(model.SerializeToString(), use="reference", threads=1).run(fed)
         except CannotRun as error:
             if "NOT_IMPLEMENTED" in str(error):
                 self._without.add((domain, op))
@@ -91,20 +92,6 @@ class Executor:
         except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError):
             return False
         return True
-
-
-def _open(model: onnx.ModelProto) -> LocalRunner:
-    """A session without threads and optimizations, which would take ten times as long as the operator."""
-    ort = onnx_runtime()
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    try:
-        session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # ONNX Runtime raises a class of its own per status code, all without a base
-        raise CannotRun(reason(error)) from error
-    return LocalRunner(session)
 
 
 def _element_type(array: Array) -> int:

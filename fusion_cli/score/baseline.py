@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from fusion_cli.load.overridable import is_constant
 from fusion_cli.load.structure import bodies_of
 from fusion_cli.score.profile import DeviceProfile
 from fusion_cli.score.sizes import dimensions
@@ -97,7 +98,7 @@ def _at_run_time(graph: ir.Graph) -> list[ir.Node]:
     once: set[ir.Node] = set()
 
     def is_known(value: ir.Value) -> bool:
-        return value.producer() in once or (value.const_value is not None and not value.is_graph_input())
+        return value.producer() in once or is_constant(value)
 
     for node in graph:
         read = [v for v in node.inputs if v is not None]

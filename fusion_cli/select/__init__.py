@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import onnx_ir as ir
 
@@ -92,20 +93,10 @@ def _without_cycles(
 
 
 def _cyclic(candidate: Candidate, target: str) -> Rejection:
-    return Rejection(
-        candidate.region.rule,
-        candidate.region.node_names[-1],
-        "select",
-        "FUS351",
-        "an order in which every region has its inputs",
-        "two regions that need each other",
-        HINTS["FUS351"],
-        progress=1.0,
-        saving_us=round(candidate.scores[target].gain_us, 3),
-        nodes=candidate.region.node_names,
-        matched=len(candidate.region.nodes),
-        target=target,
-    )
+    expected, found = "an order in which every region has its inputs", "two regions that need each other"
+    gain = round(candidate.scores[target].gain_us, 3)
+    told = Rejection.of(candidate.region, "select", "FUS351", expected, found, HINTS["FUS351"], target)
+    return replace(told, saving_us=gain)
 
 
 def _lost(candidate: Candidate, target: str, winners: Mapping[ir.Node, list[Candidate]]) -> Rejection:
@@ -114,17 +105,6 @@ def _lost(candidate: Candidate, target: str, winners: Mapping[ir.Node, list[Cand
     found = "a region of another target cuts across it"
     if rivals:
         found = f"{', '.join(rivals)} saves more on {target} than its {gain:.1f} us"
-    return Rejection(
-        candidate.region.rule,
-        candidate.region.node_names[-1],
-        "select",
-        "FUS350",
-        "the best use of its nodes",
-        found,
-        HINTS["FUS350"],
-        progress=1.0,
-        nodes=candidate.region.node_names,
-        matched=len(candidate.region.nodes),
-        target=target,
-        covered_by=rivals[0] if rivals else "",
-    )
+    expected = "the best use of its nodes"
+    told = Rejection.of(candidate.region, "select", "FUS350", expected, found, HINTS["FUS350"], target)
+    return replace(told, covered_by=rivals[0] if rivals else "")

@@ -82,11 +82,14 @@ def open_model(
     providers: Providers = CPU,
     folder: Path | None = None,
     use: Use = "check",
+    threads: int = 0,
 ) -> LocalRunner:
-    """Load a model; `folder` is where the external data of a model given as bytes lies. Raises CannotRun."""
+    """Load a model; `folder` is where the external data of a model given as bytes lies, and of `threads` 0 lets ONNX
+    Runtime choose. Raises CannotRun."""
     ort = onnx_runtime()
     options = ort.SessionOptions()
     options.log_severity_level = 4
+    options.intra_op_num_threads = threads
     if use == "reference":
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     if use != "timing":

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from fusion_cli.load.overridable import is_constant
 from fusion_cli.simplify import codes
 from fusion_cli.types import label
 
@@ -85,7 +86,7 @@ def _replaced(node: ir.Node, last: ir.Node, value: ir.Value | None) -> tuple[str
     """`value` stands where `last`, which is `node` or computed from it, was read."""
     if value is None:
         return codes.ABSORBED, "an input that is left out", None
-    if value.const_value is not None and not value.is_graph_input():
+    if is_constant(value):
         return codes.FOLDED, f"the constant '{value.name}'", None
     instead = value.producer()
     if instead is None:

@@ -12,7 +12,7 @@ from fusion_cli.match.attributes import INPUT_ATTRIBUTES
 from fusion_cli.match.lint.body import is_constant, nearest
 from fusion_cli.match.lint.layout import CallText, FunctionText
 from fusion_cli.match.lint.text import Finding, RuleFile
-from fusion_cli.match.operators import CONTRIBUTED
+from fusion_cli.match.operators import CONTRIBUTED, first_opset
 from fusion_cli.match.pattern import GROWING_ATTRIBUTES, PATTERN_DOMAIN, REST
 
 _BOUNDS = ("min_ops", "max_ops")
@@ -48,8 +48,7 @@ def _standard(file: RuleFile, call: CallText, opset: int) -> Iterator[Finding]:
         return
     if not onnx.defs.has(op, max_inclusive_version=opset):
         newest = onnx.defs.get_schema(op)
-        first = min(s.since_version for s in onnx.defs.get_all_schemas_with_history() if s.name == op and not s.domain)
-        message = f"'{op}' came with opset {first}, the rule's is {opset}"
+        message = f"'{op}' came with opset {first_opset(op)}, the rule's is {opset}"
         yield file.finding("FUS024", call.op, message, "warning")
         yield from check_call(file, call, newest)
         return
