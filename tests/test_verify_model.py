@@ -24,6 +24,7 @@ from fusion_cli.types import (
 )
 from fusion_cli.verify import CODES, reference_for, rollback, verify_model
 from fusion_cli.verify import trial as trial_module
+from fusion_cli.verify.compare import output_errors
 from fusion_cli.verify.ops import Call, check_ops, single_op_model
 from tests.graphs import parse
 
@@ -50,12 +51,12 @@ def save(folder: Path, text: str, name: str = "m.onnx") -> Path:
     return folder / name
 
 
-def op(name: str, targets: tuple[str, ...] = ("cpu",)) -> FusedOp:
+def op(name: str, targets: tuple[str, ...] = ("cpu",), size: int = 4) -> FusedOp:
     node = ir.Node("", "Relu", [ir.Value(name="x")], name=f"node of {name}")
     candidate = Candidate(Region("Rule", (node,), (), (), ()), None, {}, targets)
     function = ir.Function("fusion", name, graph=ir.Graph([], [], nodes=[]), attributes=[])
-    inputs = (TensorSpec("x", "float32", ("batch", 4)), TensorSpec("w", "float32", (4,)))
-    output = (TensorSpec("y", "float32", ("batch", 4)),)
+    inputs = (TensorSpec("x", "float32", ("batch", size)), TensorSpec("w", "float32", (size,)))
+    output = (TensorSpec("y", "float32", ("batch", size)),)
     return FusedOp(name, "Rule", "auto", function, None, inputs, output, (candidate,), (f"{name}_1",), targets)
 
 
@@ -136,6 +137,70 @@ def test_every_operator_is_tried_also_those_called_by_others(tmp_path: Path) -> 
     checks = check_ops(path, ops, feeds, library=tmp_path, target="cpu", seconds=0.01, opener=without_libraries)
     assert [(c.op, c.error, c.ok) for c in checks] == [("Outer_1", 0, True), ("Inner_2", 0, True), ("Third_3", 0, True)]
     assert all(c.before_us and c.after_us for c in checks)
+
+
+def test_weights_of_the_model_file_are_read_where_they_are_needed(tmp_path: Path) -> None:
+    text = FUSED.replace(" <float[4] w = {1, 2, 3, 4}>", "").replace("4]", "8192]")
+    model = onnx.parser.parse_model(text)
+    weights = np.linspace(-1, 1, 8192, dtype=np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    onnx.save(model, tmp_path / "fused.onnx")
+    opened: list[Path | bytes] = []
+
+    def opener(model: Path | bytes, **options: object) -> LocalRunner:
+        opened.append(model)
+        return without_libraries(model, **options)
+
+    feeds = {"x": np.ones((2, 8192), np.float32)}
+    ops = [op("Outer_1", size=8192)]
+    (check,) = check_ops(
+        tmp_path / "fused.onnx", ops, feeds, library=tmp_path, target="cpu", opener=opener, seconds=0.0
+    )
+    assert check.ok
+    whole, *single = opened
+    assert isinstance(whole, Path)  # the model itself, which nothing else is to have in memory
+    assert not whole.exists()
+    assert single
+    for source in single:
+        assert isinstance(source, bytes)
+        (tensor,) = onnx.load_model_from_string(source).graph.initializer
+        np.testing.assert_array_equal(onnx.numpy_helper.to_array(tensor), weights)
+
+
+def outputs_of(value: float) -> dict[str, np.ndarray]:
+    return {"y": np.full(3, value)}
+
+
+class Optimized:
+    """A model that gives one result after the other."""
+
+    def __init__(self, *results: float) -> None:
+        self.results = iter(results)
+
+    def run(self, feeds: object) -> dict[str, np.ndarray]:
+        return outputs_of(next(self.results))
+
+
+@pytest.mark.parametrize(
+    ("found", "optimized", "expected"),
+    [
+        ((1.0, 1.01), (), {"y": 0.01}),
+        ((1.0, 2.0), (2.0, 2.0), {"y": 0.0}),
+        ((1.0, 2.0), (3.0, 3.0), {"y": 1 / 3}),
+        ((3.0,), (2.0, 2.0), {"y": 0.5}),
+        ((3.0,), (2.0, 4.0), {}),
+    ],
+    ids=["as written", "one as written, one as optimized", "neither", "worse than both", "random"],
+)
+def test_a_result_may_agree_with_the_model_as_written_or_as_optimized(
+    found: tuple[float, ...], optimized: tuple[float, ...], expected: dict[str, float]
+) -> None:
+    def opened() -> Optimized:
+        assert optimized, "the model as written was enough"
+        return Optimized(*optimized)
+
+    errors = output_errors(outputs_of(1.0), [outputs_of(f) for f in found], 0.1, opened, {})  # type: ignore[arg-type]
+    assert errors == pytest.approx(expected)
 
 
 def without_libraries(model: Path | bytes, **options: object) -> LocalRunner:

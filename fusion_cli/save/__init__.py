@@ -18,6 +18,7 @@ import onnx
 import onnx_ir as ir
 
 from fusion_cli import __version__, collector
+from fusion_cli.dims import name_sizes, written
 from fusion_cli.errors import FusionError, ModelError
 from fusion_cli.load import FUSED_KEY
 from fusion_cli.load.weights import InModelFile, write_without_weights
@@ -67,6 +68,7 @@ def save_model(model: ir.Model, stage: Staging, original: Path) -> None:
     """Write the model into the staging folder, weights outside it where they were or where they are too many, and
     check it. Raises ModelError if the checker finds fault with it but not with the original: ONNX Runtime runs models
     that the checker rejects, such as those whose outputs have no shape."""
+    name_sizes(model, written)
     model.metadata_props[FUSED_KEY] = __version__
     model.metadata_props[METADATA_KEY] = stage.bundle.name
     with quiet():
@@ -75,10 +77,9 @@ def save_model(model: ir.Model, stage: Staging, original: Path) -> None:
         else:
             write_model(model, stage.model)
     # The checker reads whole files into memory, and has nothing to say of the weights.
-    weightless = stage.folder / "weightless.onnx"
-    write_without_weights(stage.model, weightless)
-    fault = _fault(weightless)
-    weightless.unlink()
+    with tempfile.NamedTemporaryFile(dir=stage.folder, suffix=".onnx") as weightless:
+        write_without_weights(stage.model, Path(weightless.name))
+        fault = _fault(Path(weightless.name))
     collector.release()
     if fault and not _fault(original):
         raise ModelError(f"the checker rejects the model as it would be written: {fault}", where=str(stage.output))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -127,9 +128,12 @@ def onnx_runtime() -> ModuleType:
     return module
 
 
+_SOURCE_PLACE = re.compile(r"/\S+:\d+ \w[^\n]*?\)(?: const)? (?=[A-Z\[])")
+
+
 def reason(error: BaseException) -> str:
-    """An error's message on one line of at most 300 characters."""
-    text = " ".join(str(error).split())
+    """An error's message on one line of at most 300 characters, without the place in ONNX Runtime's own source."""
+    text = " ".join(_SOURCE_PLACE.sub("", str(error)).split())
     return text if len(text) <= 300 else text[:297] + "..."
 
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from fusion_cli.load import load_model
 from fusion_cli.sessions import CPU, Array, CannotRun, Opener, Providers, Runner, Timing, open_model
 from fusion_cli.types import Options, OutputCheck, Verification
+from fusion_cli.verify.compare import Outputs, output_errors
 from fusion_cli.verify.feeds import Feeds, load_feeds, make_feeds
-from fusion_cli.verify.numbers import largest_error, tolerance
+from fusion_cli.verify.numbers import tolerance
 from fusion_cli.verify.signature import Signature, signature_of
 
 _ROUNDS = 200
-Outputs = Mapping[str, Array]
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,8 +69,8 @@ def verify_model(
     seconds: float = 0.0,
     opener: Opener = open_model,
 ) -> Verification:
-    """Compare all outputs of the fused model, opened in each of these ways, with the original's; the largest error
-    counts.
+    """Compare all outputs of the fused model, opened in each of these ways, with the original's (see `output_errors`);
+    the largest error counts.
 
     With `seconds` the original is also timed against the last variant, alternating, for about that long. Only then
     are two models open at a time. Outputs that the original itself gives other numbers for in a second run are
@@ -80,14 +81,10 @@ def verify_model(
     except CannotRun as error:
         failed = tuple(OutputCheck(name, float("inf"), reference.tolerance) for name in reference.outputs)
         return Verification(failed, skipped=f"the fused model does not run: {error}")
-    errors = _errors(reference.outputs, found)
-    if max(errors.values(), default=0.0) > reference.tolerance:
-        # ONNX Runtime's optimizations may round otherwise than the operators do one by one, quantized ones above all.
-        optimized, repeatable = _optimized(reference, opener(reference.model, providers=providers))
-        again = _errors(optimized, found)
-        errors = {name: min(error, again[name]) for name, error in errors.items() if name in repeatable}
-        if not errors:
-            return Verification(skipped="the original gives other numbers each time: it draws at random")
+    optimized = partial(opener, reference.model, providers=providers)
+    errors = output_errors(reference.outputs, found, reference.tolerance, optimized, reference.feeds)
+    if not errors:
+        return Verification(skipped="the original gives other numbers each time: it draws at random")
     outputs = tuple(OutputCheck(name, error, reference.tolerance) for name, error in errors.items())
     if seconds <= 0 or after is None:
         return Verification(outputs)
@@ -105,24 +102,6 @@ def _run(feeds: Feeds, variants: Sequence[Callable[[], Runner]]) -> tuple[list[O
         runner = variant()
         found.append(runner.run(feeds))
     return found, runner
-
-
-def _errors(expected: Outputs, found: Sequence[Outputs]) -> dict[str, float]:
-    """The largest error of every output in any variant."""
-    return {name: max((compare_output(expected, f, name) for f in found), default=0.0) for name in expected}
-
-
-def _optimized(reference: Reference, runner: Runner) -> tuple[Outputs, set[str]]:
-    """What the original gives as ONNX Runtime optimizes it, and the outputs that a second run of it gives again: a
-    model may draw random numbers."""
-    outputs = runner.run(reference.feeds)
-    again = runner.run(reference.feeds)  # a session's first draw is the same as another's
-    return outputs, {name for name in outputs if compare_output(outputs, again, name) <= reference.tolerance}
-
-
-def compare_output(reference: Outputs, found: Outputs, name: str) -> float:
-    """The error of one output; infinite if `found` lacks it."""
-    return largest_error(reference[name], found[name]) if name in found else float("inf")
 
 
 def _time(before: Runner, after: Runner, feeds: Feeds, seconds: float) -> Timing:
