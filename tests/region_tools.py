@@ -163,7 +163,7 @@ def _viewed(array: np.ndarray, kind: str) -> np.ndarray:
 
 def parsed(text: str, opset: int = 20, inferred: bool = True) -> ir.Model:
     """A model from ONNX text (graph only), with its shapes inferred."""
-    proto = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": {opset}]> {text}')
+    proto = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": {opset}, "com.microsoft": 1]> {text}')
     model = ir.from_proto(proto)
     passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     if inferred:

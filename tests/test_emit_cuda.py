@@ -7,7 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cuda_plans import Program, all_cases, attention, causal, conv, everything, fused_op, linear, pointwise, sliced
+from cuda_attention_plans import attention, causal
+from cuda_case import fused_op
+from cuda_plans import all_cases, everything, sliced
+from cuda_product_plans import conv, linear
+from cuda_row_plans import pointwise
+from plan_builder import Program
 
 from fusion_cli.build import build, find_compiler
 from fusion_cli.build.toolchain_cuda import flags, link_flags

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cuda_plans import Case, all_cases, everything, fused_op, sliced
+from cuda_case import Case, fused_op
+from cuda_plans import all_cases, everything, sliced
 from plan_interpreter import interpret
 
 pytestmark = pytest.mark.gpu

@@ -49,8 +49,8 @@ CODES: dict[str, tuple[str, str]] = {
     ),
     REDUCED_AXES: (
         "A reduction is not over the last axes",
-        "Row kernels reduce over the last axis, or over trailing axes taken together. A reduction, softmax or norm "
-        "over other axes stays with ONNX Runtime.",
+        "Row kernels reduce over the last axis, or over trailing axes taken together. A reduction or norm over other "
+        "axes stays with ONNX Runtime.",
     ),
     SHAPE_PROGRAM: (
         "Shape arithmetic cannot be done on the host",

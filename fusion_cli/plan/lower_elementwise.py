@@ -12,10 +12,10 @@ from fusion_cli.errors import Unsupported
 from fusion_cli.plan import codes
 from fusion_cli.plan.context import Context, opset_version
 from fusion_cli.plan.graph import FLOATS, Val
-from fusion_cli.plan.lowering import dtype_name
+from fusion_cli.plan.lowering import Builder, dtype_name
 
-Rule = Callable[[Context, ir.Node], Val | Sequence[Val]]
-"""What a node's outputs are: of a node with several, those from the first on."""
+Rule = Callable[[Context, ir.Node], Val | Sequence[Val | None]]
+"""What a node's outputs are: of a node with several, those from the first on; None for one that is not computed."""
 
 _UNARY = (
     "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Erf", "Exp", "Floor", "IsNaN",
@@ -108,9 +108,9 @@ def _clip(ctx: Context, node: ir.Node) -> Val:
     return result
 
 
-def _gelu(ctx: Context, node: ir.Node) -> Val:
-    b, x = ctx.b, ctx.operand(node, 0)
-    if node.attributes.get_string("approximate", "none") == "tanh":
+def gelu(b: Builder, x: Val, approximate: str = "none") -> Val:
+    """x times the normal distribution function of x, exact or ("tanh") by its usual approximation."""
+    if approximate == "tanh":
         cubic = b.apply("Mul", b.apply("Mul", x, x), x)
         inner = b.apply("Mul", b.apply("Add", x, b.apply("Mul", cubic, 0.044715)), math.sqrt(2 / math.pi))
         gate = b.apply("Tanh", inner)
@@ -119,10 +119,17 @@ def _gelu(ctx: Context, node: ir.Node) -> Val:
     return b.apply("Mul", b.apply("Mul", x, 0.5), b.apply("Add", gate, 1.0))
 
 
+def _gelu(ctx: Context, node: ir.Node) -> Val:
+    return gelu(ctx.b, ctx.operand(node, 0), node.attributes.get_string("approximate", "none"))
+
+
+def swish(b: Builder, x: Val, alpha: float) -> Val:
+    """x sigmoid(alpha x)."""
+    return b.apply("Mul", x, b.apply("Sigmoid", x if alpha == 1.0 else b.apply("Mul", x, alpha)))
+
+
 def _swish(ctx: Context, node: ir.Node) -> Val:
-    x, alpha = ctx.operand(node, 0), node.attributes.get_float("alpha", 1.0)
-    scaled = x if alpha == 1.0 else ctx.b.apply("Mul", x, alpha)
-    return ctx.b.apply("Mul", x, ctx.b.apply("Sigmoid", scaled))
+    return swish(ctx.b, ctx.operand(node, 0), node.attributes.get_float("alpha", 1.0))
 
 
 def _hard_sigmoid_of(ctx: Context, x: Val, alpha: float, beta: float) -> Val:

@@ -11,6 +11,7 @@ from fusion_cli.plan import codes
 from fusion_cli.plan.context import Context
 from fusion_cli.plan.graph import FLOATS, Val
 from fusion_cli.plan.lower_elementwise import Rule
+from fusion_cli.plan.lowering import Builder
 from fusion_cli.plan.sizes import ONE
 
 _AUTO_PAD = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
@@ -22,13 +23,18 @@ def _floats(*vals: Val) -> None:
             raise Unsupported(codes.DTYPE, "floating-point operands", val.dtype)
 
 
-def _matmul(ctx: Context, node: ir.Node) -> Val:
-    b = ctx.b
-    a, w = ctx.operands(node)
+def product(b: Builder, a: Val, w: Val, trans_a: bool = False, trans_w: bool = False, alpha: float = 1.0) -> Val:
+    """alpha A W as numpy's matmul has it, of operands whose last two axes may be swapped; a vector has no such two."""
     _floats(a, w)
     vector_a, vector_w = len(a.shape) == 1, len(w.shape) == 1
-    result = b.matmul(b.unsqueeze(a, (0,)) if vector_a else a, b.unsqueeze(w, (1,)) if vector_w else w)
+    rows, columns = b.unsqueeze(a, (0,)) if vector_a else a, b.unsqueeze(w, (1,)) if vector_w else w
+    result = b.matmul(rows, columns, trans_a and not vector_a, trans_w and not vector_w, alpha)
     return b.squeeze(result, [axis for axis, is_vector in ((-2, vector_a), (-1, vector_w)) if is_vector])
+
+
+def _matmul(ctx: Context, node: ir.Node) -> Val:
+    a, w = ctx.operands(node)
+    return product(ctx.b, a, w)
 
 
 def _gemm(ctx: Context, node: ir.Node) -> Val:

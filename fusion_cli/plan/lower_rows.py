@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx_ir as ir
 
 from fusion_cli.errors import Unsupported
@@ -53,18 +55,23 @@ def _log_sum_exp(ctx: Context, x: Val) -> Val:
 
 
 def _softmax(ctx: Context, node: ir.Node) -> Val:
+    """Softmax and LogSoftmax over one axis, which changes places with the last; before opset 13 over all axes from the
+    given one on."""
     b, x = ctx.b, ctx.operand(node, 0)
     rank, version = len(x.shape), opset_version(node)
     axis = normalized_axis(node.attributes.get_int("axis", -1 if version >= 13 else 1), rank)
     if version >= 13 and axis != rank - 1:
-        raise Unsupported(codes.REDUCED_AXES, "the last axis", f"axis {axis} of rank {rank}")
-    flat = b.flatten_from(x, axis) if axis < rank - 1 else x
+        swapped = (*range(axis), rank - 1, *range(axis + 1, rank - 1), axis)
+        return b.transpose(_softmax_of_rows(ctx, node, b.transpose(x, swapped)), swapped)
+    return b.reshape(_softmax_of_rows(ctx, node, b.flatten_from(x, axis) if axis < rank - 1 else x), x.dims)
+
+
+def _softmax_of_rows(ctx: Context, node: ir.Node, x: Val) -> Val:
+    b = ctx.b
     if node.op_type == "LogSoftmax":
-        centred = b.apply("Sub", flat, b.reduce("reduce_max", flat))
-        result = b.apply("Sub", centred, b.apply("Log", b.reduce("reduce_sum", b.apply("Exp", centred))))
-    else:
-        result = b.softmax(flat)
-    return b.reshape(result, x.dims)
+        centred = b.apply("Sub", x, b.reduce("reduce_max", x))
+        return b.apply("Sub", centred, b.apply("Log", b.reduce("reduce_sum", b.apply("Exp", centred))))
+    return b.softmax(x)
 
 
 def _normalize(ctx: Context, x: Val, epsilon: float) -> tuple[Val, Val, Val]:
@@ -77,11 +84,12 @@ def _normalize(ctx: Context, x: Val, epsilon: float) -> tuple[Val, Val, Val]:
     return b.apply("Mul", centred, inverse), mean, inverse
 
 
-def _no_extra_outputs(node: ir.Node, region_outputs: tuple[ir.Value, ...]) -> None:
-    for value in node.outputs[1:]:
-        if value.uses() or value in region_outputs or value.is_graph_output():
+def no_statistics(ctx: Context, node: ir.Node, made: Sequence[int] = (0,)) -> None:
+    """Refuse a node of which another output is used than those that are made: a mean, a deviation."""
+    for i, value in enumerate(node.outputs):
+        if i not in made and (value.uses() or value in ctx.region.outputs or value.is_graph_output()):
             raise Unsupported(
-                codes.UNUSED_OUTPUT, f"only the first output of {node.op_type} used", f"{value.name} used"
+                codes.UNUSED_OUTPUT, f"statistics of {node.op_type} that nothing reads", f"{value.name} read"
             )
 
 
@@ -93,18 +101,25 @@ def _float32(ctx: Context, x: Val) -> Val:
 
 def _layer_norm(ctx: Context, node: ir.Node) -> Val:
     """LayerNormalization and RMSNormalization over any trailing axes; scale and bias broadcast to those."""
-    _no_extra_outputs(node, ctx.region.outputs)
-    b, x = ctx.b, _float32(ctx, ctx.operand(node, 0))
-    axis = normalized_axis(node.attributes.get_int("axis", -1), len(x.shape))
-    epsilon = node.attributes.get_float("epsilon", 1e-5)
+    no_statistics(ctx, node)
+    x, scale, bias = ctx.operand(node, 0), ctx.optional(node, 1), ctx.optional(node, 2)
+    epsilon, axis = node.attributes.get_float("epsilon", 1e-5), node.attributes.get_int("axis", -1)
+    return norm(ctx, x, scale, bias, epsilon, centred=node.op_type == "LayerNormalization", axis=axis)
+
+
+def norm(
+    ctx: Context, x: Val, scale: Val | None, bias: Val | None, epsilon: float, *, centred: bool, axis: int = -1
+) -> Val:
+    """A layer norm (RMS norm if not `centred`) over the axes from `axis` on, scaled and shifted."""
+    b, x = ctx.b, _float32(ctx, x)
+    axis = normalized_axis(axis, len(x.shape))
     flat = b.flatten_from(x, axis) if axis < len(x.shape) - 1 else x
-    if node.op_type == "LayerNormalization":
+    if centred:
         result, *_ = _normalize(ctx, flat, epsilon)
     else:
         mean = b.reduce("reduce_mean", b.apply("Mul", flat, flat))
         result = b.apply("Mul", flat, b.apply("Reciprocal", b.apply("Sqrt", b.apply("Add", mean, epsilon))))
-    for index, op in ((1, "Mul"), (2, "Add")):
-        weight = ctx.optional(node, index)
+    for weight, op in ((scale, "Mul"), (bias, "Add")):
         if weight is not None:
             result = b.apply(op, result, _trailing_weight(ctx, weight, x, axis), dtype=x.dtype)
     return b.reshape(result, x.dims)
@@ -127,7 +142,7 @@ def _channels(ctx: Context, weight: Val, x: Val) -> Val:
 def _batch_norm(ctx: Context, node: ir.Node) -> Val:
     if node.attributes.get_int("training_mode", 0) or not node.attributes.get_int("spatial", 1):
         raise Unsupported(codes.ATTRIBUTE, "BatchNormalization at inference", "training_mode or spatial=0")
-    _no_extra_outputs(node, ctx.region.outputs)
+    no_statistics(ctx, node)
     b, x = ctx.b, ctx.operand(node, 0)
     scale, bias, mean, variance = (_channels(ctx, ctx.operand(node, i), x) for i in range(1, 5))
     deviation = b.apply("Sqrt", b.apply("Add", variance, node.attributes.get_float("epsilon", 1e-5)))

@@ -10,6 +10,7 @@ from fusion_cli.advice import UNOPTIMISED
 from fusion_cli.errors import Unsupported
 from fusion_cli.plan import (
     codes,
+    lower_contributed,
     lower_einsum,
     lower_elementwise,
     lower_linear,
@@ -41,6 +42,7 @@ RULES = {
     **lower_einsum.RULES,
     **lower_rotary.RULES,
 }
+_RULES_OF_DOMAIN = {"": RULES, "ai.onnx": RULES, "com.microsoft": lower_contributed.RULES}
 _HOST_ONLY = frozenset({"Shape", "Size", "Constant"})
 
 
@@ -71,8 +73,8 @@ def _lower(context: Context) -> list[Val]:
     for node in context.nodes:
         if node.op_type in _HOST_ONLY:
             continue
-        rule = RULES.get(node.op_type)
-        if rule is None or node.domain not in ("", "ai.onnx"):
+        rule = _RULES_OF_DOMAIN.get(node.domain, {}).get(node.op_type)
+        if rule is None:
             name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
             raise Unsupported(
                 codes.OPERATOR,
@@ -83,7 +85,8 @@ def _lower(context: Context) -> list[Val]:
         context.b.node = node.name or node.op_type
         made = rule(context, node)
         for value, val in zip(node.outputs, (made,) if isinstance(made, Val) else made, strict=False):
-            context.bind(value, val)
+            if val is not None:
+                context.bind(value, val)
     missing = next((v for v in context.region.outputs if v not in context.tensors), None)
     if missing is not None:
         raise Unsupported(codes.UNUSED_OUTPUT, "outputs that the region computes", f"{missing.name}")

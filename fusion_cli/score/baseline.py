@@ -33,7 +33,7 @@ _GELUS = frozenset({"Gelu", "FastGelu"})
 _CPU_ACTIVATIONS = frozenset({"Relu", "Clip", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "HardSwish"})
 _VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout"})
 _PICKS = frozenset({"Slice", "Split", "Gather"})
-_PRODUCTS = frozenset({"MatMul", "Gemm"})
+_PRODUCTS = frozenset({"MatMul", "FusedMatMul", "Gemm"})
 _DTYPES = {"FLOAT": "float32", "FLOAT16": "float16", "BFLOAT16": "bfloat16", "DOUBLE": "float64"}
 
 
@@ -238,7 +238,7 @@ def _flops(node: ir.Node, sizes: Mapping[str, int]) -> float:
         return 0.0
     if node.op_type == "Conv":
         return 2 * out * count(shape[1:])
-    return 2 * out * shape[0 if node.attributes.get_int("transA", 0) else -1]
+    return 2 * out * shape[-2 if node.attributes.get_int("transA", 0) and len(shape) > 1 else -1]
 
 
 def _attention(node: ir.Node, moved: float, profile: DeviceProfile, sizes: Mapping[str, int]) -> list[Work]:

@@ -164,6 +164,7 @@ def operations_of(op_type: str) -> tuple[int, int]:
 _COMPOSITE: Mapping[str, tuple[int, int]] = {
     "LayerNormalization": (6, 0),
     "SkipLayerNormalization": (7, 0),
+    "SkipSimplifiedLayerNormalization": (5, 0),
     "SimplifiedLayerNormalization": (4, 0),
     "RMSNormalization": (4, 0),
     "InstanceNormalization": (6, 0),
@@ -172,6 +173,7 @@ _COMPOSITE: Mapping[str, tuple[int, int]] = {
     "Softmax": (3, 1),
     "LogSoftmax": (3, 1),
     "Gelu": (4, 1),
+    "BiasGelu": (5, 1),
     "FastGelu": (7, 1),
     "QuickGelu": (2, 1),
     "Swish": (1, 1),

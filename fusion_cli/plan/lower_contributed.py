@@ -1,0 +1,61 @@
+"""Operators that ONNX Runtime's optimizer puts in place of standard ones (domain com.microsoft), as what they stand
+for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from fusion_cli.plan.context import Context
+from fusion_cli.plan.graph import Val
+from fusion_cli.plan.lower_elementwise import Rule, gelu, swish
+from fusion_cli.plan.lower_linear import product
+from fusion_cli.plan.lower_rows import no_statistics, norm
+
+
+def _gelu(ctx: Context, node: ir.Node) -> Val:
+    """Gelu, BiasGelu and FastGelu: of the first input, or of the sum with a bias where there is one."""
+    x, bias = ctx.operand(node, 0), ctx.optional(node, 1)
+    shifted = x if bias is None else ctx.b.apply("Add", x, bias)
+    return gelu(ctx.b, shifted, "tanh" if node.op_type == "FastGelu" else "none")
+
+
+def _quick_gelu(ctx: Context, node: ir.Node) -> Val:
+    return swish(ctx.b, ctx.operand(node, 0), node.attributes.get_float("alpha", 1.702))
+
+
+def _skip_norm(ctx: Context, node: ir.Node) -> Sequence[Val | None]:
+    """SkipLayerNormalization and SkipSimplifiedLayerNormalization: the norm of input + skip (+ bias), two statistics
+    that nothing reads at inference, and the sum."""
+    no_statistics(ctx, node, made=(0, 3))
+    centred = node.op_type == "SkipLayerNormalization"
+    after = 4 if centred else 3
+    total = ctx.b.apply("Add", ctx.operand(node, 0), ctx.operand(node, 1))
+    if (bias := ctx.optional(node, after)) is not None:
+        total = ctx.b.apply("Add", total, bias)
+    shift = ctx.optional(node, 3) if centred else None
+    epsilon = node.attributes.get_float("epsilon", 1e-12)
+    result = norm(ctx, total, ctx.operand(node, 2), shift, epsilon, centred=centred)
+    return [result, None, None, total]
+
+
+def _fused_matmul(ctx: Context, node: ir.Node) -> Val:
+    get = node.attributes
+    a, w = (_batch_first(ctx, ctx.operand(node, i), get.get_int(f"transBatch{n}", 0)) for i, n in enumerate("AB"))
+    trans_a, trans_w = (bool(get.get_int(f"trans{n}", 0)) for n in "AB")
+    return product(ctx.b, a, w, trans_a, trans_w, get.get_float("alpha", 1.0))
+
+
+def _batch_first(ctx: Context, x: Val, moved: int) -> Val:
+    """An operand whose first axis is stored before its batch axes: brought back to the last but one."""
+    rank = len(x.shape)
+    return ctx.b.transpose(x, (*range(1, rank - 1), 0, rank - 1)) if moved and rank > 2 else x
+
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(("Gelu", "BiasGelu", "FastGelu"), _gelu),
+    **dict.fromkeys(("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), _skip_norm),
+    "QuickGelu": _quick_gelu,
+    "FusedMatMul": _fused_matmul,
+}
