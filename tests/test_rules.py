@@ -47,7 +47,7 @@ def test_conditions_belong_to_the_function_they_precede(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "line", "column", "message"),
     [
-        ("y = Mul", "y Mul", 9, 7, "Expected character = not found"),
+        ("y = Mul", "y Mul", 9, 5, "expected a call, `result = Operator (inputs)`"),
         ("(x, two)", "(x, tow)", 9, 17, "'tow' is not defined; did you mean 'two'?"),
         ("    y = Mul", "    z = Mul", 6, 15, "output 'y' is never produced"),
         ("{\n    two", "{\n    x = Neg (two)\n    two", 8, 5, "'x' is defined twice"),
@@ -55,7 +55,7 @@ def test_conditions_belong_to_the_function_they_precede(tmp_path: Path) -> None:
         ("Mul (", "pattern.Gelo (", 9, 17, "no idiom 'Gelo'"),
         ("Mul (", "com.microsoft.Gelu (", 9, 9, "domain 'com.microsoft' is missing from opset_import"),
         ("Mul (x, two)", "Softmax <axis = @axis> (x)", 9, 25, "'@axis' is not declared"),
-        ("rank(x) == 2", "rank(x) ==", 4, 10, "does not parse"),
+        ("rank(x) == 2", "rank(x) ==", 4, 20, "does not parse"),
         ("rank(x) == 2", "rnak(x) == 2", 4, 10, "no predicate 'rnak'"),
         ("opt-level: 2", "opt-level: 7", 2, 14, "opt-level is 0, 1, 2 or 3, not '7'"),
         ("kernel: auto", "kernel: ../evil", 3, 11, "not a template name"),
@@ -90,8 +90,8 @@ def test_a_file_without_a_rule(tmp_path: Path) -> None:
 
 def test_predicates_cannot_reach_python(tmp_path: Path) -> None:
     write(tmp_path, GOOD.replace("rank(x) == 2", "x.__class__.__mro__"))
-    rules = load_rules(["Twice"], [tmp_path])
-    assert [r.name for r in rules.fusions] == ["Twice"]
+    with pytest.raises(RuleError, match=r"'\.__class__' is none of its parts"):
+        load_rules(["Twice"], [tmp_path])
     write(tmp_path, GOOD.replace("rank(x) == 2", "x.__class__.__base__.__subclasses__()"))
     with pytest.raises(RuleError, match="only predicates can be called"):
         load_rules(["Twice"], [tmp_path])

@@ -106,6 +106,20 @@ def test_nodes_that_are_not_there_or_make_no_rule(tmp_path: Path) -> None:
     assert not (tmp_path / "mine.rule").exists()
 
 
+def test_a_node_that_clean_ups_took_is_told_apart_from_one_that_never_was(tmp_path: Path) -> None:
+    body = "two = Constant <value = float {2.0}> () k = Add (two, two) y = Mul (x, k)"
+    model = parse(f"g (float[4,8] x) => (float[4,8] y) {{ {body} }}")
+    for node in model.graph.node:
+        node.name = f"n_{node.output[0]}"
+    onnx.save(model, tmp_path / "m.onnx")
+    result = call("rules", "new", "Mine", "--from", tmp_path / "m.onnx", "--nodes", "n_k", "--into", tmp_path)
+    assert result.exit_code == 1
+    assert "node 'n_k' is gone before rules are matched: the constant 'k'" in result.stderr
+    result = call("rules", "new", "Mine", "--from", tmp_path / "m.onnx", "--around", "y", "--into", tmp_path)
+    assert result.exit_code == 0
+    assert "Mul (" in (tmp_path / "mine.rule").read_text()
+
+
 def test_wrong_usage(tmp_path: Path) -> None:
     model = write_model(tmp_path / "m.onnx")
     assert call("rules", "new", "Mine", "--from", model, "--into", tmp_path).exit_code == 2

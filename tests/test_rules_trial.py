@@ -71,6 +71,61 @@ def test_conditions_that_no_graph_meets(tmp_path: Path) -> None:
     path = write(tmp_path, "    a = Tanh (x)\n    y = Exp (a)", keys="# where: rank(x) == 3 and rank(a) == 2\n")
     (found,) = tried(path)
     assert (found.status, found.graphs) == ("no graph", 0)
+    assert found.detail == "no shapes that were tried meet `rank(a) == 2`"
+
+
+@pytest.mark.parametrize(
+    ("body", "signature", "keys", "said"),
+    [
+        (
+            "    y = Relu (x)",
+            "R (x) => (y)",
+            "# where: rank(x) == 2 and rank(x) == 3\n",
+            "`rank(x) == 2`, `rank(x) == 3`",
+        ),
+        ("    y = Transpose <perm = [0, 0]> (x)", "R (x) => (y)", "", "Transpose takes none of the inputs"),
+        ('    y = Gelu <approximate = "tahn"> (x)', "R (x) => (y)", "", "Unsupported approximation_algorithm: tahn"),
+        ('    y = Einsum <equation = "ab,bc,cd->ad"> (x, w)', "R (x, w) => (y)", "", "Einsum takes none of the inputs"),
+    ],
+)
+def test_what_keeps_a_rule_from_any_graph_is_named(
+    tmp_path: Path, body: str, signature: str, keys: str, said: str
+) -> None:
+    (found,) = tried(write(tmp_path, body, signature, keys))
+    assert found.status == "no graph"
+    assert said in found.detail
+
+
+def test_an_operator_set_that_onnx_runtime_does_not_know_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path, "    y = MatMul (x, w)", "R (x, w) => (y)", "# where: is_constant(w)\n")
+    path.write_text(path.read_text().replace('"": 23', f'"": {onnx.defs.onnx_opset_version()}'))
+    (found,) = tried(path)
+    assert found.status == "ok" or "opset versions" in found.detail
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '    y = Einsum <equation = "i j, j k -> i k"> (x, w)',
+        "    y = Conv <group = 1> (x, w)",
+        "    y = ThresholdedRelu <alpha = 1.0> (x)",
+        "    y = CumSum <exclusive = 0> (x, w)",
+    ],
+)
+def test_defaults_count_and_equations_are_written_freely(tmp_path: Path, body: str) -> None:
+    signature = "R (x, w) => (y)" if "w)" in body else "R (x) => (y)"
+    (found,) = tried(write(tmp_path, body, signature), keep=tmp_path / "kept")
+    assert found.status in ("ok", "matched")
+    (kept,) = (tmp_path / "kept").glob("R-*.onnx")
+    model = onnx.load(kept)
+    for attribute in [*model.graph.node[0].attribute]:
+        if attribute.name in ("group", "alpha", "exclusive"):
+            model.graph.node[0].attribute.remove(attribute)
+    onnx.save(model, tmp_path / "plain.onnx")
+    result = call("explain", tmp_path / "plain.onnx", "--rule-path", tmp_path, "--rules", "R", "--json", "--force")
+    assert result.exit_code == 0, result.stderr
+    report = json.loads(result.stdout)
+    assert not [r for r in report["rejected"] if r["code"] == "FUS103"]
 
 
 def test_matched_without_a_kernel_is_told_apart(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from fusion_cli.cli.common import debug_option, echo_json, json_option, model_op
 from fusion_cli.cli.optimize import constants_option, rule_options, target_option
 from fusion_cli.errors import RuleError, did_you_mean
 from fusion_cli.report import Report, render_answer, render_explain
+from fusion_cli.report.text import counted
 from fusion_cli.types import Options
 from fusion_cli.why import Answer
 
@@ -40,10 +41,12 @@ def explain(model: Path, rule: str | None, node: str | None, as_json: bool, **as
     if as_json:
         fields = report.to_dict()
         asked = {"node": None if answer is None else asdict(answer)}
-        echo_json({key: fields[key] for key in ("model", "targets", "fusions", "rejected", "notes")} | asked)
+        echo_json({key: fields[key] for key in ("model", "targets", "idioms", "fusions", "rejected", "notes")} | asked)
         return
     if answer is not None:
         render_answer(answer, stdout())
+    if rule is not None and rule in report.idioms:
+        click.echo(f"{rule}: recognised at {counted(report.idioms[rule], 'place')}")
     render_explain(report, stdout(), everything=rule is not None or answer is not None)
 
 
@@ -56,8 +59,11 @@ def _about(report: Report, rule: str | None, answer: Answer | None) -> Report:
     fusions = tuple(f for f in report.fusions if concerns(f.rule, f.nodes))
     # What the answer says of the node need not be told again.
     told = [r for r in report.rejected if answer is None or r.rule]
-    rejected = tuple(r for r in told if concerns(r.rule, r.nodes, *r.part_of))
-    return replace(report, fusions=fusions, rejected=rejected)
+    rejected = [r for r in told if concerns(r.rule, r.nodes, *r.part_of)]
+    # What a rule itself lacks comes before what the idioms that it is made of lack, here and elsewhere.
+    rejected.sort(key=lambda r: rule is not None and r.rule != rule)
+    idioms = {name: count for name, count in report.idioms.items() if rule in (None, name)}
+    return replace(report, idioms=idioms, fusions=fusions, rejected=tuple(rejected))
 
 
 def _check_rule(rule: str, options: Options) -> None:

@@ -8,11 +8,12 @@ from functools import partial
 from pathlib import Path
 
 import click
+import onnx_ir as ir
 from rich.markup import escape
 from rich.table import Table
 
 from fusion_cli.cli.common import debug_option, echo_json, json_option, progress, stdout
-from fusion_cli.errors import RuleError, did_you_mean
+from fusion_cli.errors import ModelError, RuleError, did_you_mean
 from fusion_cli.load import load_model
 from fusion_cli.match import Rule, load_rules
 from fusion_cli.match.lint.text import Kind
@@ -22,6 +23,8 @@ from fusion_cli.rulekit.scaffold import around, blank, from_nodes, write_rule
 from fusion_cli.rulekit.trial import Limits, Outcome, failures, rules_to_try, try_rules
 from fusion_cli.sessions import CannotRun
 from fusion_cli.simplify import simplify
+from fusion_cli.simplify.trace import trace
+from fusion_cli.types import label
 
 _paths = click.option(
     "--rule-path",
@@ -114,7 +117,9 @@ def new_rule(
         text = blank(name, kind)
     else:
         graph = simplify(load_model(model), partial(load_model, model))
-        chosen = [n.strip() for n in nodes.split(",")] if nodes else around(graph, node or "")
+        asked = nodes.split(",") if nodes else [node or ""]
+        found = [_node_left(n.strip(), model, graph) for n in asked]
+        chosen = found if nodes else around(graph, found[0])
         text = from_nodes(graph, chosen, name, model.name)
     path = write_rule(into, name, kind, text)
     click.echo(printable(f"wrote {path}\n\n{text}\nnext:"))
@@ -122,6 +127,19 @@ def new_rule(
     if kind == "fusion":
         target = model or "MODEL.onnx"
         click.echo(printable(f"    fusion-cli explain {target} --rule-path {into} --rules {name}"))
+
+
+def _node_left(name: str, model: Path, graph: ir.Model) -> str:
+    """The node of a name in the simplified model; as it is if no node ever had it. Raises ModelError for one that is
+    gone."""
+    traced = trace(name, load_model(model), graph)
+    if traced is None:
+        return name
+    if traced.node is None or traced.became:
+        fate = traced.became or "no graph output depends on it"
+        hint = "a rule is about nodes that are left after clean-ups"
+        raise ModelError(f"node '{name}' is gone before rules are matched: {fate}", where=str(model), hint=hint)
+    return label(traced.node)
 
 
 @rules.command("test")

@@ -30,7 +30,7 @@ def arrangements(pattern: Pattern, executor: Executor) -> list[Concrete]:
         if len(found) < WAYS and _size(other) <= _MOST_OPS:
             found.setdefault(repr(other), other)
     graphs = [realise(_sketch(pattern, e), executor, i) for i, e in enumerate(found.values())]
-    return [g for g in graphs if g is not None]
+    return [g for g in graphs if isinstance(g, Concrete)]
 
 
 def _call(op: str, *arguments: Expression, **attributes: Any) -> Expression:

@@ -38,7 +38,8 @@ def input_candidates(asked: Asked) -> Iterator[tuple[Array, bool]]:
     for constant in kinds:
         for shape in islice(dict.fromkeys(shapes_for(asked)), _OTHER_INPUT if asked.known else _FIRST_INPUT):
             if asked.op == "Cast":
-                yield np.ones(shape, np.int8), constant  # a cast between floats is seen through
+                # A cast between floats is seen through.
+                yield np.ones(shape).astype(_numpy_type(asked.dtypes[0] if asked.dtypes else "int32")), constant
             elif asked.kind == "float32":
                 yield _typed(_random(shape), asked), constant
             else:
@@ -64,7 +65,7 @@ def attribute_candidates(
         return (
             [[size // 2], [size // 3], [1], [size - 1], [_LAST]]
             if start == 0
-            else [[_LAST], [start + size // 3], [start + 1]]
+            else [[_LAST], *([end] for end in (start + size // 3, start + 1) if end < _LAST)]
         )
     if name == "split":
         return [[size // outputs] * outputs]
@@ -160,4 +161,8 @@ def _random(shape: Shape) -> Array:
 
 def _typed(array: Array, asked: Asked) -> Array:
     name = "float32" if not asked.dtypes or "float32" in asked.dtypes else asked.dtypes[0]
-    return np.asarray(array).astype(getattr(ml_dtypes, name, name))
+    return np.asarray(array).astype(_numpy_type(name))
+
+
+def _numpy_type(name: str) -> Any:
+    return getattr(ml_dtypes, name, name)

@@ -28,6 +28,8 @@ class Executor:
     def __init__(self, opsets: Mapping[str, int]) -> None:
         self.opsets = {"": 17, **opsets}
         self.runs = 0
+        self.refusals: dict[tuple[str, str], str] = {}
+        """What was said last where an operator did not take its inputs, by domain and operator."""
         self._known: dict[Key, tuple[Array, ...] | None] = {}
         self._without: set[tuple[str, str]] = set()
 
@@ -76,6 +78,7 @@ class Executor:
             if "NOT_IMPLEMENTED" in str(error):
                 self._without.add((domain, op))
                 raise NoKernel(op) from error
+            self.refusals[domain, op] = str(error)
             return None
         return tuple(found[n] for n in results)
 
@@ -89,7 +92,8 @@ class Executor:
         schema, imports = onnx.defs.get_schema(op, opset), [onnx.helper.make_opsetid("", opset)]
         try:
             onnx.shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=imports)
-        except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError):
+        except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError) as error:
+            self.refusals.setdefault(("", op), str(error))
             return False
         return True
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any
 
 from fusion_cli.rulekit.schemas import Kind
@@ -117,6 +118,23 @@ def _conv(asked: Asked) -> Iterator[Shape]:
         yield asked.known[1].shape[:1]
 
 
+def _einsum(asked: Asked) -> Iterator[Shape]:
+    """Sizes by label: those of the operands that are known, others for the rest."""
+    equation = asked.attributes.get("equation")
+    if not isinstance(equation, str) or "." in equation:
+        return
+    terms = equation.partition("->")[0].split(",")
+    sizes = {
+        label: size
+        for position, array in asked.known.items()
+        for label, size in zip(terms[position], array.shape, strict=False)
+    }
+    if asked.position < len(terms):
+        open_labels = [label for label in dict.fromkeys(terms[asked.position]) if label not in sizes]
+        sizes |= dict(zip(open_labels, cycle((10, 6, 2)), strict=False))
+        yield tuple(sizes[label] for label in terms[asked.position])
+
+
 def _per_channel(asked: Asked) -> Iterator[Shape]:
     x = asked.known.get(0)
     if x is not None and x.ndim > 1:
@@ -137,6 +155,7 @@ def _angles(asked: Asked) -> Iterator[Shape]:
 
 
 _SPECIAL = {
+    "Einsum": _einsum,
     "RotaryEmbedding": _angles,
     "FusedGemm": _gemm,
     "GroupNorm": _per_column,

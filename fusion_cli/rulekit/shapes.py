@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from itertools import islice
 from typing import Any
 
@@ -48,12 +49,31 @@ class Concrete:
         return any(self.constants >= {i for i in n.inputs if i} for n in self.nodes)
 
 
-def realise(sketch: Sketch, executor: Executor, turn: int = 0) -> Concrete | None:
-    """The first shapes with which the sketch runs and its conditions hold; None if there are none in the family.
+class Obstacle(IntEnum):
+    """What keeps the search at a step, the more telling the later it comes up."""
+
+    INPUTS = 0
+    """Conditions on its inputs."""
+    OPERATOR = 1
+    """Inputs that meet them, and that the operator does not take."""
+    RESULTS = 2
+    """Conditions on its results."""
+
+
+@dataclass(frozen=True)
+class Stuck:
+    """How far the search for shapes came: to which step, and what kept it there."""
+
+    step: int
+    reason: str
+
+
+def realise(sketch: Sketch, executor: Executor, turn: int = 0) -> Concrete | Stuck:
+    """The first shapes with which the sketch runs and its conditions hold, or what is in the way of those tried.
     `turn` rotates which shapes are tried first."""
     solver = _Solver(sketch, executor, turn)
     if not solver.solve():
-        return None
+        return solver.stuck()
     state = solver.state
     return Concrete(
         sketch,
@@ -71,6 +91,9 @@ class _Solver:
         self.executor = executor
         self.turn = turn
         self.tries = 0
+        self.furthest: tuple[int, Obstacle] = (0, Obstacle.INPUTS)
+        self.unmet: dict[str, None] = {}
+        """How far the search came, and the conditions that did not hold there."""
         self.state = State()
         for name, number in sketch.numbers.items():
             self.state.values[name] = np.array(number, np.float32)
@@ -82,6 +105,22 @@ class _Solver:
 
     def solve(self) -> bool:
         return self._from(0) is None
+
+    def stuck(self) -> Stuck:
+        at = self.furthest[0]
+        step = self.sketch.steps[at]
+        if self.unmet:
+            conditions = ", ".join(f"`{c}`" for c in self.unmet)
+            return Stuck(at, f"no shapes that were tried meet {conditions}")
+        said = self.executor.refusals.get((step.domain, step.op), "").strip().partition("\n")[0]
+        return Stuck(at, f"{step.op} takes none of the inputs that were tried{': ' * bool(said)}{said}")
+
+    def _note(self, i: int, obstacle: Obstacle, unmet: str = "") -> None:
+        """Keep what is in the way at the furthest step."""
+        if (i, obstacle) > self.furthest:
+            self.furthest, self.unmet = (i, obstacle), {}
+        if unmet and (i, obstacle) == self.furthest:
+            self.unmet[unmet] = None
 
     def _last_uses(self) -> dict[str, int]:
         """The last step that reads a value or parameter; a condition may read it at any time."""
@@ -152,7 +191,7 @@ class _Solver:
         for array, constant in input_candidates(asked):
             self.tries += 1
             self.state.give(name, array, i, constant)
-            if self._failing({name}) is None:
+            if self._failing({name}, i, Obstacle.INPUTS) is None:
                 yield from self._assign(i, step, schema, places, at + 1)
             if self.tries > MAX_TRIES:
                 break
@@ -204,6 +243,7 @@ class _Solver:
         inputs = [names.get(p) for p in range(max(names, default=-1) + 1)]
         arrays = [None if n is None else self.state.values[n] for n in inputs]
         results = self._results(step, arrays, plain)
+        self._note(i, Obstacle.OPERATOR)
         if results is None or (step.keeps_shape and arrays[0] is not None and results[0].shape != arrays[0].shape):
             return set()
         if any(r.size == 0 for r in results) or does_nothing(step, arrays, results):
@@ -212,7 +252,7 @@ class _Solver:
             self.state.values[name] = result
             self.state.owner[name] = i
         self.state.nodes.append(Node(step.domain, step.op, tuple(n or "" for n in inputs), step.outputs, plain))
-        return self._failing({*step.outputs, *(n for n in inputs if n), *open_parameters(step)})
+        return self._failing({*step.outputs, *(n for n in inputs if n), *open_parameters(step)}, i, Obstacle.RESULTS)
 
     def _results(
         self, step: Step, arrays: Sequence[Array | None], attributes: Mapping[str, Any]
@@ -229,12 +269,15 @@ class _Solver:
 
     # ---- conditions
 
-    def _failing(self, fresh: set[str]) -> set[int] | None:
-        """The steps behind a condition that speaks of something fresh and is known not to hold; None if all may."""
+    def _failing(self, fresh: set[str], i: int, obstacle: Obstacle) -> set[int] | None:
+        """The steps behind a condition that speaks of something fresh and is known not to hold; None if all may.
+        Asked at step `i`, of its inputs or its results."""
+        self._note(i, obstacle)
         for c in self.conditions:
             names = set(c.names())
             if not fresh & names or not names <= self.state.values.keys() | self.state.parameters.keys():
                 continue
             if not c.holds(self.state.values, self.state.constants, self.state.parameters):
+                self._note(i, obstacle, c.text)
                 return {self.state.owner[n] for n in names if n in self.state.owner}
         return None

@@ -83,6 +83,8 @@ class Sketcher:
         parameters = {name: Parameter(self._new(name)) for name in pattern.parameters}
         sketch.inputs = list(names.values())
         bound = self._expand(sketch, pattern, names, parameters, 0)
+        if not sketch.steps:
+            raise Impossible("there is no operator in it")
         sketch.outputs = [bound[name] for name in pattern.outputs]
         return sketch
 
@@ -181,13 +183,18 @@ _CHAINS: Mapping[str, Sequence[Sequence[str]]] = {
     "Rowwise": (("Mul", "Softmax"), ("Softmax", "Add"), (), ("Softmax",), ("Tanh", "Softmax", "Mul")),
     "Move": (("Reshape", "Transpose"), (), ("Transpose", "Reshape"), ("Transpose",), ("Reshape",)),
 }
-_FACTORS: Sequence[Sequence[str]] = (("Mul",), (), ("Mul", "Mul"))
+_RESTRICTED: Mapping[str, Sequence[Sequence[str]]] = {
+    "factors": (("Mul",), (), ("Mul", "Mul")),
+    "closed": (("Tanh",), (), ("Sigmoid", "Relu")),
+}
+"""What takes no operand is closed, whatever the graph's other inputs are."""
 
 
 def _chains(call: Call) -> list[Sequence[str]]:
     """The chains of as many operators as the call asks for."""
     least, most = int(call.attributes.get("min_ops", 0)), int(call.attributes.get("max_ops", 64))
-    chains = _FACTORS if call.attributes.get("factors") else _CHAINS[call.op]
+    restricted = (chains for name, chains in _RESTRICTED.items() if call.attributes.get(name))
+    chains = next(restricted, _CHAINS[call.op])
     return [c for c in chains if least <= len(c) <= most] or [_longer(call.op, least)]
 
 

@@ -20,7 +20,7 @@ from fusion_cli.rulekit.find import ready, region_of
 from fusion_cli.rulekit.kernels import Kernel, try_kernels
 from fusion_cli.rulekit.lint import read_all
 from fusion_cli.rulekit.models import Component, as_written, model_of, orders
-from fusion_cli.rulekit.shapes import Concrete, realise
+from fusion_cli.rulekit.shapes import Concrete, Stuck, realise
 from fusion_cli.rulekit.sketch import Impossible, Sketcher
 
 NEWEST_OPSET = 23
@@ -130,8 +130,11 @@ class _Trial:
 
     def run(self) -> list[Outcome]:
         made: list[list[list[Component]]] = []
+        stuck: list[str] = []
         for i, pattern in enumerate(self.rule.patterns, 1):
-            graphs = enumerate(self._graphs(pattern), 1)
+            found, reason = self._graphs(pattern)
+            stuck.append(reason)
+            graphs = enumerate(found, 1)
             made.append(
                 [
                     [Component(f"o{i}g{j}s{k}_", g, o) for k, o in enumerate(orders(g, self.limits.orders))]
@@ -150,23 +153,26 @@ class _Trial:
             fit = [c for c in chosen if c.graph.runs and not c.graph.folds and c.prefix not in faults]
             if self.limits.kernels and fit:
                 kernels = try_kernels(fit, self.rules, self.rule, self.limits.kernels)
-        return [self._outcome(i, overload, faults, kernels) for i, overload in enumerate(made)]
+        return [self._outcome(i, overload, stuck[i], faults, kernels) for i, overload in enumerate(made)]
 
-    def _graphs(self, pattern: Pattern) -> list[Concrete]:
+    def _graphs(self, pattern: Pattern) -> tuple[list[Concrete], str]:
+        """Graphs that an overload describes, and what was in the way of those that were tried in vain."""
         if self.rule.by_value:
-            return arrangements(pattern, self.executor)
+            return arrangements(pattern, self.executor), "its operators take no value that was tried"
         sketcher = Sketcher(self.idioms)
         found: list[Concrete] = []
+        stuck = Stuck(-1, "its calls fit no overload of the idioms")
         for variation in sketcher.variations(pattern)[: self.limits.graphs]:
             for turn in range(_ATTEMPTS):
                 try:
                     graph = realise(sketcher.sketch(pattern, variation, turn // 2), self.executor, turn)
                 except Impossible:
                     continue
-                if graph is not None:
+                if isinstance(graph, Concrete):
                     found.append(graph)
                     break
-        return found
+                stuck = max(stuck, graph, key=lambda s: s.step)
+        return found, stuck.reason
 
     def _match(self, components: Sequence[Component], fold: bool) -> dict[str, str]:
         """Why the rule was not found where it should be, by the components' prefixes."""
@@ -187,6 +193,7 @@ class _Trial:
         self,
         index: int,
         graphs: Sequence[Sequence[Component]],
+        stuck: str,
         faults: Mapping[str, str],
         kernels: Mapping[str, Kernel],
     ) -> Outcome:
@@ -199,7 +206,7 @@ class _Trial:
         status: Status = "matched" if refused and len(refused) == len(tried) else "ok"
         detail = refused[0].detail if status == "matched" else ""
         if not components:
-            status, detail = "no graph", "no shapes were found with which its operators run"
+            status, detail = "no graph", stuck
         if missed:
             status, detail = "failed", f"not found in {len(missed)} of {len(components)}: {missed[0]}"
         elif wrong:
@@ -224,13 +231,13 @@ def _rule_set(rule: Rule, idioms: Mapping[str, Rule]) -> RuleSet:
     """The rule alone with the idioms it is written in. An idiom is tried as the fusion that is nothing else. Idioms
     by value are all there: a function is given to the nearest of them."""
     needed: dict[str, None] = {}
-    waiting = [rule.name] if rule.kind == "idiom" else sorted(rule.references())
+    waiting = [rule.name] if rule.kind == "idiom" else sorted(rule.references)
     waiting += [name for name, r in idioms.items() if r.by_value]
     while waiting:
         name = waiting.pop()
         if name not in needed:
             needed[name] = None
-            waiting += sorted(idioms[name].references())
+            waiting += sorted(idioms[name].references)
     fusion = rule if rule.kind == "fusion" else _as_fusion(rule)
     return RuleSet(tuple(r for r in idioms.values() if r.name in needed), (fusion,))
 

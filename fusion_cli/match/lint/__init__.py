@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from fusion_cli.match.lint.body import check_body
 from fusion_cli.match.lint.header import check_header
 from fusion_cli.match.lint.operators import check_operators
-from fusion_cli.match.lint.references import check_duplicates, check_references, check_shadows
+from fusion_cli.match.lint.references import check_duplicates, check_kinds, check_references, check_shadows
 from fusion_cli.match.lint.text import Finding, RuleFile, read_rule_file
 
 __all__ = ["Finding", "RuleFile", "check_shadows", "lint_files", "lint_together", "read_rule_file"]
@@ -24,7 +24,7 @@ def lint_files(files: Sequence[RuleFile]) -> list[Finding]:
 
 def lint_together(files: Sequence[RuleFile]) -> list[Finding]:
     """The faults that files have beside each other: `files` are all rules there are."""
-    return [*check_references(files), *check_duplicates(files)]
+    return [*check_kinds(files), *check_references(files), *check_duplicates(files)]
 
 
 def _lint(file: RuleFile) -> list[Finding]:

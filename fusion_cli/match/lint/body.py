@@ -13,6 +13,12 @@ from fusion_cli.match.lint.text import Finding, RuleFile
 from fusion_cli.match.lint.tokens import Token
 from fusion_cli.match.pattern import GROWING, PATTERN_DOMAIN, REST
 
+USUAL_OPSET = 23
+"""What is proposed where a rule names no operator set."""
+_DOMAINS = ("com.microsoft", "ai.onnx.ml", "com.ms.internal.nhwc")
+"""Domains whose names are often mistyped."""
+_MOST_CALLS = 100
+"""A search goes as deep as a rule has calls."""
 _NEAR = 0.6
 """How similar a name must be to be offered in place of an unknown one."""
 
@@ -49,6 +55,7 @@ def _names(file: RuleFile, function: FunctionText) -> Iterator[Finding]:
     read: set[str] = set()
     made: dict[str, Token] = {}
     for call in function.calls:
+        yield from _rest(file, call)
         for name, token in zip(call.node.input, call.inputs, strict=True):
             if name and name not in defined:
                 yield file.finding("FUS010", token, f"'{name}' is not defined{nearest(name, defined)}")
@@ -60,8 +67,15 @@ def _names(file: RuleFile, function: FunctionText) -> Iterator[Finding]:
                 made[name] = token
                 defined.add(name)
     outputs = {t.text for t in function.outputs}
-    for token in function.outputs:
-        if token.text not in made:
+    numbers = {n for c in function.calls if is_constant(c) for n in c.node.output}
+    if not function.outputs:
+        yield file.finding("FUS012", function.name, "the rule has no output")
+    for i, token in enumerate(function.outputs):
+        if token.text in {t.text for t in function.outputs[:i]}:
+            yield file.finding("FUS011", token, f"output '{token.text}' is there twice")
+        elif token.text in numbers:
+            yield file.finding("FUS012", token, f"output '{token.text}' is a number of the rule, not a result")
+        elif token.text not in made:
             known = ", but it is an input" if token.text in defined else nearest(token.text, made)
             yield file.finding("FUS012", token, f"output '{token.text}' is never produced{known}")
     for token in function.inputs:
@@ -74,17 +88,36 @@ def _names(file: RuleFile, function: FunctionText) -> Iterator[Finding]:
             yield file.finding("FUS014", call.outputs[0], message, "warning")
 
 
+def _rest(file: RuleFile, call: CallText) -> Iterator[Finding]:
+    """`rest` is no value, so it stands at one place only."""
+    message = f"'{REST}' stands for further inputs of an operator, as its last one; a value needs another name"
+    idiom = call.node.domain == PATTERN_DOMAIN
+    for name, token in [*zip(call.node.input[: None if idiom else -1], call.inputs, strict=False)]:
+        if name == REST:
+            yield file.finding("FUS019", token, message)
+    for name, token in zip(call.node.output, call.outputs, strict=False):
+        if name == REST:
+            yield file.finding("FUS019", token, message)
+
+
 def _imports(file: RuleFile, function: FunctionText) -> Iterator[Finding]:
     versions = {o.domain: o.version for o in function.proto.opset_import}
     newest = onnx.defs.onnx_opset_version()
     if not 1 <= versions.get("", newest) <= newest:
         yield file.finding("FUS017", function.name, f"no opset {versions['']}: the newest is {newest}")
+    known = {PATTERN_DOMAIN, *_DOMAINS}
+    for domain in versions:
+        if domain and domain not in known and (hint := nearest(domain, known)):
+            yield file.finding(
+                "FUS017", function.name, f"no operators of a domain '{domain}' are known{hint}", "warning"
+            )
     for domain in dict.fromkeys(c.node.domain for c in function.calls):
         if domain not in versions:
             call = next(c for c in function.calls if c.node.domain == domain)
             message = f"domain '{domain}' is missing from opset_import" if domain else "opset_import lacks ONNX itself"
-            example = f' (write opset_import: ["{domain}": {1 if domain else newest}])'
-            yield file.finding("FUS017", call.op, f"{message}{nearest(domain, versions)}{example}")
+            meant = "" if domain in known else nearest(domain, known | versions.keys())
+            example = f' (write opset_import: ["{domain}": {1 if domain else USUAL_OPSET}])'
+            yield file.finding("FUS017", call.op, f"{message}{meant or example}")
 
 
 def _parameters(file: RuleFile, function: FunctionText) -> Iterator[Finding]:
@@ -101,7 +134,7 @@ def _parameters(file: RuleFile, function: FunctionText) -> Iterator[Finding]:
             if parameter and parameter not in declared:
                 message = f"'@{parameter}' is not declared: write '{name} <{parameter}> (...)'"
                 place = call.attributes[attribute.name]
-                line = file.text.splitlines()[place.line - 1]
+                line = file.text.split("\n")[place.line - 1]
                 offset = max(line.find(f"@{parameter}", place.column - 1) + 1 - place.column, 0)
                 yield file.finding("FUS016", place, f"{message}{nearest(parameter, declared)}", offset=offset)
     for parameter in sorted(declared - used):
@@ -110,6 +143,13 @@ def _parameters(file: RuleFile, function: FunctionText) -> Iterator[Finding]:
 
 def _constants(file: RuleFile, function: FunctionText) -> Iterator[Finding]:
     for call in filter(is_constant, function.calls):
+        known = list(onnx.defs.get_schema("Constant").attributes)
+        unknown = [a.name for a in call.node.attribute if a.name not in known]
+        for name in unknown:
+            message = f"Constant has no attribute '{name}'{nearest(name, known)}"
+            yield file.finding("FUS021", call.attributes[name], message)
+        if unknown:
+            continue
         values = [v for v in map(_number, call.node.attribute) if v is not None]
         if len(call.node.attribute) != 1 or not values or values[0] != 1:
             message = "a Constant of a rule is one number, such as <value_float = 0.5>"
@@ -132,6 +172,9 @@ def _number(attribute: onnx.AttributeProto) -> int | None:
 def _connections(file: RuleFile, function: FunctionText) -> Iterator[Finding]:
     """Matching goes from call to call along values, from one that is an operator or an idiom."""
     calls = [c for c in function.calls if not is_constant(c)]
+    if len(calls) > _MOST_CALLS:
+        message = f"a rule of {len(calls)} calls; {_MOST_CALLS} at most are matched: make its parts idioms"
+        yield file.finding("FUS008", calls[_MOST_CALLS].op, message)
     numbers = {n for c in function.calls if is_constant(c) for n in c.node.output} | {REST, ""}
     if not calls:
         yield file.finding("FUS015", function.name, "the rule has no call to match")

@@ -18,9 +18,14 @@ CODES: dict[str, tuple[str, str]] = {
         "and shape. There are no float16 literals. Larger constants are inputs of the rule, with a condition.",
     ),
     "FUS006": ("No rule", "The file holds no function."),
+    "FUS007": ("Not text", "Rule files are UTF-8 text that whoever runs the command may read."),
+    "FUS008": ("Too large", "A rule has at most a hundred calls. Parts of it can be idioms of their own."),
     "FUS010": ("Name not defined", "A call reads a name that neither the inputs nor a call before it defines."),
-    "FUS011": ("Name defined twice", "Each name stands for one value."),
-    "FUS012": ("Output never produced", "A call has to produce each output of the function."),
+    "FUS011": (
+        "Name defined twice",
+        "Each name stands for one value, each output and each attribute of a call is there once.",
+    ),
+    "FUS012": ("Output never produced", "A rule has outputs, and a call (not a Constant) produces each."),
     "FUS013": (
         "Input not used",
         "An input that no call reads binds nothing. Optional inputs cannot be expressed: write an overload without.",
@@ -39,6 +44,15 @@ CODES: dict[str, tuple[str, str]] = {
         "Operator set not imported",
         'Each domain that a function calls is named in its own `opset_import`, `"pattern": 1` for idioms.',
     ),
+    "FUS018": (
+        "Type in a rule",
+        "ONNX's parser takes types and shapes of inputs and outputs, but a pattern has none: `Rule (float[N] x)` would "
+        "match any type. A condition says it: `# where: dtype(x) == float32 and rank(x) == 1`.",
+    ),
+    "FUS019": (
+        "`rest` at another place",
+        "`rest` stands for any further inputs, as the last input of an operator's call and as an input of the rule.",
+    ),
     "FUS020": ("Unknown operator", "ONNX (or the domain named) has no operator of this name."),
     "FUS021": ("Unknown attribute", "The operator has no attribute of this name."),
     "FUS022": ("Attribute of another kind", "The attribute takes another kind of value: 1 is an integer, 1.0 is not."),
@@ -55,6 +69,10 @@ CODES: dict[str, tuple[str, str]] = {
     "FUS025": ("Unknown idiom", "`pattern.NAME` is an idiom, or one of Pointwise, Rowwise and Move."),
     "FUS026": ("Idiom called otherwise", "No overload of the idiom has as many inputs or outputs."),
     "FUS027": ("Idioms in a circle", "Idioms are matched one after the other, so none can be defined by itself."),
+    "FUS028": (
+        "Axis counted from the front",
+        "Rules see axes counted from the end, whatever the model writes: the last is -1. One pattern is for all ranks.",
+    ),
     "FUS030": ("Unknown header line", "Header lines are described in [rules.md](rules.md)."),
     "FUS031": ("Header value", "The header line does not take this value."),
     "FUS032": ("Condition does not parse", "Conditions are expressions in Jinja's syntax."),
@@ -70,6 +88,11 @@ CODES: dict[str, tuple[str, str]] = {
         "Not a definition",
         "With `match: values` the function is one of one input, made of elementwise operators and numbers.",
     ),
+    "FUS038": (
+        "Kinds that do not go together",
+        "A condition compares sizes with numbers, types with types and lists with lists; anything else is never equal. "
+        "A value of the rule is neither: predicates ask about it.",
+    ),
     "FUS040": ("Overload twice", "Two overloads describe the same graphs; one can go."),
     "FUS041": (
         "Overload with operands swapped",
@@ -79,5 +102,10 @@ CODES: dict[str, tuple[str, str]] = {
         "Replaces another rule",
         "A rule of a known name takes the other's place: a note for a bundled rule, which may be meant, a warning "
         "for one of the same folder.",
+    ),
+    "FUS043": (
+        "Name of another kind of rule",
+        "A fusion cannot have an idiom's name, nor an idiom a fusion's: `pattern.NAME` and `--rules NAME` would not "
+        "say which is meant.",
     ),
 }

@@ -21,6 +21,8 @@ class CallText:
     outputs: tuple[Token, ...]
     inputs: tuple[Token, ...]
     attributes: Mapping[str, Token]
+    repeated: tuple[Token, ...]
+    """Names of attributes that stood there before."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,9 +92,12 @@ def _call(node: onnx.NodeProto, walk: _Walk) -> CallText:
         walk.take()
     outputs = _names(walk.tokens[start : walk.at], walk.take())
     op = walk.take()
-    attributes = _attributes(walk.maybe("<"))
+    before = _attributes(walk.maybe("<"))
     inputs = walk.names()
-    return CallText(node, op, outputs, inputs, attributes | _attributes(walk.maybe("<")))
+    names = [*before, *_attributes(walk.maybe("<"))]
+    first = {t.text: t for t in reversed(names)}
+    repeated = tuple(t for t in names if first[t.text] is not t)
+    return CallText(node, op, outputs, inputs, first, repeated)
 
 
 def _names(tokens: Sequence[Token], end: Token) -> tuple[Token, ...]:
@@ -108,14 +113,14 @@ def _names(tokens: Sequence[Token], end: Token) -> tuple[Token, ...]:
     return tuple(found)
 
 
-def _attributes(tokens: Sequence[Token]) -> dict[str, Token]:
+def _attributes(tokens: Sequence[Token]) -> list[Token]:
     """The names before `=` or `:`, outside of inner brackets."""
-    found: dict[str, Token] = {}
+    found: list[Token] = []
     depth = 0
     expected = True
     for token in tokens:
         if expected and not depth:
-            found[token.text] = token
+            found.append(token)
         expected = token.text == "," and not depth
         depth += (token.text in _OPEN) - (token.text in _CLOSE)
     return found

@@ -31,10 +31,12 @@ def check_operators(file: RuleFile, function: FunctionText) -> Iterator[Finding]
     versions = {o.domain: o.version for o in function.proto.opset_import}
     for call in function.calls:
         domain = call.node.domain
+        for token in call.repeated:
+            yield file.finding("FUS011", token, f"attribute '{token.text}' is there twice")
         if domain == PATTERN_DOMAIN:
             if call.node.op_type in GROWING_ATTRIBUTES:
                 yield from _growing(file, call)
-        elif domain == "" and domain in versions and not is_constant(call):
+        elif domain == "" and versions.get("", 0) > 0 and not is_constant(call):
             yield from _standard(file, call, versions[domain])
 
 
@@ -43,8 +45,6 @@ def _standard(file: RuleFile, call: CallText, opset: int) -> Iterator[Finding]:
     if op in CONTRIBUTED:
         return
     if not onnx.defs.has(op):
-        known = {s.name for s in onnx.defs.get_all_schemas() if s.domain == ""}
-        yield file.finding("FUS020", call.op, f"no ONNX operator '{op}'{nearest(op, known)}")
         return
     if not onnx.defs.has(op, max_inclusive_version=opset):
         newest = onnx.defs.get_schema(op)
@@ -65,20 +65,40 @@ def check_call(file: RuleFile, call: CallText, schema: OpSchema) -> Iterator[Fin
     moved = {} if call.node.domain else {i: name for (of, i), name in INPUT_ATTRIBUTES.items() if of == op}
     known = {n: attribute_kind(a) for n, a in schema.attributes.items()}
     known |= dict.fromkeys(moved.values(), int(onnx.AttributeProto.INTS))
+    inputs = [i.name for i in schema.inputs]
     for attribute in call.node.attribute:
         token = call.attributes[attribute.name]
-        if attribute.name not in known:
+        if attribute.name not in known and attribute.name in inputs:
+            message = f"'{attribute.name}' is an input of {op}, not an attribute: {op} ({', '.join(inputs)})"
+            yield file.finding("FUS021", token, message)
+        elif attribute.name not in known:
             message = f"{op} has no attribute '{attribute.name}'{nearest(attribute.name, known)}"
             yield file.finding("FUS021", token, message)
         elif not attribute.ref_attr_name and not _takes(known[attribute.name], attribute.type):
             wanted = _KINDS.get(known[attribute.name], "another value")
-            yield file.finding("FUS022", token, f"'{attribute.name}' of {op} is {wanted}")
+            meant = _meant(known[attribute.name], attribute)
+            yield file.finding("FUS022", token, f"'{attribute.name}' of {op} is {wanted}{meant}")
+        elif attribute.name in ("axis", "axes") and (front := [a for a in _integers(attribute) if a >= 0]):
+            message = f"axes are matched counted from the end, -1 for the last: {front[0]} is never found"
+            yield file.finding("FUS028", token, message)
     yield from _counts(file, call, schema, moved)
+
+
+def _integers(attribute: onnx.AttributeProto) -> list[int]:
+    return [attribute.i] if attribute.type == onnx.AttributeProto.INT else list(attribute.ints)
 
 
 def attribute_kind(attribute: Any) -> int:
     """The type of a schema's attribute as a value of onnx.AttributeProto.AttributeType."""
     return int(attribute.type.value)
+
+
+def _meant(kind: int, attribute: onnx.AttributeProto) -> str:
+    """The integer as the attribute has it, where only its form is another."""
+    if attribute.type != onnx.AttributeProto.INT:
+        return ""
+    forms = {int(onnx.AttributeProto.FLOAT): f": {attribute.i}.0", int(onnx.AttributeProto.INTS): f": [{attribute.i}]"}
+    return forms.get(kind, "")
 
 
 def _takes(kind: int, found: int) -> bool:

@@ -7,11 +7,13 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import onnx
+
 from fusion_cli.match.lint.body import nearest
 from fusion_cli.match.lint.layout import CallText, FunctionText
 from fusion_cli.match.lint.text import Finding, RuleFile
 from fusion_cli.match.lint.tokens import Key, Token
-from fusion_cli.match.operators import COMMUTATIVE
+from fusion_cli.match.operators import COMMUTATIVE, CONTRIBUTED
 from fusion_cli.match.pattern import GROWING, PATTERN_DOMAIN, REST
 
 Overload = tuple[RuleFile, FunctionText]
@@ -20,14 +22,30 @@ Overload = tuple[RuleFile, FunctionText]
 def check_references(files: Sequence[RuleFile]) -> Iterator[Finding]:
     """Idioms that rules call or exclude, against those that there are."""
     idioms = _overloads(files, "idiom")
+    fusions = _overloads(files, "fusion")
     for file in files:
         for function in file.functions:
             for call in function.calls:
-                if call.node.domain == PATTERN_DOMAIN and call.node.op_type not in GROWING:
-                    yield from _idiom_call(file, call, idioms)
+                domain, name = call.node.domain, call.node.op_type
+                if domain == PATTERN_DOMAIN and name not in GROWING:
+                    yield from _idiom_call(file, call, idioms, fusions)
+                elif not domain and name not in CONTRIBUTED and not onnx.defs.has(name):
+                    yield file.finding("FUS020", call.op, f"no ONNX operator '{name}'{_operator_meant(name, idioms)}")
             for key in (k for k in function.keys if k.name == "unless"):
                 yield from _unless(file, key, idioms)
     yield from _circles(idioms)
+
+
+def check_kinds(files: Sequence[RuleFile]) -> Iterator[Finding]:
+    """A fusion and an idiom of one name: one would take the other's place, and what refers to it would be lost."""
+    first: dict[str, RuleFile] = {}
+    for file in files:
+        for name, function in {f.name.text: f for f in reversed(file.functions)}.items():
+            other = first.setdefault(name, file)
+            if other.kind != file.kind:
+                message = f"'{name}' is an {other.kind}" if other.kind == "idiom" else f"'{name}' is a {other.kind}"
+                message += f" ({other.path.name}), so this {file.kind} needs another name"
+                yield file.finding("FUS043", function.name, message)
 
 
 def check_duplicates(files: Sequence[RuleFile]) -> Iterator[Finding]:
@@ -52,6 +70,8 @@ def check_shadows(files: Sequence[RuleFile], bundled: Path) -> Iterator[Finding]
     for file in files:
         for name, function in {f.name.text: f for f in reversed(file.functions)}.items():
             before = known.get(name)
+            if before is not None and before.kind != file.kind:
+                continue  # FUS043
             if before is not None and before.path.is_relative_to(bundled) and not file.path.is_relative_to(bundled):
                 message = f"takes the place of the bundled rule '{name}' ({before.path.name})"
                 yield file.finding("FUS042", function.name, message, "note")
@@ -72,10 +92,29 @@ def _overloads(files: Sequence[RuleFile], kind: str) -> Mapping[str, list[Overlo
     return found
 
 
-def _idiom_call(file: RuleFile, call: CallText, idioms: Mapping[str, list[Overload]]) -> Iterator[Finding]:
+def _operator_meant(name: str, idioms: Collection[str]) -> str:
+    """An idiom of this name rather than an operator of one that is like it."""
+    same = [idiom for idiom in (*idioms, *GROWING) if idiom.lower() == name.lower()]
+    if same:
+        return f"; the idiom is called as {PATTERN_DOMAIN}.{same[0]}"
+    return nearest(name, {s.name for s in onnx.defs.get_all_schemas() if not s.domain})
+
+
+def _idiom_meant(name: str, idioms: Collection[str], fusions: Collection[str]) -> str:
+    if name in fusions:
+        return f"; '{name}' is a fusion, and rules are written in idioms only"
+    if onnx.defs.has(name):
+        return f"; {name} is an operator, called without '{PATTERN_DOMAIN}.'"
+    return nearest(name, {*idioms, *GROWING})
+
+
+def _idiom_call(
+    file: RuleFile, call: CallText, idioms: Mapping[str, list[Overload]], fusions: Collection[str]
+) -> Iterator[Finding]:
     name = call.node.op_type
     if name not in idioms:
-        yield file.finding("FUS025", call.op, f"no idiom '{name}'{nearest(name, {*idioms, *GROWING})}", offset=_DOT)
+        message = f"no idiom '{name}'{_idiom_meant(name, idioms, fusions)}"
+        yield file.finding("FUS025", call.op, message, offset=_DOT)
         return
     functions = [f for _, f in idioms[name]]
     parameters = {p for f in functions for p in f.proto.attribute}

@@ -15,17 +15,18 @@ from typing import Literal
 import onnx
 import onnx.parser
 
-from fusion_cli.errors import RuleError
+from fusion_cli.match.lint.cursor import Fault
+from fusion_cli.match.lint.grammar import first_departure
 from fusion_cli.match.lint.layout import FunctionText, lay_out
-from fusion_cli.match.lint.tokens import Key, Token, parts_of
+from fusion_cli.match.lint.tokens import KEYS, Key, Token, parts_of
 
-KEYS = ("summary", "opt-level", "kernel", "where", "unless", "counted", "match")
-"""What a header line can say."""
 Severity = Literal["error", "warning", "note"]
 Kind = Literal["idiom", "fusion"]
 
 _PREFIX = '<ir_version: 8, opset_import: ["": 23]> none () => () {}\n'
 """Makes a model of a function: `parse_function` says nothing of an unknown word after it."""
+_SHOWN = 200
+"""How much of a line is shown before and after a place."""
 _POSITION = re.compile(r"line: (\d+) column: (\d+)")
 
 
@@ -43,9 +44,10 @@ class Finding:
     severity: Severity = "error"
 
     def __str__(self) -> str:
-        caret = "".join("\t" if c == "\t" else " " for c in self.source[: self.column - 1]) + "^"
         head = f"{self.path}:{self.line}:{self.column}: {self.message} [{self.code}]"
-        return f"{head}\n    {self.source}\n    {caret}"
+        source = self.source.replace("\t", " ")
+        start = max(self.column - _SHOWN, 0)
+        return f"{head}\n    {source[start : start + 2 * _SHOWN]}\n    {' ' * (self.column - 1 - start)}^"
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,12 +79,15 @@ def rule_folder(path: Path) -> Path:
 
 
 def read_rule_file(path: Path, kind: Kind) -> RuleFile:
-    """The file's functions. Raises RuleError if it cannot be read; faults of its text become findings."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as e:
-        raise RuleError(f"cannot be read: {e}", where=str(path)) from e
+    """The file's functions. Faults of its text become findings, and so does a file that cannot be read."""
     findings: list[Finding] = []
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as e:
+        finding = Finding(path, 1, 1, "FUS007", f"the file cannot be read: {e.strerror}", "")
+        return RuleFile(path, kind, "", (), (finding,))
+    except UnicodeDecodeError as e:
+        return RuleFile(path, kind, "", (), (_not_text(path, e),))
     functions: list[FunctionText] = []
     keys: list[Key] = []
 
@@ -110,10 +115,17 @@ def read_rule_file(path: Path, kind: Kind) -> RuleFile:
     return RuleFile(path, kind, text, tuple(functions), tuple(findings))
 
 
+def _not_text(path: Path, error: UnicodeDecodeError) -> Finding:
+    before = error.object[: error.start].split(b"\n")
+    message = f"the byte 0x{error.object[error.start]:02x} here is not UTF-8: save the file as UTF-8 text"
+    source = before[-1].decode("utf-8-sig", errors="replace")
+    return Finding(path, len(before), len(source) + 1, "FUS007", message, source)
+
+
 def _finding(
     path: Path, text: str, code: str, line: int, column: int, message: str, severity: Severity = "error"
 ) -> Finding:
-    lines = text.splitlines() or [""]
+    lines = text.split("\n")
     return Finding(path, line, column, code, message, lines[min(line, len(lines)) - 1], severity)
 
 
@@ -123,43 +135,53 @@ def _finding(
 def _function(
     tokens: list[Token], keys: tuple[Key, ...], text: str, found: Callable[[str, Token, str], None]
 ) -> FunctionText | None:
-    clean = True
-    for code, token, message in _lexical(tokens):
-        found(code, token, message)
-        clean = False
+    faults = list(_lexical(tokens))
+    if not faults and (departure := first_departure(tokens)) is not None:
+        faults = [departure]
+    for fault in faults:
+        found(*fault)
+    if faults:
+        return None
     try:
         model = onnx.parser.parse_model(_PREFIX + _only(tokens, text))
     except onnx.parser.ParseError as e:
-        if clean:
-            found("FUS001", *_syntax(str(e), tokens))
+        found("FUS001", *_syntax(str(e), tokens))
         return None
-    if not model.functions:
-        found("FUS001", tokens[0], "this is no function")
+    except (IndexError, ValueError):
+        longest = max((t for t in tokens if re.fullmatch(r"[-+]?\d.*", t.text)), key=lambda t: len(t.text))
+        found("FUS001", longest, f"'{longest.text}' is out of the range of ONNX's numbers")
         return None
-    return lay_out(model.functions[0], tokens, keys) if clean else None
+    return lay_out(model.functions[0], tokens, keys)
 
 
 def _only(tokens: Sequence[Token], text: str) -> str:
     """The text from the first token to the last, everything else blank: positions stay what they are."""
     first, last = tokens[0], tokens[-1]
-    lines = text.splitlines()[: last.line]
+    lines = text.split("\n")[: last.line]
     lines[-1] = lines[-1][: last.column - 1 + len(last.text)]
     lines[first.line - 1] = " " * (first.column - 1) + lines[first.line - 1][first.column - 1 :]
     return "\n".join([""] * (first.line - 1) + lines[first.line - 1 :])
 
 
-def _lexical(tokens: Sequence[Token]) -> Iterator[tuple[str, Token, str]]:
-    """What the parser refuses with words that say nothing of the cause."""
+def _lexical(tokens: Sequence[Token]) -> Iterator[Fault]:
+    """Words that are none."""
     for before, token, after in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False):
         word = token.text
         if word == "//":
             yield "FUS003", token, "a comment starts with '#', not '//'"
-        elif word in ("float16", "bfloat16") and after is not None and after.text in "{[":
+        elif word in ("float16", "bfloat16") and _is_value(before, after):
             yield "FUS005", token, f"there are no {word} literals; write 'float': the number counts, not its type"
-        elif ((word[0].isalpha() or word[0] == "_") and "-" in word) or (
-            "." in word and (word[0].isalpha() or word[0] == "_") and not _is_operator(before, after)
-        ):
-            yield "FUS004", token, f"'{word}' is not a name: letters, digits and underscores only"
+        elif word == '"':
+            yield "FUS001", token, "this text has no second quote in its line"
+        elif word[0].isalpha() or word[0] == "_":
+            if "-" in word or not word.isascii() or ("." in word and not _is_operator(before, after)):
+                yield "FUS004", token, f"'{word}' is not a name: the letters a to z, digits and underscores only"
+        elif not (word.isascii() and word.isprintable()) and word[0] != '"':
+            yield "FUS001", token, f"the character U+{ord(word[0]):04X} has no place outside of comments"
+
+
+def _is_value(before: Token | None, after: Token | None) -> bool:
+    return before is not None and before.text == "=" and after is not None and after.text in ("{", "[")
 
 
 def _is_operator(before: Token | None, after: Token | None) -> bool:
