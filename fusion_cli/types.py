@@ -12,6 +12,7 @@ from typing import Literal, Self
 
 import onnx_ir as ir
 
+from fusion_cli.dims import symbol
 from fusion_cli.plan.ir import Plan
 
 Dim = int | str | None
@@ -260,3 +261,8 @@ class Options:
     verify: bool = True
     jobs: int = 0
     """Compilers to run at once; 0 means one per core."""
+
+    @property
+    def bounds(self) -> Mapping[str, tuple[int, int]]:
+        """`dims`, by the names that the stages know sizes by."""
+        return {symbol(name): ends for name, ends in self.dims.items()}

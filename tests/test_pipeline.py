@@ -128,6 +128,22 @@ def test_portable_builds_nothing_and_loads_in_stock_onnxruntime(layer: Path, tmp
     np.testing.assert_allclose(outputs(stock(out))[0], outputs(stock(layer))[0], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["output-0_dim0", "batch size (N)", "7", "-1", "seq/2*", 'a"b'])
+def test_the_name_of_a_size_may_be_anything(layer: Path, tmp_path: Path, name: str) -> None:
+    """TorchScript names sizes after outputs, and these may be called anything."""
+    plain = fusion_cli.optimize(layer, tmp_path / "plain.onnx", targets=["portable"], dims={"seq": 9})
+    model = onnx.load(layer)
+    dims = [v.type.tensor_type.shape.dim[1] for v in (*model.graph.input, *model.graph.output)]
+    for dim in dims:
+        dim.dim_param = name
+    onnx.save(model, tmp_path / "named.onnx")
+    report = fusion_cli.optimize(tmp_path / "named.onnx", tmp_path / "fused.onnx", targets=["portable"], dims={name: 9})
+    assert (report.idioms, report.summary) == (plain.idioms, plain.summary)
+    assert plain.summary != fusion_cli.optimize(layer, None, targets=["portable"], dims={"seq": 5}).summary
+    fused = onnx.load(tmp_path / "fused.onnx").graph
+    assert [v.type.tensor_type.shape.dim[1].dim_param for v in (*fused.input, *fused.output)] == [name, name]
+
+
 def test_a_model_of_ours_is_left_alone(layer: Path, tmp_path: Path) -> None:
     out = tmp_path / "fused.onnx"
     fuse(layer, out)
@@ -173,6 +189,54 @@ def test_what_was_there_before_survives_a_failure(layer: Path, tmp_path: Path, m
 def test_an_output_folder_that_does_not_exist(layer: Path, tmp_path: Path) -> None:
     with pytest.raises(FusionError, match="no such folder"):
         fuse(layer, tmp_path / "nowhere" / "fused.onnx")
+
+
+def test_a_layer_that_onnx_runtime_has_optimized_is_fused_as_it_was_exported(layer: Path, tmp_path: Path) -> None:
+    optimized, out = tmp_path / "optimized.onnx", tmp_path / "fused.onnx"
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.optimized_model_filepath = str(optimized)
+    ort.InferenceSession(layer, options, providers=["CPUExecutionProvider"])
+    contributed = {n.op_type for n in onnx.load(optimized).graph.node if n.domain == "com.microsoft"}
+    assert contributed >= {"FusedMatMul", "QuickGelu"}
+    report = fuse(optimized, out)
+    (whole,) = (f for f in report.fusions if f.rule == "AttentionFFN")
+    assert any("Gelu" in name for name in whole.nodes)
+    fused = fusion_cli.session(out, providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(outputs(fused)[0], outputs(stock(layer))[0], rtol=1e-4, atol=1e-4)
+
+
+def test_an_output_may_be_called_as_the_file_that_is_checked_once_was(layer: Path, tmp_path: Path) -> None:
+    fuse(layer, tmp_path / "weightless.onnx", targets=["portable"])
+    assert {p.name for p in tmp_path.iterdir()} == {"layer.onnx", "weightless.onnx", "weightless.fusion"}
+
+
+NORM = """
+g (float[rows, 32] x) => (float[rows, 32] y) <float two = {2.0}, float eps = {0.1}> {
+    m = ReduceMean <axes = [-1]> (x) d = Sub (SUB) s = Pow (POW) v = ReduceMean <axes = [-1]> (s)
+    e = Add (v, eps) r = Sqrt (e) n = Div (d, r) g = Mul (n, gamma) y = Add (g, beta)
+}"""
+
+
+@pytest.mark.parametrize(("sub", "power"), [("m, x", "d, two"), ("x, m", "two, d")])
+def test_a_norm_that_onnx_runtime_optimizes_into_another_is_fused(tmp_path: Path, sub: str, power: str) -> None:
+    """ONNX Runtime takes both for LayerNormalization, whatever the order of the operands."""
+    model, out = tmp_path / "norm.onnx", tmp_path / "out.onnx"
+    proto = parse(NORM.replace("SUB", sub).replace("POW", power), {"gamma": (32,), "beta": (32,)})
+    onnx.save(proto, model)
+    report = fuse(model, out)
+    assert [(f.rule, f.targets) for f in report.fusions] == [("RowwiseRegion", ("cpu",))]
+    assert [r for r in report.rejected if r.stage == "verify"] == []
+    assert report.verification is not None
+    assert report.verification.ok
+    x = RNG.normal(size=(5, 32))
+    gamma, beta = (onnx.numpy_helper.to_array(t).astype(np.float64) for t in proto.graph.initializer[-2:])
+    d = (x - x.mean(-1, keepdims=True)) * (-1 if sub == "m, x" else 1)
+    variance = (d**2 if power == "d, two" else 2**d).mean(-1, keepdims=True)
+    expected = d / np.sqrt(variance + 0.1) * gamma + beta
+    found = fusion_cli.session(out, providers=["CPUExecutionProvider"]).run(None, {"x": x.astype(np.float32)})[0]
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    assert np.abs(stock(model).run(None, {"x": x.astype(np.float32)})[0] - expected).max() > 0.1
 
 
 SNAKE = """

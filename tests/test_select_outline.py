@@ -83,6 +83,23 @@ def test_equal_regions_share_a_function_and_compute_the_same(tmp_path: Path) -> 
     np.testing.assert_allclose(run(model, tmp_path, feeds)[0], expected[0], rtol=1e-5, atol=1e-5)
 
 
+def test_outlining_looks_at_each_graph_output_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 40
+    lines = "".join(f"e{i} = Sin ({f'y{i - 1}' if i else 'x'}) y{i} = Neg (e{i})\n" for i in range(count))
+    results = ", ".join(f"float[4] {name}{i}" for i in range(count) for name in "ey")
+    model = simplified(parse(f"g (float[4] x) => ({results}) {{ {lines} }}", {}))
+    index = GraphIndex(model.graph)
+    pairs = [model.graph[i : i + 2] for i in range(0, 2 * count, 2)]
+    outputs = type(model.graph.outputs)
+    looked = []
+    original = outputs.__getitem__
+    monkeypatch.setattr(outputs, "__getitem__", lambda self, i: looked.append(i) or original(self, i))
+    ops = outline(model, [candidate(make_region(index, pair, "Pair", "auto", 1), a=1.0) for pair in pairs])
+    assert sum(len(op.call_names) for op in ops) == len(pairs)
+    assert len(looked) <= 5 * len(model.graph.outputs)
+    assert [v.name for v in model.graph.outputs] == [f"{name}{i}" for i in range(count) for name in "ey"]
+
+
 def test_choices_of_two_targets_nest(tmp_path: Path) -> None:
     proto = parse(LAYER, WEIGHTS)
     feeds = {"x": RNG.normal(size=(1, 3, 64)).astype(np.float32)}

@@ -10,6 +10,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from fusion_cli import collector
+from fusion_cli.dims import name_sizes, symbol
 from fusion_cli.errors import ModelError
 from fusion_cli.load.accepted import to_common_form
 from fusion_cli.load.external import check_external_data
@@ -45,6 +46,7 @@ def load_model(path: Path, assume_constant: Collection[str] = ()) -> ir.Model:
     check_values(model, path)
     check_bodies(model, path)
     put_in_order(model, path)
+    name_sizes(model, symbol)
     settle_weights(model, path)
     fix_initializers(model, assume_constant, str(path))
     del proto

@@ -35,6 +35,7 @@ def outline(model: ir.Model, chosen: Sequence[Candidate]) -> tuple[FusedOp, ...]
         number = len(groups.setdefault(name, [])) + 1
         call = _call(region, nodes, f"{name}_{number}", name, replaced)
         groups[name].append((candidate, call.name or ""))
+    _take_out(model, replaced)
     for function in functions.values():
         model.functions[function.identifier()] = function
     _finish(model)
@@ -73,6 +74,15 @@ class _Replaced:
         return value
 
 
+def _take_out(model: ir.Model, replaced: _Replaced) -> None:
+    """Give graph outputs their new values and remove the nodes that became calls, once for all: for each call it would
+    take time quadratic in the model."""
+    for graph in (model.graph, *model.graph.subgraphs()):
+        for i, value in enumerate(graph.outputs):
+            graph.outputs[i] = replaced.value(value)
+        graph.remove([node for node in graph if node in replaced.nodes])
+
+
 def inline_back(model: ir.Model, is_dropped: Callable[[str], bool]) -> None:
     """Put the nodes of the named operators back where their calls are."""
     passes.InlinePass(lambda f: f.domain == DOMAIN and is_dropped(f.name))(model)
@@ -86,7 +96,8 @@ def _function(model: ir.Model, name: str, body: ir.Graph) -> ir.Function:
 
 
 def _call(region: Region, nodes: Sequence[ir.Node], name: str, op: str, replaced: _Replaced) -> ir.Node:
-    """Replace the region's nodes by one call. Shape nodes stay: what no longer needs them is swept up later."""
+    """Put a call in the place of the region's nodes, which stay without inputs. What no longer needs shape nodes is
+    swept up later."""
     shape_nodes = set(region.shape_nodes)
     moved = [n for n in nodes if n not in shape_nodes]
     outputs = [ir.Value(name=v.name, type=v.type, shape=v.shape) for v in region.outputs]
@@ -95,13 +106,14 @@ def _call(region: Region, nodes: Sequence[ir.Node], name: str, op: str, replaced
     assert graph is not None
     graph.insert_before(moved[0], call)
     for old, new in zip(region.outputs, outputs, strict=True):
-        ir.convenience.replace_all_uses_with(replaced.value(old), new, replace_graph_outputs=True)
-        replaced.values[replaced.value(old)] = new
+        value = replaced.value(old)
+        for user, index in value.uses():
+            user.replace_input_with(index, new)
+        replaced.values[value] = new
     for node in moved:
         replaced.nodes[node] = call
         for i in range(len(node.inputs)):
             node.replace_input_with(i, None)
-    graph.remove(moved)
     return call
 
 

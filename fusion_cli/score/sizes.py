@@ -28,7 +28,7 @@ def default_sizes(model: ir.Model, options: Options) -> list[dict[str, int]]:
     """
     symbols = _symbols(model)
     ends: list[dict[str, int]] = []
-    for end in (0, 1) if options.dims else (0,):
+    for end in (0, 1) if options.bounds else (0,):
         best: dict[str, int] = {}
         for length in LENGTHS:
             bound = _bound(model, options, end, length)
@@ -74,11 +74,11 @@ def _bound(model: ir.Model, options: Options, end: int, length: int) -> dict[str
                 continue
             if given is not None and axis < len(given):
                 sizes[dim.value] = given[axis]
-            elif dim.value in options.dims:
-                sizes[dim.value] = options.dims[dim.value][end]
+            elif dim.value in options.bounds:
+                sizes[dim.value] = options.bounds[dim.value][end]
             else:
                 sizes.setdefault(dim.value, BATCH if axis == 0 else length)
-    return sizes | {name: bounds[end] for name, bounds in options.dims.items()}
+    return sizes | {name: bounds[end] for name, bounds in options.bounds.items()}
 
 
 def _inferred(model: ir.Model, inputs: Mapping[str, int]) -> dict[str, int]:

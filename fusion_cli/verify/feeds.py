@@ -86,13 +86,13 @@ def _assignments(inputs: Sequence[Input], options: Options) -> Iterator[Mapping[
     leading = {s for s, axes in symbols.items() if axes == {0}}
 
     def sizes(batch: int, other: int) -> dict[str, int]:
-        return {s: _within(options.dims.get(s), batch if s in leading else other) for s in symbols}
+        return {s: _within(options.bounds.get(s), batch if s in leading else other) for s in symbols}
 
     for batch, other in _SIZES:
         yield sizes(batch, other)
     for longer in symbols:
         base = sizes(2, 16)
-        yield {**base, longer: base[longer] + 1} if longer not in options.dims else base
+        yield {**base, longer: base[longer] + 1} if longer not in options.bounds else base
     yield sizes(1, 1)
     for batch, other in _LARGE:
         assignment = sizes(batch, other)
