@@ -131,7 +131,10 @@ def _trace(name: str, path: Path, model: ir.Model) -> Traced:
             f"'{name}' is an input or a constant, not a node", where=str(path), hint="ask for one that reads it"
         )
     if traced is None:
+        alike = [label(n) for n in model.graph.all_nodes() if n.op_type == name]
         hint = did_you_mean(name, names(original, model)) or "nodes go by their name, or by that of a value they make"
+        if alike:
+            hint = f"{name} is the operator of {', '.join(alike[:3])}{' and others' if len(alike) > 3 else ''}"
         raise FusionError(f"no node '{name}'", where=str(path), hint=hint)
     return traced
 

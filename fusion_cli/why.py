@@ -93,7 +93,9 @@ def _verdict(
     owner = next((c for c in chosen if node in c.region.nodes), None)
     if owner is not None:
         targets = ", ".join(owner.targets)
-        return "fused", "", f"fused by {owner.region.rule} with {len(owner.region.nodes) - 1} others, for {targets}"
+        others = len(owner.region.nodes) - 1
+        company = f" with {others} other{'s' * (others > 1)}" if others else ""
+        return "fused", "", f"fused by {owner.region.rule}{company}, for {targets}"
     late = [r for r in rejections if r.stage != "match"]
     if late:
         first = late[0]

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cuda_plans import fused_op, pointwise
+from cuda_case import fused_op
+from cuda_row_plans import pointwise
 from region_tools import parsed, region_of, whole
 
 from fusion_cli.emit import emit

@@ -54,7 +54,7 @@ def explain(path: Path, *options: object) -> dict[str, Any]:
     result = call("explain", path, "--target", "cpu", "--json", *options)
     assert result.exit_code == 0, result.output
     data: dict[str, Any] = json.loads(result.stdout)
-    assert set(data) == {"model", "targets", "fusions", "rejected", "notes", "node"}
+    assert set(data) == {"model", "targets", "idioms", "fusions", "rejected", "notes", "node"}
     parts = {key: SCHEMA["properties"][key] for key in data}
     assert list(problems(data, {"type": "object", "properties": parts, "additionalProperties": False})) == []
     return data
@@ -86,6 +86,41 @@ def test_a_softmax_over_another_axis_stops_the_whole_attention_and_its_line_is_n
     assert {f["rule"] for f in explain(saved(parse(HEADS.replace("AXIS", "2")), tmp_path), "--force")["fusions"]} & {
         "AttentionHeads"
     }
+
+
+def test_what_lacks_one_thing_is_nearer_than_what_lacks_more(tmp_path: Path) -> None:
+    """An attention over another axis, of which another overload knows the rare Softmax but not the common product."""
+    common = " ".join(f"l{i} = MatMul (c{i}, w) c{i + 1} = Relu (l{i})" for i in range(20))
+    text = f"""g (float[2,3,6,8] q, float[2,3,8,6] k, float[2,3,6,8] v, float[2,8] c0)
+        => (float[2,3,6,8] y, float[2,8] c20) {{
+        {common} s = MatMul (q, k) p = Softmax <axis = 1> (s) o = MatMul (p, v)
+        t = MatMul (o, k) u = Softmax <axis = -1> (t) y = MatMul (u, v)
+    }}"""
+    told = [r for r in explain(saved(parse(text, {"w": (8, 8)}), tmp_path))["rejected"] if "n_p" in r["nodes"]]
+    assert (told[0]["code"], told[0]["node"], told[0]["expected"]) == ("FUS103", "n_p", "Softmax with axis = -1")
+    assert {"n_s", "n_p", "n_o"} <= set(told[0]["nodes"])
+
+
+RMS = """g (float[4,8] x, float[N] i) => (float[4,8] y, int64[2,1] z) {
+    two = Constant <value = float {POWER}> () eps = Constant <value = float {0.00001}> ()
+    last = Constant <value_ints = [-1]> ()
+    p = Pow (x, two) m = ReduceMean <axes = [-1]> (p) a = Add (m, eps) r = Sqrt (a) d = Div (x, r) y = Mul (d, g)
+    k = Shape (i) e = Shape (x) c = Concat <axis = 0> (k, k) z = Unsqueeze (c, last)
+}"""
+
+
+def test_a_rule_that_is_asked_about_comes_before_its_parts_and_says_where_it_holds(tmp_path: Path) -> None:
+    path = saved(parse(RMS.replace("POWER", "3.0"), {"g": (8,)}), tmp_path)
+    told = explain(path, "--rule", "RMSNorm")
+    rules = [r["rule"] for r in told["rejected"]]
+    assert rules[0] == "RMSNorm"
+    assert rules == sorted(rules, key=lambda r: r != "RMSNorm")
+    assert first(told, rule="RMSNorm")["found"].endswith("= 3")
+    assert told["idioms"] == {}
+    assert not [r for r in told["rejected"] if {"n_k", "n_c", "n_z"} & set(r["nodes"])]  # sizes, not numbers
+    path = saved(parse(RMS.replace("POWER", "2.0"), {"g": (8,)}), tmp_path)
+    assert explain(path, "--rule", "RMSNorm")["idioms"] == {"RMSNorm": 1}
+    assert call("explain", path, "--rule", "RMSNorm").stdout.startswith("RMSNorm: recognised at 1 place\n")
 
 
 def test_a_weight_that_callers_may_override_is_no_constant_and_the_option_is_named(tmp_path: Path) -> None:
@@ -315,6 +350,9 @@ def test_an_unknown_node_and_a_name_that_is_no_node(tmp_path: Path) -> None:
     result = call("explain", path, "--node", "n_hh")
     assert result.exit_code == 1
     assert "did you mean 'n_h'?" in result.stderr
+    result = call("explain", path, "--node", "MatMul")
+    assert result.exit_code == 1
+    assert "MatMul is the operator of n_h" in result.stderr
     result = call("explain", path, "--node", "w")
     assert result.exit_code == 1
     assert "not a node" in result.stderr

@@ -127,6 +127,29 @@ def test_sizes_that_are_not_known_to_be_equal_end_a_region_and_fixing_them_helps
     assert "FUS109" not in {r["code"] for r in explain(saved(other, tmp_path))["rejected"]}
 
 
+@pytest.mark.parametrize(
+    ("sizes", "found", "hint"),
+    [
+        ("int64[4] sizes", "[", "onnxruntime.tools.make_dynamic_shape_fixed"),
+        ("int64[rank] sizes", "of unknown shape", "shapes are unknown from Reshape n_r on"),
+    ],
+)
+def test_attention_through_a_reshape_that_may_keep_the_axis_of_keys_is_told(
+    sizes: str, found: str, hint: str, tmp_path: Path
+) -> None:
+    model = parse(
+        f"""g (float[n,4,s,16] q, float[n,4,16,t] k, float[n,4,t,16] v, {sizes}) => (float[n,4,s,16] y) {{
+            a = MatMul (q, k) r = Reshape (a, sizes) p = Softmax <axis = -1> (r)
+            s0 = Shape (a) w = Reshape (p, s0) y = MatMul (w, v)
+        }}"""
+    )
+    miss = first(explain(saved(model, tmp_path)), code="FUS109")
+    assert (miss["rule"], miss["node"]) == ("Attention", "n_r")
+    assert miss["expected"] == "a reshape that keeps the last axis of 'a', [n,4,s,t]"
+    assert miss["found"].startswith(found)
+    assert hint in miss["hint"]
+
+
 # ---- operators and shapes that are not known
 
 
@@ -174,6 +197,19 @@ def test_where_shapes_get_lost_is_named_and_declaring_the_shape_there_helps(tmp_
     assert "LinearActivation" in {f["rule"] for f in explain(saved(model, tmp_path), "--force")["fusions"]}
 
 
+def test_a_shape_that_only_its_author_knows_is_to_be_declared(tmp_path: Path) -> None:
+    """ONNX Runtime's shape inference fails on a model with an operator of a domain that it does not know."""
+    model = parse(
+        "g (float[4,8] x) => (float[4,8] y) { q = own.Nobody (x) a = Exp (q) h = MatMul (a, w) y = Relu (h) }",
+        {"w": (8, 8)},
+    )
+    model.opset_import.append(onnx.helper.make_opsetid("own", 1))
+    miss = first(explain(saved(model, tmp_path)), code="FUS112")
+    assert "declare the type and shape of `q` in the model's value_info" in miss["hint"]
+    model.graph.value_info.append(onnx.helper.make_tensor_value_info("q", 1, [4, 8]))
+    assert "LinearActivation" in {f["rule"] for f in explain(saved(model, tmp_path), "--force")["fusions"]}
+
+
 def test_an_input_without_a_shape_is_named(tmp_path: Path) -> None:
     model = parse("g (float[4,8] x, float[4,8] z) => (float[4,8] y) { a = Add (x, z) y = Exp (a) }")
     model.graph.input[1].type.tensor_type.ClearField("shape")
@@ -192,11 +228,11 @@ def test_an_axis_of_a_value_of_unknown_rank_is_told_in_words(tmp_path: Path) -> 
 
 
 def test_an_operator_of_onnx_runtimes_optimizer_has_no_kernel(tmp_path: Path) -> None:
-    text = """g (float[2,4,8] x, float[2,4,8] z) => (float[2,4,8] y) {
-        n = com.microsoft.SkipLayerNormalization (x, z, gamma, beta) h = MatMul (n, w) y = Relu (h)
+    text = """g (float[4,8] x) => (float[4,8] y) {
+        h = com.microsoft.FusedGemm <activation = "Tanh"> (x, w, b) y = Relu (h)
     }"""
-    model = parse(text, {"gamma": (8,), "beta": (8,), "w": (8, 8)})
-    model.graph.value_info.append(onnx.helper.make_tensor_value_info("n", 1, [2, 4, 8]))
+    model = parse(text, {"b": (8,), "w": (8, 8)})
+    model.graph.value_info.append(onnx.helper.make_tensor_value_info("h", 1, [4, 8]))
     miss = first(explain(saved(model, tmp_path)), code="FUS202")
     assert miss["hint"] == "fuse the model as it was exported, before ONNX Runtime's optimizer"
 

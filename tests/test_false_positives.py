@@ -238,11 +238,17 @@ ROPES = {
     "two angles": f"{SLICED} a = Mul (u, hcos) c = Mul (w, hsin) p = Sub (a, c) d = Mul (u, sin2) "
     "e = Mul (w, cos2) q = Add (d, e) y = Concat <axis = -1> (p, q)",
 }
-HEADS = "float[b, 4, s, 16] q, float[b, 4, t, 16] k, float[b, 4, t, 16] v, float[s, t] m"
+HEADS = "float[b, 4, s, 16] q, float[b, 4, t, 16] k, float[b, 4, t, 16] v, float[s, t] m, "
+HEADS += "int64[n] any, int64[3] cut"
 SCORES = "kt = Transpose <perm = [0, 1, 3, 2]> (k) s = MatMul (q, kt)"
 ATTENTIONS = {
     "a softmax over queries and keys": f"{SCORES} sh = Shape (s) f = Reshape (s, rows) g = Softmax <axis = -1> (f) "
     "p = Reshape (g, sh) y = MatMul (p, v)",
+    **{
+        f"a softmax over an axis of {unknown}": f"{SCORES} sh = Shape (s) f = Reshape (s, {shape}) "
+        "g = Softmax <axis = -1> (f) p = Reshape (g, sh) y = MatMul (p, v)"
+        for unknown, shape in (("unknown size", "cut"), ("a shape of unknown rank", "any"))
+    },
     "a mask added after the softmax": f"{SCORES} g = Softmax <axis = -1> (s) p = Add (g, m) y = MatMul (p, v)",
     "roots of weights": f"{SCORES} g = Softmax <axis = -1> (s) p = Sqrt (g) y = MatMul (p, v)",
     "the lowest number put among the weights": f"{SCORES} g = Softmax <axis = -1> (s) c = Greater (m, eps) "
@@ -279,6 +285,10 @@ TRAPS = [
     (
         "FeedForward", "nothing but a reshape between", "float[6, 64] x", "float[2, 3, 64] y",
         "a = MatMul (x, w1) sh = Constant <value = int64[3] {2, 3, 32}> () r = Reshape (a, sh) y = MatMul (r, w2)",
+    ),
+    (
+        "FeedForward", "a residual between", "float[6, 64] x, float[6, 32] z", "float[6, 64] y",
+        "a = MatMul (x, w1) r = Add (a, z) y = MatMul (r, w2)",
     ),
 ]  # fmt: skip
 

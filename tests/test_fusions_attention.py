@@ -166,6 +166,33 @@ BLOCKS = {
         f"os = Mul (o, scale) r = Add (os, x) {norm('r', 'm2', 2)} {{ffn}} hs = Mul (h, scale) y = Add (r, hs)",
         "m2",
     ),
+    "branches times a number": (
+        "m1",
+        norm("x", "m1", 1),
+        f"os = Mul (o, d) r = Add (os, x) {norm('r', 'm2', 2)} {{ffn}} hs = Div (h, root) y = Add (r, hs)",
+        "m2",
+    ),
+    "sandwich times a number": (
+        "m1",
+        norm("x", "m1", 1),
+        f"{norm('o', 'on', 2)} os = Mul (on, d) r = Add (x, os) {norm('r', 'm2', 3)} {{ffn}} {norm('h', 'hn', 4)} "
+        "hs = Mul (hn, d) y = Add (r, hs)",
+        "m2",
+    ),
+    "rows scaled": (
+        "m1",
+        norm("x", "m1", 1),
+        f"os = Mul (scale, o) r = Add (x, os) {norm('r', 'm2', 2)} m3 = Reshape (m2, rows) {{ffn}} "
+        "h3 = Reshape (h, three) hs = Mul (h3, scale) y = Add (r, hs)",
+        "m3",
+    ),
+    "sandwich of rows": (
+        "m1",
+        norm("x", "m1", 1),
+        f"{norm('o', 'on', 2)} r = Add (x, on) {norm('r', 'm2', 3)} m3 = Reshape (m2, rows) {{ffn}} "
+        f"h3 = Reshape (h, three) {norm('h3', 'hn', 4)} y = Add (r, hn)",
+        "m3",
+    ),
     "parallel": ("m1", norm("x", "m1", 1), "{ffn} t = Add (o, h) y = Add (t, x)", "m1"),
     "parallel, residual first": ("m1", norm("x", "m1", 1), "{ffn} t = Add (x, o) y = Add (h, t)", "m1"),
     "parallel, feed-forward first": ("m1", norm("x", "m1", 1), "{ffn} t = Add (x, h) y = Add (t, o)", "m1"),

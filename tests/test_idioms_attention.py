@@ -306,6 +306,21 @@ SHAPES = {
         "f = Reshape (m, three) p = Softmax (f) pu = Reshape (p, four) h = Mul (pu, d) r = Reshape (h, three) "
         "y = MatMul (r, v)",
     ),
+    "a size of run time that a product settles": (
+        "float[b, 4, s, 16] q, float[b, 4, t, 16] k, float[b, 4, t, 16] v, float[b, 1, s, u] mask, int64[4] four",
+        "float[b, 4, s, 16] y",
+        "kt = Transpose <perm = [0, 1, 3, 2]> (k) s = MatMul (q, kt) z = Reshape (s, four) m = Add (z, mask) "
+        "p = Softmax (m) y = MatMul (p, v)",
+    ),
+    "sizes that multiply to the same": (
+        "float[b, 4, s, 16] q, float[b, 4, t, 16] k, float[b, 4, t, 16] v, float[b, 4, s, t] bias",
+        "float[b, 4, s, 16] y",
+        "kt = Transpose <perm = [0, 1, 3, 2]> (k) s = MatMul (q, kt) i0 = Constant <value = int64[1] {0}> () "
+        "i2 = Constant <value = int64[1] {2}> () i3 = Constant <value = int64[1] {3}> () last = Constant <value = "
+        "int64[1] {-1}> () heads = Constant <value = int64[1] {4}> () sh = Shape (q) b = Slice (sh, i0, heads) "
+        "n = Gather (sh, i0) w = Mul (n, heads) l = Slice (sh, i2, i3) three = Concat <axis = 0> (w, l, last) "
+        "z = Reshape (s, three) p = Softmax (z) ss = Shape (s) r = Reshape (p, ss) y = MatMul (r, v)",
+    ),
     "softmax on two axes": (
         "float[n, 8, 16] q, float[n, 8, 16] k, float[n, 8, 16] v",
         "float[n, 8, 16] y",

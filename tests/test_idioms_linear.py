@@ -173,6 +173,62 @@ def test_packed_qkv(cut: str, bias: str) -> None:
     assert found == {"Linear": 1, "PackedQKV": 1}
 
 
+LAST = "last = Constant <value = int64[1] {-1}> () end = Constant <value = int64[1] {9223372036854775807}> ()"
+FROM = {n: f"c{n} = Constant <value = int64[1] {{{n}}}> ()" for n in (0, 2, 4, 5, 64, 80)}
+HEADS_FIRST = "t = Constant <value = int64[4] {2, 8, 6, 16}> () m = Reshape (h, t)"
+GROUPED = {
+    "one head of keys": (
+        f"{FROM[64]} {FROM[80]} q = Slice (h, c0, c64, last) k = Slice (h, c64, c80, last) "
+        "v = Slice (h, c80, end, last)",
+        ("2, 8, 64", "2, 8, 16", "2, 8, 16"),
+    ),
+    "Split": (
+        "sizes = Constant <value = int64[3] {64, 16, 16}> () q, k, v = Split <axis = 2> (h, sizes)",
+        ("2, 8, 64", "2, 8, 16", "2, 8, 16"),
+    ),
+    "along the heads": (
+        f"{HEADS_FIRST} {FROM[4]} {FROM[5]} {FROM[2]} q = Slice (m, c0, c4, c2) k = Slice (m, c4, c5, c2) "
+        "v = Slice (m, c5, end, c2)",
+        ("2, 8, 4, 16", "2, 8, 1, 16", "2, 8, 1, 16"),
+    ),
+    "the last two heads": (
+        f"{HEADS_FIRST} minus_two = Constant <value = int64[1] {{-2}}> () {FROM[2]} q = Slice (m, c0, minus_two, c2) "
+        "k = Gather <axis = 2> (m, minus_two) v = Gather <axis = 2> (m, last)",
+        ("2, 8, 4, 16", "2, 8, 1, 16", "2, 8, 1, 16"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("cut", "shapes"), GROUPED.values(), ids=GROUPED)
+def test_packed_qkv_with_fewer_keys_than_queries(cut: str, shapes: tuple[str, ...]) -> None:
+    outputs = ", ".join(f"float[{shape}] a{i}" for i, shape in enumerate(shapes))
+    body = f"{LAST} {FROM[0]} h = MatMul (x, w) {cut} a0 = Neg (q) a1 = Abs (k) a2 = Sqrt (v)"
+    assert idioms(body, {"w": (64, 96)}, inputs="float[2, 8, 64] x", outputs=outputs) == {"Linear": 1, "PackedQKV": 1}
+
+
+OTHER_PARTS = {
+    "sizes that are no heads": ("{40, 28, 28}", "y = Neg (q) z = Abs (k)"),
+    "a part of another size": ("{32, 32, 16}", "y = Neg (q) z = Abs (k)"),
+    "a step that goes to a layer": ("{32, 16, 16}", "y = MatMul (q, wd) z = Abs (k)"),
+    "a step that is normed first": (
+        "{32, 16, 16}",
+        "n = LayerNormalization (q, gamma) y = MatMul (n, wd) z = Abs (k)",
+    ),
+    "a part that gates another": ("{32, 32, 32}", "y = Mul (q, v) z = Abs (k)"),
+    "the gates of a recurrence": ("{32, 32, 32}", "y = Sigmoid (q) z = Tanh (v)"),
+}
+
+
+@pytest.mark.parametrize(("sizes", "use"), OTHER_PARTS.values(), ids=OTHER_PARTS)
+def test_parts_that_are_no_queries_keys_and_values(sizes: str, use: str) -> None:
+    parts = [int(n) for n in sizes[1:-1].split(",")]
+    cut = f"sizes = Constant <value = int64[3] {sizes}> () q, k, v = Split <axis = 2> (h, sizes)"
+    weights = {"w": (64, sum(parts)), "wd": (parts[0], 24), "gamma": (parts[0],)}
+    outputs = "float[2, 8, i] y, float[2, 8, j] z"
+    found = idioms(f"h = MatMul (x, w) {cut} {use}", weights, inputs="float[2, 8, 64] x", outputs=outputs)
+    assert "PackedQKV" not in found
+
+
 def test_two_parts_are_no_packed_qkv() -> None:
     body = "h = MatMul (x, w) a, b = Split <axis = -1> (h) y = Add (a, b)"
     assert idioms(body, {"w": (64, 128)}) == {"Linear": 1}

@@ -247,3 +247,9 @@ Pair (x, z) => (y)
     model = ir.from_proto(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(text)))
     (region,) = find_regions(model, load_rules(["Pair"], [tmp_path])).regions
     assert [n.op_type for n in region.nodes] == ["Exp", "Add"]
+
+
+def test_a_norm_has_the_shape_that_it_reads_whatever_the_graph_calls_it() -> None:
+    text = "g (float[b,s,64] x, float[b,s,64] z) => (float[m,n,64] y) { r = Add (x, z) y = LayerNormalization (r, w) }"
+    found = matches(parse(text, {"w": (64,)}), "RowwiseRegion")
+    assert operators(found, "RowwiseRegion") == [["Add", "LayerNormalization"]]

@@ -69,7 +69,7 @@ def _written_with(name: str | None, rules: RuleSet) -> frozenset[str]:
         rule = rules.find(waiting.pop())
         if rule is not None and rule.name not in found:
             found.add(rule.name)
-            waiting += sorted(set().union(*(p.references() for p in rule.patterns)))
+            waiting += sorted(set().union(*(p.references for p in rule.patterns)))
     return frozenset(found)
 
 

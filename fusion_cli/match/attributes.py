@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import string
 from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import onnx
+import onnx.defs
+import onnx.helper
 import onnx_ir as ir
 
 from fusion_cli.match.slices import canonical_slice
@@ -31,32 +35,20 @@ INPUT_ATTRIBUTES = {
     ("Slice", 3): "axes",
     ("Slice", 4): "steps",
 }
-_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
-    "Softmax": {"axis": -1},
-    "LogSoftmax": {"axis": -1},
-    "LayerNormalization": {"axis": -1, "epsilon": 1e-5},
-    "RMSNormalization": {"axis": -1, "epsilon": 1e-5},
-    "Gemm": {"transA": 0, "transB": 0, "alpha": 1.0, "beta": 1.0},
-    "Gather": {"axis": 0},
-    "Flatten": {"axis": 1},
-    "Gelu": {"approximate": "none"},
-    "Concat": {"axis": 1},
-    "LeakyRelu": {"alpha": 0.01},
-    "Elu": {"alpha": 1.0},
-    "HardSigmoid": {"alpha": 0.2, "beta": 0.5},
-    "Swish": {"alpha": 1.0},
-    "Split": {"axis": 0},
-    "FusedMatMul": {"transA": 0, "transB": 0, "transBatchA": 0, "transBatchB": 0, "alpha": 1.0},
-    **{f"Reduce{k}": {"keepdims": 1} for k in ("Mean", "Sum", "Max", "Min", "Prod", "L2", "SumSquare")},
+_DEFAULTS: Mapping[tuple[str, str], Mapping[str, Any]] = {
+    ("com.microsoft", "FusedMatMul"): {"transA": 0, "transB": 0, "transBatchA": 0, "transBatchB": 0, "alpha": 1.0},
+    # Known to models whose operator set is older than the operator.
+    **{("", f"{kind}Normalization"): {"axis": -1, "epsilon": 1e-5} for kind in ("Layer", "RMS")},
+    ("", "Gelu"): {"approximate": "none"},
+    ("", "Swish"): {"alpha": 1.0},
 }
-_KNOWN_DOMAINS = ("", "com.microsoft")
 
 
 def canonical_attributes(node: ir.Node, index: GraphIndex) -> Mapping[str, Any]:
     """The node's attributes by name: defaults filled in, those that are inputs taken from constants, axes counted from
     the end, equations in the letters a, b, c..."""
     old_softmax = node.op_type in ("Softmax", "LogSoftmax") and not node.domain and index.opset < 13
-    found: dict[str, Any] = dict(_DEFAULTS.get(node.op_type, {})) if node.domain in _KNOWN_DOMAINS else {}
+    found: dict[str, Any] = dict(_defaults(node.domain, node.op_type, index.opset))
     if old_softmax:
         found["axis"] = 1
     found.update(_written(node))
@@ -72,7 +64,19 @@ def canonical_attributes(node: ir.Node, index: GraphIndex) -> Mapping[str, Any]:
         # It runs over all axes from this one on together.
         found["axis"] = list(range(found["axis"], 0))
     if "equation" in found:
-        found["equation"] = _canonical_equation(found["equation"])
+        found["equation"] = canonical_equation(found["equation"])
+    return found
+
+
+@cache
+def _defaults(domain: str, op: str, opset: int) -> Mapping[str, Any]:
+    """What the operator's attributes are where a node does not say."""
+    found = dict(_DEFAULTS.get((domain, op), {}))
+    if not domain and opset > 0 and onnx.defs.has(op, max_inclusive_version=opset):
+        for name, attribute in onnx.defs.get_schema(op, opset).attributes.items():
+            if attribute.default_value.name:
+                value = onnx.helper.get_attribute_value(attribute.default_value)
+                found[name] = value.decode() if isinstance(value, bytes) else value
     return found
 
 
@@ -107,7 +111,7 @@ def _from_end(axes: Any, rank: int) -> Any:
     return sorted(a - rank if a >= 0 else a for a in axes)
 
 
-def _canonical_equation(equation: str) -> str:
+def canonical_equation(equation: str) -> str:
     """An Einsum equation with its output written out and its labels renamed in order of appearance."""
     terms, arrow, result = equation.replace(" ", "").partition("->")
     if not arrow:

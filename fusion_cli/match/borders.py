@@ -9,7 +9,7 @@ import onnx_ir as ir
 from fusion_cli.dims import Dims, listed
 from fusion_cli.match.found import Miss
 from fusion_cli.match.members import ROWWISE, Members
-from fusion_cli.match.operators import ELEMENTWISE, ROW_OPERATORS
+from fusion_cli.match.operators import ROW_OPERATORS, is_elementwise
 from fusion_cli.match.pattern import Call, Pattern
 from fusion_cli.match.reasons import ATTRIBUTE, SIZES, Stop
 from fusion_cli.types import label
@@ -19,8 +19,8 @@ def misses(members: Members, pattern: Pattern, groups: Iterable[frozenset[ir.Nod
     """The near misses of a rule that is nothing but one growing pattern, given what it found."""
     call = pattern.calls[0]
     group_of = {n: group for group in groups for n in group}
-    kinds = ELEMENTWISE | ROW_OPERATORS
-    for node in (n for n in members.index.nodes if n.op_type in kinds and not n.domain):
+    computing = (n for n in members.index.nodes if is_elementwise(n) or (n.op_type in ROW_OPERATORS and not n.domain))
+    for node in computing:
         own = group_of.get(node, frozenset())
         for beside in _neighbours(members, call, node):
             if beside in own or not members.allows(call, beside) or not members.is_data(beside):

@@ -41,7 +41,8 @@ CODES: dict[str, tuple[str, str]] = {
     ),
     "FUS109": (
         "Sizes not known to be equal",
-        "A region has one shape, and nothing in the model says that these two shapes are equal, or that they are not. "
+        "A region has one shape, and a softmax one axis; nothing in the model says that these two shapes are equal, or "
+        "that they are not. "
         "Where a dynamic dimension has two names, give it one when exporting, or fix its size.",
     ),
     "FUS110": (

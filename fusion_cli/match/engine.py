@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from fusion_cli.match.choices import Choices
 from fusion_cli.match.found import Idioms, Match, Miss
 from fusion_cli.match.graph import GraphIndex
 from fusion_cli.match.grow import Grower
@@ -28,14 +29,13 @@ class Matcher:
         self.index = index
         self.idioms = idioms
         self.grower = Grower(index)
-        self.order: dict[tuple[Pattern, frozenset[int]], tuple[Call, ...]] = {}
-        """Which calls of a pattern a search looks at after which others: these tell what names are bound."""
+        self.choices = Choices(index, idioms)
 
     def find(self, pattern: Pattern) -> tuple[list[Match], list[Miss]]:
         """All matches of a pattern, one per set of nodes, and the nearest misses."""
-        fixed = [c for c in pattern.calls if not c.is_growing]
-        if not fixed:
+        if not self._may_find(pattern):
             return [], []
+        fixed = [c for c in pattern.calls if not c.is_growing]
         # Of equally rare ones the first in the text: every reading of the anchor is tried, of other calls the first.
         anchor, *others = sorted(fixed, key=self.count)
         found, misses, silent = self._from(pattern, anchor)
@@ -47,6 +47,14 @@ class Matcher:
             # The anchor itself was wrong, so nothing says how close the rest came: ask the next rarest operator.
             misses += self._from(pattern, others[0], probing=True)[1]
         return found, misses
+
+    def _may_find(self, pattern: Pattern) -> bool:
+        """Whether the graph has anything of the pattern. Most of the bodies of control flow have nothing of most."""
+        return not (
+            pattern.operators.isdisjoint(self.index.by_op)
+            and pattern.references.isdisjoint(self.idioms.places)
+            and pattern.references.isdisjoint(self.idioms.nearly)
+        )
 
     def _from(self, pattern: Pattern, anchor: Call, probing: bool = False) -> tuple[list[Match], list[Miss], bool]:
         """Matches and misses from one anchor, and whether some candidate failed before anything was matched."""

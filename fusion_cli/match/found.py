@@ -77,8 +77,10 @@ class Idioms:
 
     def add(self, name: str, matches: Iterable[Match]) -> None:
         """All matches of one idiom."""
-        self.by_name[name] = tuple(sorted(matches, key=lambda m: -len(m.nodes)))
-        self.places[name] = len({m.outputs[0] for m in self.by_name[name]})
+        ranked = tuple(sorted(matches, key=lambda m: -len(m.nodes)))
+        if ranked:
+            self.by_name[name] = ranked
+            self.places[name] = len({m.outputs[0] for m in ranked})
 
     def add_nearly(self, name: str, miss: Miss) -> None:
         """A miss of an idiom, if it is but for one thing a match."""

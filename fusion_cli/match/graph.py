@@ -45,6 +45,7 @@ class GraphIndex:
         self._constants: dict[ir.Value, np.ndarray[Any, Any] | None] = {}
         self._escapes: dict[ir.Value, bool] = {}
         self._scalars: dict[ir.Value, float | None] = {}
+        self._weighted: dict[ir.Value, frozenset[str]] = {}
         self._inputs: dict[ir.Node, Sequence[ir.Value | None]] = {}
         self._predecessors: dict[ir.Node, Sequence[ir.Node]] = {}
         self._readers: dict[ir.Value, Sequence[ir.Node]] = {}
@@ -103,6 +104,14 @@ class GraphIndex:
         return self._predecessors[node]
 
     @cached_property
+    def depth(self) -> Mapping[ir.Node, int]:
+        """How many nodes of this graph the longest path to a node passes."""
+        found: dict[ir.Node, int] = {}
+        for node in self.nodes:
+            found[node] = 1 + max((found.get(n, 0) for n in self.predecessors(node)), default=-1)
+        return found
+
+    @cached_property
     def _consumers(self) -> Mapping[ir.Value, Sequence[ir.Node]]:
         found: dict[ir.Value, dict[ir.Node, None]] = defaultdict(dict)
         for node in self.nodes:
@@ -146,6 +155,13 @@ class GraphIndex:
         if value not in self._escapes:
             self._escapes[value] = value in self.outputs or any(u.node not in self.position for u in value.uses())
         return self._escapes[value]
+
+    def weighted(self, value: ir.Value) -> frozenset[str]:
+        """The operators that read the value as their second input, where layers have their weights."""
+        if value not in self._weighted:
+            nodes = self.consumers(value)
+            self._weighted[value] = frozenset(n.op_type for n in nodes if len(n.inputs) > 1 and n.inputs[1] is value)
+        return self._weighted[value]
 
     def producer(self, value: ir.Value | None) -> ir.Node | None:
         """The node of this graph that makes the value; None for what comes from outside."""

@@ -63,6 +63,21 @@ class Grower:
                         return
             edge = sources
 
+    def doubtful(self, call: Call, value: ir.Value) -> ir.Node | None:
+        """The nearest reshape above that stops the region that ends at a value because sizes are not known."""
+        edge = [value]
+        seen: set[ir.Node] = set()
+        while edge and len(seen) < _bounds(call)[1]:
+            node = self.index.producer(edge.pop(0))
+            if node is None or node in seen:
+                continue
+            if self.members.may_keep_rows(call, node):
+                return node
+            if self.members.allows(call, node):
+                seen.add(node)
+                edge += self.members.operands(call, node)
+        return None
+
     def forward(
         self, call: Call, source: ir.Value, taken: frozenset[ir.Node], fits: Callable[[ir.Value], bool]
     ) -> Iterator[Grown]:

@@ -18,6 +18,8 @@ QUANTISED = frozenset(
     ConvInteger DequantizeLinear DynamicQuantizeLinear MatMulInteger QLinearConv QLinearMatMul QuantizeLinear
     """.split()
 )
+_INFERRED = ("", "com.microsoft")
+"""Domains whose operators ONNX Runtime's shape inference knows; it fails on a model with any other."""
 FILTERS = frozenset({"Conv", "ConvTranspose"})
 """Operators whose second operand is weights, wherever they come from..."""
 _WEIGHTED = FILTERS | {"Gemm"}
@@ -50,7 +52,7 @@ def why_not_constant(value: ir.Value, index: GraphIndex) -> str:
 
 def is_weight(value: ir.Value, index: GraphIndex, operators: Collection[str]) -> bool:
     """Whether one of these operators reads the value where it has its weights."""
-    return any(n.op_type in operators and n.inputs[1] is value for n in index.consumers(value))
+    return not index.weighted(value).isdisjoint(operators)
 
 
 def why_not_shaped(value: ir.Value, index: GraphIndex) -> str:
@@ -61,7 +63,11 @@ def why_not_shaped(value: ir.Value, index: GraphIndex) -> str:
     given = next((v for v in origin.inputs if v is not None and (v.dtype is None or v.shape is None)), None)
     if given is not None:
         return why_not_shaped(given, index)
-    return f"shapes are unknown from {origin.op_type} {label(origin)} on: `{INFER_SHAPES}` may know them"
+    lost = f"shapes are unknown from {origin.op_type} {label(origin)} on"
+    if origin.domain not in _INFERRED:
+        made = origin.outputs[0].name
+        return f"{lost}, which only its author knows: declare the type and shape of `{made}` in the model's value_info"
+    return f"{lost}: `{INFER_SHAPES}` may know them"
 
 
 def not_of_the_opset(node: ir.Node, index: GraphIndex) -> tuple[str, str]:

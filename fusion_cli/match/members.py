@@ -5,8 +5,8 @@ Rowwise     those, and reductions, softmax and norms over the last axis
 Move        reshapes, transposes and their like: data moves, no number changes
 
 Pointwise <reshapes = 1> goes through reshapes too that keep the last axis, and through writes into a part of a value;
-<closed = 1> reads nothing computed but its source, <factors = 1> multiplies it and puts zeros in places, nothing else;
-Move <scalars = 1> goes through products and quotients with one number.
+<closed = 1> reads nothing but its source and constants, <factors = 1> multiplies it and puts zeros in places, nothing
+else; Move <scalars = 1> goes through products and quotients with one number.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from functools import cached_property
 
 import onnx_ir as ir
 
-from fusion_cli.dims import SYMBOL, dims_of
+from fusion_cli.dims import Dims, dims_of, factors
 from fusion_cli.match.graph import GraphIndex
-from fusion_cli.match.operators import ELEMENTWISE, MOVES, OVERWRITES, RESHAPES, ROW_OPERATORS
+from fusion_cli.match.operators import MOVES, OVERWRITES, RESHAPES, ROW_OPERATORS, is_elementwise
 from fusion_cli.match.pattern import Call
 from fusion_cli.match.results import ResultShapes
+from fusion_cli.match.sizes import EqualSizes
 
 _DATA = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.BOOL, ir.DataType.DOUBLE})
 ROWWISE = {"axis": -1, "axes": [-1], "keepdims": 1}
@@ -38,12 +39,12 @@ class Members:
 
     def allows(self, call: Call, node: ir.Node) -> bool:
         """Whether the call takes in such an operator, with such attributes."""
+        if call.op != "Move" and is_elementwise(node):
+            return True
         if node.domain:
             return False
         if call.op == "Move":
             return node.op_type in MOVES or bool(call.attributes.get("scalars") and self._is_scaling(node))
-        if node.op_type in ELEMENTWISE:
-            return True
         if call.attributes.get("reshapes") and (node.op_type in RESHAPES or self.index.is_transparent(node)):
             return self._keeps_rows(node)
         if call.attributes.get("reshapes") and node.op_type in OVERWRITES:
@@ -59,26 +60,30 @@ class Members:
         return call.op != "Rowwise" or any(n.op_type in ROW_OPERATORS for n in group)
 
     def _keeps_rows(self, node: ir.Node) -> bool:
-        """Whether a reshape leaves the last axis as it is, as far as can be told: a softmax over queries and keys is no
-        softmax over keys."""
-        before = self.shapes.of(node.inputs[0]) if node.inputs[0] is not None else None
-        after = self.shapes.of(node.outputs[0])
-        if not before or not after or before[-1] == after[-1]:
+        """Whether a reshape provably leaves the last axis as it is: a softmax over queries and keys is no softmax over
+        keys."""
+        if self.index.is_transparent(node):
             return True
-        if isinstance(before[-1], int) or isinstance(after[-1], int):
+        before, after = self._around(node)
+        if not before or not after:
             return False
-        # One size may go by two names, above all where shapes were not known. Then the axis before it has to fit too.
-        rows = {*before[-2:-1], *after[-2:-1]}
-        return len(rows) == 1 or not (any(isinstance(d, int) for d in rows) or all(map(self._is_given, rows)))
+        return before[-1] == after[-1] or factors(before[:-1]) == factors(after[:-1])
 
-    def _is_given(self, dim: int | str) -> bool:
-        """Whether a size is written in those of the graph's inputs, and so differs from others that are."""
-        return self._symbols.issuperset(SYMBOL.findall(str(dim)))
+    def may_keep_rows(self, call: Call, node: ir.Node) -> bool:
+        """Whether all that keeps the call from taking the node is that it is a reshape of sizes not known."""
+        if node.domain or node.op_type not in RESHAPES or not call.attributes.get("reshapes"):
+            return False
+        ends = [dims[-1] for dims in self._around(node) if dims]
+        return not self._keeps_rows(node) and [type(d) for d in ends] != [int, int]
+
+    def _around(self, node: ir.Node) -> tuple[Dims | None, Dims | None]:
+        """The shapes before and after a reshape."""
+        source = node.inputs[0]
+        return None if source is None else self.sizes.of(source), self.sizes.of(node.outputs[0])
 
     @cached_property
-    def _symbols(self) -> frozenset[str]:
-        dims = (d for v in self.index.graph.inputs for d in dims_of(v) or ())
-        return frozenset(name for d in dims if isinstance(d, str) for name in SYMBOL.findall(d))
+    def sizes(self) -> EqualSizes:
+        return EqualSizes(self.index)
 
     def _is_scaling(self, node: ir.Node) -> bool:
         """Whether the node multiplies or divides by one number."""
@@ -119,9 +124,9 @@ class Members:
         return len(rows) == 1 and len(widths) <= 1 and all(shapes)
 
     def are_closed(self, call: Call, source: ir.Value, nodes: frozenset[ir.Node]) -> bool:
-        """Whether the nodes read nothing that is computed elsewhere but the source."""
-        makers = (self.index.producer(v) for n in nodes for v in self.operands(call, n) if v is not source)
-        return all(maker is None or maker in nodes for maker in makers)
+        """Whether the nodes read nothing but the source, each other and constants."""
+        operands = (v for n in nodes for v in self.operands(call, n) if v is not source)
+        return all(self.index.producer(v) in nodes for v in operands)
 
     def are_factors(self, source: ir.Value, nodes: frozenset[ir.Node]) -> bool:
         """Whether all that the nodes do to the source is to multiply it and to put zeros in places."""

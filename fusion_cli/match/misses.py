@@ -15,6 +15,7 @@ from fusion_cli.match.pattern import Call, Pattern, Rule
 from fusion_cli.match.reasons import (
     DIFFERENT,
     MISSING,
+    SIZES,
     closeness,
     is_meant_otherwise,
     is_of_other_sizes,
@@ -58,9 +59,11 @@ class Misses:
         """By rule, the nearest first."""
         self._weights: dict[Pattern, Mapping[int, float]] = {}
 
-    def add(self, rule: Rule, misses: Iterable[Miss], matches: Sequence[Match]) -> list[Miss]:
+    def add(self, rule: Rule, misses: Sequence[Miss], matches: Sequence[Match]) -> list[Miss]:
         """Keep the furthest attempt per place that the rule did not match after all, a place of each kind. Returns all
         those places."""
+        if not misses:
+            return []
         furthest = self._furthest(rule, misses, matches)
         kinds: dict[object, Kind] = {}
         places: set[tuple[object, frozenset[ir.Node]]] = set()
@@ -110,7 +113,7 @@ class Misses:
         """Whether the rule can be said to have been meant. Where nothing but whole idioms matched, each is understood
         for itself; where an idiom is missing, that idiom's own miss says so."""
         if miss.pattern.rule in self.asked:
-            return miss.match is not None or (bool(miss.nodes) and self.progress(miss) > FAINT_PROGRESS)
+            return miss.match is not None or (_is_of_numbers(miss) and self.progress(miss) > FAINT_PROGRESS)
         stop, watched = miss.stop, not self.watch.isdisjoint(miss.nodes)
         if is_meant_otherwise(stop, self.index):
             return False
@@ -118,7 +121,8 @@ class Misses:
             return False
         if miss.match is not None:
             return True
-        is_faint = watched and stop.code != MISSING
+        # What sizes stop could be all there: the search went no further.
+        is_faint = (watched and stop.code != MISSING) or stop.code == SIZES
         if not miss.nodes or self.progress(miss) <= (FAINT_PROGRESS if is_faint else LEAST_PROGRESS):
             return False
         if stop.is_about_growth:
@@ -128,8 +132,15 @@ class Misses:
             return own and (not watched or len(miss.nodes) >= LEAST_NODES)
         return True
 
-    def _rank(self, miss: Miss) -> tuple[float, int, int]:
-        return self.progress(miss), closeness(miss.stop.code, miss.stop.value), len(miss.nodes)
+    def _rank(self, miss: Miss) -> tuple[bool, float, int, int]:
+        """What lacks one thing that is known is nearer than what may lack more."""
+        is_whole = miss.match is not None
+        return is_whole, self.progress(miss), closeness(miss.stop.code, miss.stop.value), len(miss.nodes)
+
+
+def _is_of_numbers(miss: Miss) -> bool:
+    """Whether what matched computes with numbers, not with indices and sizes alone."""
+    return any(v.dtype is None or v.dtype.is_floating_point() for n in miss.nodes for v in n.outputs)
 
 
 def _kind(miss: Miss) -> object:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 import onnx
+import onnx_ir as ir
 
 ELEMENTWISE = frozenset(
     """
@@ -13,6 +14,8 @@ ELEMENTWISE = frozenset(
     Round Selu Sigmoid Sign Sin Softplus Softsign Sqrt Sub Sum Swish Tanh ThresholdedRelu Where Xor
     """.split()
 )
+CONTRIBUTED_ELEMENTWISE = frozenset({"BiasGelu", "FastGelu", "Gelu", "QuickGelu"})
+"""The same of the domain com.microsoft."""
 ROW_OPERATORS = frozenset(
     """
     LayerNormalization LogSoftmax RMSNormalization ReduceL2 ReduceMax ReduceMean ReduceMin ReduceSum ReduceSumSquare
@@ -40,6 +43,13 @@ SHAPE_OPERATORS = frozenset(
 """Operators that exporters compute shapes with at run time."""
 COMMUTATIVE = frozenset("Add And Equal Max Mean Min Mul Or Sum Xor".split())
 """Operators whose operands may stand in any order."""
+
+
+def is_elementwise(node: ir.Node) -> bool:
+    """Whether each element of the node's result is made of the elements that lie there in its operands."""
+    if node.domain == "com.microsoft":
+        return node.op_type in CONTRIBUTED_ELEMENTWISE
+    return not node.domain and node.op_type in ELEMENTWISE
 
 
 @cache

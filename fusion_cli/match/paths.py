@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable
 
 import onnx_ir as ir
@@ -22,33 +23,33 @@ def way_back(index: GraphIndex, nodes: Collection[ir.Node], private: Collection[
     first = min(map(index.position.__getitem__, inside))
     # What comes before all of them depends on none: most regions are done with here.
     late = [n for n in makers if index.position[n] > first and n not in private]
-    return _first_after(index, sorted(late, key=index.position.__getitem__), inside, first) if late else None
+    return _dependent(index, sorted(late, key=index.position.__getitem__), inside) if late else None
 
 
 def joins(index: GraphIndex, node: ir.Node, inside: Collection[ir.Node]) -> bool:
     """Whether a convex set stays so with another node: no path leads through others from one to the other."""
     place = index.position[node]
-    first = min((index.position[n] for n in inside), default=place)
     before = [n for n in index.predecessors(node) if n not in inside]
-    if _first_after(index, before, inside, first) is not None:
+    if inside and _dependent(index, before, inside) is not None:
         return False
     later = (n for n in inside if index.position[n] > place)
     after = {m for n in later for m in index.predecessors(n) if m is not node and m not in inside}
-    return _first_after(index, after, (node,), place) is None
+    return _dependent(index, after, (node,)) is None
 
 
-def _first_after(
-    index: GraphIndex, nodes: Iterable[ir.Node], targets: Collection[ir.Node], first: int
-) -> ir.Node | None:
-    """The first of `nodes` that depends on a target; none of these comes before the position `first`."""
+def _dependent(index: GraphIndex, nodes: Iterable[ir.Node], targets: Collection[ir.Node]) -> ir.Node | None:
+    """The first of `nodes` that is a target or depends on one. Looks at the nearest nodes first, and at none that comes
+    before all targets or is no deeper than any."""
+    first = min(map(index.position.__getitem__, targets))
+    top = min(map(index.depth.__getitem__, targets))
     seen: set[ir.Node] = set()
     for node in nodes:
-        waiting = [node]
+        waiting = deque((node,))
         while waiting:
-            current = waiting.pop()
+            current = waiting.popleft()
             if current in targets:
                 return node
-            if index.position[current] > first and current not in seen:
+            if current not in seen and index.position[current] > first and index.depth[current] > top:
                 seen.add(current)
                 waiting += index.predecessors(current)
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -97,6 +98,12 @@ class Pattern:
         maker = next((c for c in self.calls if name in c.outputs), None)
         return maker is None or (maker.is_growing and self.is_open(maker.inputs[0]))
 
+    @cached_property
+    def operators(self) -> frozenset[tuple[str, str]]:
+        """The operators that it names, by domain and name."""
+        return frozenset((c.domain, c.op) for c in self.calls if not c.is_pattern)
+
+    @cached_property
     def references(self) -> frozenset[str]:
         """The idioms this pattern is written in terms of."""
         return frozenset(c.op for c in self.calls if c.is_pattern and not c.is_growing)
@@ -121,7 +128,7 @@ class Rule:
     by_value: bool = False
     """Whether the rule is a definition to compare functions with, not a graph to find (see match/values.py)."""
 
-    @property
+    @cached_property
     def source(self) -> str:
         """The rule's file, for bundled rules from `rules/` on."""
         try:
@@ -129,8 +136,9 @@ class Rule:
         except ValueError:
             return str(self.path)
 
+    @cached_property
     def references(self) -> frozenset[str]:
-        return frozenset(self.unless).union(*(p.references() for p in self.patterns))
+        return frozenset(self.unless).union(*(p.references for p in self.patterns))
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,6 +147,25 @@ class RuleSet:
 
     idioms: tuple[Rule, ...]
     fusions: tuple[Rule, ...]
+
+    @cached_property
+    def users(self) -> Mapping[str, tuple[str, ...]]:
+        """By idiom: the idioms and fusions that are written with it, through mere parts too, nearest first."""
+        direct: dict[str, list[Rule]] = defaultdict(list)
+        for rule in (*self.idioms, *self.fusions):
+            for name in sorted(set().union(*(p.references for p in rule.patterns))):
+                direct[name].append(rule)
+
+        def named(name: str, seen: frozenset[str]) -> list[str]:
+            found: list[str] = []
+            for user in direct.get(name, ()):
+                if user.counted:
+                    found.append(user.name)
+                elif user.name not in seen:
+                    found += named(user.name, seen | {user.name})
+            return list(dict.fromkeys(found))
+
+        return {rule.name: tuple(named(rule.name, frozenset({rule.name}))) for rule in self.idioms}
 
     def find(self, name: str) -> Rule | None:
         return next((r for r in (*self.fusions, *self.idioms) if r.name == name), None)

@@ -34,7 +34,7 @@ from fusion_cli.errors import RuleError
 from fusion_cli.match.graph import GraphIndex
 
 DTYPES = ("float16", "float32", "float64", "bfloat16", "int8", "int32", "int64", "uint8", "bool")
-_ENVIRONMENT = SandboxedEnvironment(undefined=StrictUndefined)
+ENVIRONMENT = SandboxedEnvironment(undefined=StrictUndefined)
 _FAILURES = (TemplateError, TypeError, ValueError, IndexError, ArithmeticError)
 """What evaluating a condition raises where it speaks of what is not there."""
 
@@ -82,8 +82,8 @@ PREDICATES: Mapping[str, Callable[..., Any]] = {
 def compile_predicate(expression: str) -> Callable[..., Any]:
     """The compiled expression. Raises RuleError if it does not parse or calls an unknown predicate."""
     try:
-        tree = _ENVIRONMENT.parse("{{ " + expression + " }}")
-        compiled = _ENVIRONMENT.compile_expression(expression, undefined_to_none=False)
+        tree = ENVIRONMENT.parse("{{ " + expression + " }}")
+        compiled = ENVIRONMENT.compile_expression(expression, undefined_to_none=False)
     except TemplateError as e:
         raise RuleError(f"the condition does not parse: {e}") from e
     for call in tree.find_all(nodes.Call):
@@ -127,7 +127,7 @@ def _evaluate(
 @cache
 def names_in(expression: str) -> tuple[str, ...]:
     """The names that a condition speaks of, predicates and types included."""
-    tree = _ENVIRONMENT.parse("{{ " + expression + " }}")
+    tree = ENVIRONMENT.parse("{{ " + expression + " }}")
     return tuple(sorted({n.name for n in tree.find_all(nodes.Name)}))
 
 
@@ -172,7 +172,7 @@ def unknown_sizes(expression: str, bindings: Mapping[str, Any], index: GraphInde
 @cache
 def predicate_calls(expression: str) -> list[tuple[str, list[str]]]:
     """The predicates that a condition calls, in order, each with the names it is asked about."""
-    tree = _ENVIRONMENT.parse("{{ " + expression + " }}")
+    tree = ENVIRONMENT.parse("{{ " + expression + " }}")
     calls = tree.find_all(nodes.Call)
     return [(c.node.name, [n.name for a in c.args for n in _names(a)]) for c in calls if isinstance(c.node, nodes.Name)]
 

@@ -98,9 +98,13 @@ def explain(stop: Stop, index: GraphIndex) -> Words:
     """A stop in words."""
     if stop.code == CONDITION:
         return _condition(stop.pattern.where[stop.condition], stop, index)
-    if stop.code in (FUNCTION, SIZES):
+    if stop.code == FUNCTION:
         mistyped = "another function: left as it is, unless a constant of it is mistyped"
-        return Words(str(stop.expected), str(stop.found), mistyped if stop.code == FUNCTION else FIX_SIZES)
+        return Words(str(stop.expected), str(stop.found), mistyped)
+    if stop.code == SIZES:
+        lost = stop.value if stop.value is not None and stop.value.shape is None else None
+        hint = FIX_SIZES if lost is None else why_not_shaped(lost, index)
+        return Words(str(stop.expected), str(stop.found), hint)
     assert stop.call is not None
     if stop.code == ATTRIBUTE:
         return _attribute(stop, index)

@@ -25,7 +25,7 @@ class Teller:
         self.index = misses.index
         self.rules = (*rules.idioms, *rules.fusions)
         self.sources = {r.name: r.source for r in self.rules}
-        self.users = _users(rules)
+        self.users = rules.users
         self.meanings = _Meanings(rules, idioms)
 
     def rejections(self) -> tuple[list[Rejection], set[ir.Node]]:
@@ -100,25 +100,6 @@ class Teller:
                 if place & inner.nodes or place_of(inner, self.index) in place:
                     return inner
         return None
-
-
-def _users(rules: RuleSet) -> dict[str, tuple[str, ...]]:
-    """By rule: the idioms and fusions that are written with it, through mere parts too, nearest first."""
-    direct: dict[str, list[Rule]] = defaultdict(list)
-    for rule in (*rules.idioms, *rules.fusions):
-        for name in sorted(set().union(*(p.references() for p in rule.patterns))):
-            direct[name].append(rule)
-
-    def named(name: str, seen: frozenset[str]) -> list[str]:
-        found: list[str] = []
-        for user in direct.get(name, ()):
-            if user.counted:
-                found.append(user.name)
-            elif user.name not in seen:
-                found += named(user.name, seen | {user.name})
-        return list(dict.fromkeys(found))
-
-    return {rule.name: tuple(named(rule.name, frozenset({rule.name}))) for rule in rules.idioms}
 
 
 class _Meanings:

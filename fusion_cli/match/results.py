@@ -12,9 +12,10 @@ import onnx_ir as ir
 
 from fusion_cli.dims import Dims, dims_of
 from fusion_cli.match.graph import GraphIndex
-from fusion_cli.match.operators import ELEMENTWISE, ROW_OPERATORS
+from fusion_cli.match.operators import ROW_OPERATORS, is_elementwise
 
-_COMPUTING = ELEMENTWISE | ROW_OPERATORS
+_OF_ONE_SHAPE = frozenset({"LayerNormalization", "LogSoftmax", "RMSNormalization", "Softmax"})
+"""Operators of rows whose result has the shape of their first operand."""
 
 
 class ResultShapes:
@@ -36,11 +37,14 @@ class ResultShapes:
         """By node, of those that compute."""
         found: dict[ir.Node, Dims] = {}
         for node in self.index.nodes:
-            if node.domain or node.op_type not in _COMPUTING:
+            of_rows = not node.domain and node.op_type in ROW_OPERATORS
+            if not of_rows and not is_elementwise(node):
                 continue
             declared = dims_of(node.outputs[0]) or ()
-            if node.op_type in ELEMENTWISE and not all(isinstance(d, int) for d in declared):
-                declared = _broadcast([self._of(v, found) for v in node.inputs if v is not None], declared)
+            whole = not of_rows or node.op_type in _OF_ONE_SHAPE
+            if whole and not all(isinstance(d, int) for d in declared):
+                operands = node.inputs[:1] if of_rows else node.inputs
+                declared = _broadcast([self._of(v, found) for v in operands if v is not None], declared)
             found[node] = declared
         return found
 

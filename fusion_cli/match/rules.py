@@ -11,6 +11,7 @@ import onnx
 from onnx import numpy_helper
 
 from fusion_cli.errors import RuleError, did_you_mean
+from fusion_cli.match.attributes import canonical_equation
 from fusion_cli.match.lint import Finding, RuleFile, lint_files, lint_together, read_rule_file
 from fusion_cli.match.lint.layout import FunctionText
 from fusion_cli.match.lint.text import Kind
@@ -132,10 +133,14 @@ def _attribute(attribute: onnx.AttributeProto) -> object:
     if isinstance(value, onnx.TensorProto):
         return numpy_helper.to_array(value)
     if isinstance(value, bytes):
-        return value.decode()
+        return _text(attribute.name, value)
     if attribute.type == onnx.AttributeProto.STRINGS:
-        return [text.decode() for text in value]
+        return [_text(attribute.name, text) for text in value]
     return list(value) if attribute.type in (onnx.AttributeProto.INTS, onnx.AttributeProto.FLOATS) else value
+
+
+def _text(name: str, value: bytes) -> str:
+    return canonical_equation(value.decode()) if name == "equation" else value.decode()
 
 
 def _in_dependency_order(rules: Sequence[Rule]) -> list[Rule]:
@@ -145,7 +150,7 @@ def _in_dependency_order(rules: Sequence[Rule]) -> list[Rule]:
 
     def visit(rule: Rule) -> None:
         if rule.name not in done:
-            for name in sorted(rule.references()):
+            for name in sorted(rule.references):
                 visit(by_name[name])
             done[rule.name] = rule
 

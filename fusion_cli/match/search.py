@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 
+from fusion_cli.dims import shown_shape
 from fusion_cli.match.agree import is_attribute, is_number
+from fusion_cli.match.choices import Candidate
 from fusion_cli.match.found import Match, Miss
 from fusion_cli.match.grow import Grown
 from fusion_cli.match.pattern import Call, Parameter, Pattern
 from fusion_cli.match.predicates import holds
 from fusion_cli.match.progress import Progress
-from fusion_cli.match.reasons import ARITY, ATTRIBUTE, CONDITION, CONSTANT, DIFFERENT, MISSING
+from fusion_cli.match.reasons import ARITY, ATTRIBUTE, CONDITION, CONSTANT, DIFFERENT, MISSING, SIZES, named
 
 if TYPE_CHECKING:
     from fusion_cli.match.engine import Matcher
@@ -24,7 +26,6 @@ MOST_STEPS = 1000
 """Candidates that one search looks at, and looks at again for another match than the one found."""
 MOST_PROBING_STEPS = 100
 """The same of a search that only asks how near the pattern comes."""
-_Candidate = ir.Node | Match
 _NO_NODES: Mapping[str, frozenset[ir.Node]] = {}
 
 
@@ -45,7 +46,7 @@ class Search:
         self.steps = 0
         self.last_step = MOST_PROBING_STEPS if self.probing else MOST_STEPS
 
-    def matches(self, anchor: Call, candidate: _Candidate) -> Iterator[Match]:
+    def matches(self, anchor: Call, candidate: Candidate) -> Iterator[Match]:
         """The first match at the anchor, and one for each other result it leads to: two norms can share what they
         subtract the mean from, two products the weights of one softmax."""
         nodes = candidate.nodes if isinstance(candidate, Match) else (candidate,)
@@ -60,7 +61,7 @@ class Search:
                 return
             self.last_step = self.steps + MOST_STEPS
 
-    def all_but_one(self, anchor: Call, candidate: _Candidate) -> Miss | None:
+    def all_but_one(self, anchor: Call, candidate: Candidate) -> Miss | None:
         """The miss of a pattern that matches but for one thing; None if more than that is wrong."""
         match = next(self.matches(anchor, candidate), None)
         return None if match is None else self.progress.all_but_one(match)
@@ -98,11 +99,13 @@ class Search:
             if self._conditions_hold():
                 yield
             return
-        nearest = [(call, self._candidates(call)) for call in self._nearest()]
+        choices = self.matcher.choices
+        nearest = choices.nearest(self.pattern, self.assigned, self.bindings)
         if not nearest:
             return
         # The one with the fewest candidates. One that has none comes last: a miss is told of with all that did match.
-        call, candidates = min(nearest, key=lambda c: len(c[1]) or math.inf)
+        tried = [(call, choices.of(call, self.bindings)) for call in nearest]
+        call, candidates = min(tried, key=lambda c: len(c[1]) or math.inf)
         if call.is_growing:
             yield from self._grow(call)
         elif candidates:
@@ -122,46 +125,9 @@ class Search:
                     return False
         return True
 
-    def _nearest(self) -> Sequence[Call]:
-        """The calls to choose from: those fixed by what is bound rather than those that grow, and with a result rather
-        than an operand bound."""
-        key = self.pattern, frozenset(self.assigned)
-        if key not in self.matcher.order:
-            ranks = {c: self._distance(c) for c in self.pattern.calls if c.index not in self.assigned}
-            known = [r for r in ranks.values() if r is not None]
-            self.matcher.order[key] = tuple(c for c, r in ranks.items() if known and r == min(known))
-        return self.matcher.order[key]
-
-    def _distance(self, call: Call) -> int | None:
-        if any(o in self.bindings for o in call.outputs):
-            return 1 if call.is_growing else 0
-        if any(i in self.bindings for i in call.inputs):
-            return 3 if call.is_growing else 2
-        return None
-
-    def _candidates(self, call: Call) -> Sequence[_Candidate]:
-        """What a call can be, told from one of its names that is bound. (A growing call has no such list.)"""
-        if call.is_growing:
-            return ()
-        for name in call.outputs:
-            if name in self.bindings:
-                return self._makers(call, self.bindings[name])
-        return self._readers(call, self.bindings[next(i for i in call.inputs if i in self.bindings)])
-
-    def _makers(self, call: Call, value: ir.Value) -> Sequence[_Candidate]:
-        if call.is_pattern:
-            return self.matcher.idioms.making(call.op, value)
-        node = self.index.producer(value)
-        return () if node is None or node.op_type != call.op or node.domain != call.domain else (node,)
-
-    def _readers(self, call: Call, value: ir.Value) -> Sequence[_Candidate]:
-        if call.is_pattern:
-            return self.matcher.idioms.reading(call.op, value)
-        return self.index.readers_by_op(value, call.domain, call.op)
-
     # ---- a call against a node or an idiom
 
-    def _assign_any(self, call: Call, candidates: Sequence[_Candidate]) -> Iterator[None]:
+    def _assign_any(self, call: Call, candidates: Sequence[Candidate]) -> Iterator[None]:
         for candidate in candidates:
             if self._is_over(call):
                 return
@@ -181,7 +147,7 @@ class Search:
             self.progress.give_up(call)
         return over
 
-    def _assign(self, call: Call, candidate: _Candidate) -> Iterator[None]:
+    def _assign(self, call: Call, candidate: Candidate) -> Iterator[None]:
         self.steps += 1
         nodes = candidate.nodes if isinstance(candidate, Match) else frozenset((candidate,))
         if not all(map(nodes.isdisjoint, self.assigned.values())):
@@ -198,7 +164,7 @@ class Search:
                 self.bindings, self.passed, self.progress.forgiven = bound
         self.attributes, self.progress.forgiven = attributes, forgiven
 
-    def _has_arity(self, call: Call, candidate: _Candidate) -> bool:
+    def _has_arity(self, call: Call, candidate: Candidate) -> bool:
         least = len(call.named_inputs)
         if isinstance(candidate, Match):
             return len(candidate.inputs) >= least
@@ -209,7 +175,7 @@ class Search:
             return self.progress.goes_on(ARITY, call, node=candidate, expected=f"{call.op} with {outputs} outputs")
         return True
 
-    def _has_attributes(self, call: Call, candidate: _Candidate) -> bool:
+    def _has_attributes(self, call: Call, candidate: Candidate) -> bool:
         """Whether attributes are what the call asks for; parameters are bound to what they are."""
         if not call.attributes:
             return True
@@ -268,11 +234,23 @@ class Search:
             self.bindings = {**bindings, source: grown.source, target: grown.target}
             self.assigned[call.index] = grown.nodes
             yield from self._extend()
+            if target in bindings:
+                self._doubt(call)
             del self.assigned[call.index]
             self.bindings = bindings
         if not tried:
             name = target if target in self.bindings else source
             self.progress.goes_on(MISSING, call, value=self.bindings[name], name=name)
+
+    def _doubt(self, call: Call) -> None:
+        """Where a growing call ends at a reshape that it could go through, were sizes known: that is what stops it."""
+        node = self.matcher.grower.doubtful(call, self.bindings[call.outputs[0]])
+        if node is not None:
+            before, after = node.inputs[0], node.outputs[0]
+            assert before is not None
+            expected = f"a reshape that keeps the last axis of {named(before)}, {shown_shape(before)}"
+            found = shown_shape(after).strip()
+            self.progress.goes_on(SIZES, call, value=after, node=node, expected=expected, found=found)
 
     def _regions(self, call: Call, source: str, target: str) -> Iterator[Grown]:
         grower, taken = self.matcher.grower, self.progress.nodes()
@@ -289,6 +267,5 @@ class Search:
         """Whether the calls that make and read a name are there, were it this value."""
         if self.progress.may_forgive:
             return True
-        fixed = [c for c in self.pattern.calls if c.index not in self.assigned and not c.is_growing]
-        makers = all(self._makers(c, value) for c in fixed if name in c.outputs)
-        return makers and all(self._readers(c, value) for c in fixed if name in c.named_inputs)
+        left = (c for c in self.pattern.calls if c.index not in self.assigned)
+        return self.matcher.choices.fit(left, name, value)

@@ -23,6 +23,8 @@ from fusion_cli.types import label
 
 FOLD_INPUT_BYTES = 1 << 14
 FOLD_OUTPUT_BYTES = 1 << 16
+MOST_BRANCHES = 8
+"""If nodes, each behind another, whose conditions are looked into."""
 _RANDOM = frozenset({"Bernoulli", "BiasDropout", "BitmaskBiasDropout", "BitmaskDropout"})
 _FOLD_BATCH_NORM = (
     fuse_batchnorm_into_conv_rule,
@@ -39,9 +41,11 @@ def simplify(model: ir.Model, again: Callable[[], ir.Model]) -> ir.Model:
     Shapes come first and last: with them, the exporters' run-time shape arithmetic mostly folds to constants, and
     the matcher can tell equal dimensions by their symbols.
     """
+    fold = partial(fold_constants, input_bytes=FOLD_INPUT_BYTES, output_bytes=FOLD_OUTPUT_BYTES)
     steps: dict[str, Step] = {
         "infer shapes": _shape,
-        "fold constants": partial(fold_constants, input_bytes=FOLD_INPUT_BYTES, output_bytes=FOLD_OUTPUT_BYTES),
+        "fold constants": fold,
+        "decide branches": partial(_decide_branches, fold=fold),
         "fold batch norms": _fold_batch_norms,
         "tidy": partial(_tidy, copied=copied_outputs(model.graph)),
     }
@@ -74,6 +78,22 @@ def _shape(model: ir.Model) -> None:
     if not _is_shaped(model):
         passes.ShapeInferencePass()(model)
         infer_shapes(model)
+
+
+def _decide_branches(model: ir.Model, fold: Step) -> None:
+    """Exporters write what depends on a rank or a size as If. Once shapes decide one, more shapes are known."""
+    for _ in range(MOST_BRANCHES):
+        before = _count_branches(model)
+        if not before:
+            return
+        infer_shapes(model)
+        fold(model)
+        if _count_branches(model) == before:
+            return
+
+
+def _count_branches(model: ir.Model) -> int:
+    return sum(n.op_type == "If" and not n.domain for n in model.graph.all_nodes())
 
 
 def _fold_batch_norms(model: ir.Model) -> None:

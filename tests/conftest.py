@@ -1,0 +1,28 @@
+"""What several test files start from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import onnxruntime as ort
+import pytest
+
+import fusion_cli
+from tests.foreign import Both, Run
+
+
+@pytest.fixture
+def both(tmp_path: Path) -> Both:
+    """A model and what `optimize` makes of it, ready to run in stock ONNX Runtime; both must run and be compared."""
+
+    def make(model: onnx.ModelProto, **options: object) -> tuple[Run, Run]:
+        source, output = tmp_path / "m.onnx", tmp_path / "fused.onnx"
+        onnx.save(model, source)
+        report = fusion_cli.optimize(source, output, **{"targets": ["portable"], **options})
+        assert report.verification is not None
+        assert report.verification.ok
+        runs = [ort.InferenceSession(p, providers=["CPUExecutionProvider"]).run for p in (source, output)]
+        return tuple(lambda run=run, **feeds: run(None, feeds) for run in runs)
+
+    return make
