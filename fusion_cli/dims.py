@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 
 import onnx_ir as ir
@@ -78,6 +78,13 @@ def name_sizes(model: ir.Model, name: Callable[[str], str]) -> None:
         _rename(list(graph.inputs), name)
         for node in graph:
             _rename(node.outputs, name)
+
+
+def forget_names(body: Iterable[ir.Node]) -> None:
+    """Leave sizes without names in the body of a function: calls share it, and have sizes of their own."""
+    for value in (v for node in body for v in node.outputs):
+        if value.shape is not None and not value.shape.is_static():
+            value.shape = ir.Shape([d if isinstance(d, int) else None for d in value.shape])
 
 
 def _rename(values: Sequence[ir.Value], name: Callable[[str], str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import onnx
 import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
@@ -36,6 +37,15 @@ def test_a_size_in_writing_is_a_number() -> None:
     assert relu.inputs[0] is not None
     assert relu.inputs[0].shape is not None
     assert relu.inputs[0].shape[2] == 8
+
+
+def test_calls_of_a_function_have_sizes_of_their_own() -> None:
+    text = """<ir_version: 10, opset_import: ["": 18, "local": 1]>
+    g (float[n, 4] x, float[m, 4] z) => (float[n, 4] u, float[m, 4] v) { u = local.f (x) v = local.f (z) }
+    <domain: "local", opset_import: ["": 18]>
+    f (x) => (y) <float[n, 4] a, float[n, 4] b> { a = Sin (x) b = Softmax (a) y = Cos (b) }"""
+    made = [node.outputs[0].shape for node in simplified(onnx.parser.parse_model(text)).graph]
+    assert made == [ir.Shape(["n", 4])] * 3 + [ir.Shape(["m", 4])] * 3
 
 
 def test_layers_on_constants_are_left_for_the_rules_and_outer_products_are_not() -> None:

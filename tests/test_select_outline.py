@@ -163,6 +163,31 @@ def test_inlining_back_restores_the_nodes(tmp_path: Path) -> None:
     np.testing.assert_allclose(run(model, tmp_path, feeds)[0], run(proto, tmp_path, feeds)[0], rtol=1e-5, atol=1e-5)
 
 
+TWO_LENGTHS = """g (float[n, 64] x, float[m, 64] z) => (float[n, 64] u, float[m, 64] v) {
+    a = Sin (x) b = MatMul (a, w) c = Cos (b) d = MatMul (c, w) u = Sin (d)
+    e = Sin (z) f = MatMul (e, w) h = Cos (f) i = MatMul (h, w) v = Sin (i)
+}"""
+
+
+def test_nodes_put_back_have_the_sizes_of_their_own_call(tmp_path: Path) -> None:
+    model = simplified(parse(TWO_LENGTHS, {"w": (64, 64)}))
+    halves = list(model.graph)[:5], list(model.graph)[5:]
+    index = GraphIndex(model.graph)
+    (op,) = outline(model, [candidate(make_region(index, half, "Half", "auto", 1), a=1.0) for half in halves])
+    assert len(op.call_names) == 2
+    inline_back(model, {op.name}.__contains__)
+    first, second = model.graph.inputs
+    lengths = {first: "n", second: "m"}
+    for node in model.graph:
+        (made,) = node.outputs
+        lengths[made] = lengths[node.inputs[0]]
+        assert made.shape is not None
+        assert made.shape[0] in (lengths[made], None)
+    assert [v.shape[0] for v in model.graph.outputs] == ["n", "m"]
+    feeds = {name: RNG.normal(size=(size, 64)).astype(np.float32) for name, size in (("x", 3), ("z", 5))}
+    assert [y.shape for y in run(model, tmp_path, feeds)] == [(3, 64), (5, 64)]
+
+
 SHARED_SHAPE = """g (float[n, 6, 4] x) => (float[n, 24] y) {
     a = Exp (x) s = Shape <end = 1> (a) rest = Constant <value_ints = [24]> () to = Concat <axis = 0> (s, rest)
     r = Reshape (a, to) b = Sin (r) c = Reshape (b, to) y = Neg (c)

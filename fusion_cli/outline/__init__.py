@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
-from fusion_cli.dims import dims_of, dtype_of
+from fusion_cli.dims import dims_of, dtype_of, forget_names
 from fusion_cli.outline.body import build_body
 from fusion_cli.outline.identity import Digests
 from fusion_cli.types import Candidate, FusedOp, Region, TensorSpec
@@ -90,6 +90,7 @@ def inline_back(model: ir.Model, is_dropped: Callable[[str], bool]) -> None:
 
 
 def _function(model: ir.Model, name: str, body: ir.Graph) -> ir.Function:
+    forget_names(body)
     body.opset_imports.update(model.opset_imports)
     body.opset_imports[DOMAIN] = 1
     return ir.Function(DOMAIN, name, graph=body, attributes={})

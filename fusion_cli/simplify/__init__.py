@@ -14,7 +14,7 @@ from onnxscript.rewriter.rules.common import (
     fuse_batchnorm_into_gemm_rule,
 )
 
-from fusion_cli.dims import SYMBOL
+from fusion_cli.dims import SYMBOL, forget_names
 from fusion_cli.quiet import quiet
 from fusion_cli.simplify.identities import copied_outputs, copy_outputs, drop_identities
 from fusion_cli.simplify.libraries import Step, attempt, fold_constants, infer_shapes
@@ -63,6 +63,8 @@ def _prepare(model: ir.Model) -> ir.Model:
     """What the other steps rely on, in place: one graph, in which every node has a name and equal things are written
     alike."""
     name_omitted_outputs(model)
+    for function in model.functions.values():
+        forget_names(function)
     passes.InlinePass()(model)
     for node in model.graph.all_nodes():
         if node.op_type == "Sum" and not node.domain and len(node.inputs) == 2:
