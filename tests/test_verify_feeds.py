@@ -43,6 +43,13 @@ def test_options_fix_sizes(tmp_path: Path) -> None:
     assert reference_for(path, Options(shapes={"x": (5, 6, 4)})).feeds["x"].shape == (5, 6, 4)
 
 
+@pytest.mark.parametrize(("operator", "sizes"), [("Concat <axis = 1>", {16, 24}), ("Add", {16})])
+def test_sizes_differ_where_the_model_lets_them(tmp_path: Path, operator: str, sizes: set[int]) -> None:
+    text = f"g (float[2, n, 4] x, float[2, m, 4] z) => (float[a, b, c] y) {{ s = Sin (z) y = {operator} (x, s) }}"
+    feeds = reference_for(model_file(tmp_path, text), Options()).feeds
+    assert {array.shape[1] for array in feeds.values()} == sizes
+
+
 def test_a_size_that_depends_on_another_is_found(tmp_path: Path) -> None:
     text = """g (float[batch, past, 4] cache, float[batch, 1, 4] x, float[batch, total, 4] bias) => (float[a, b, 4] y) {
         k = Concat <axis = 1> (cache, x)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,8 @@ Feeds = dict[str, Array]
 
 _SIZES = ((2, 16), (1, 16), (2, 64), (1, 64))
 """Sizes to try: of dimensions that only ever come first (batch), and of all others."""
+_OWN_BATCHES, _OWN_SIZES = (2, 3, 4), (16, 24, 32, 40, 48)
+"""Sizes to try before these, of the first such dimension, the second and so on."""
 _LARGE = ((1, 224), (1, 1024), (1, 8192))
 """Sizes for models with a least size; only tried where no more than `_MOST_ELEMENTS` go in, as they cost much."""
 _MOST_ELEMENTS = 1 << 21
@@ -80,14 +83,21 @@ def make_feeds(signature: Signature, options: Options, runs: Callable[[Feeds], s
 
 
 def _assignments(inputs: Sequence[Input], options: Options) -> Iterator[Mapping[str, int]]:
-    """Sizes by symbol, the likeliest first; then the same with one symbol larger by one (a total that includes a
-    cache's length and the new token); then the least and the largest."""
+    """Sizes by symbol: each its own, which tells apart what must not be mixed up; then equal ones, the likeliest first;
+    then the same with one symbol larger by one (a total that includes a cache's length and the new token); then the
+    least and the largest."""
     symbols = _symbols(inputs)
-    leading = {s for s, axes in symbols.items() if axes == {0}}
+    leading = [s for s, axes in symbols.items() if axes == {0}]
+    others = [s for s in symbols if s not in leading]
+
+    def chosen(batches: Sequence[int], sizes: Sequence[int]) -> dict[str, int]:
+        wanted = dict(zip(leading, cycle(batches), strict=False)) | dict(zip(others, cycle(sizes), strict=False))
+        return {s: _within(options.bounds.get(s), size) for s, size in wanted.items()}
 
     def sizes(batch: int, other: int) -> dict[str, int]:
-        return {s: _within(options.bounds.get(s), batch if s in leading else other) for s in symbols}
+        return chosen([batch], [other])
 
+    yield chosen(_OWN_BATCHES, _OWN_SIZES)
     for batch, other in _SIZES:
         yield sizes(batch, other)
     for longer in symbols:
