@@ -100,6 +100,19 @@ def test_a_fused_model_that_does_not_run_is_a_failure_with_the_reason(tmp_path: 
     assert "NoSuchThing" in result.skipped
 
 
+def test_a_model_that_onnx_runtimes_optimizations_break_is_skipped_with_the_reason(tmp_path: Path) -> None:
+    """They merge a Pad into a MaxPool that then pads by more than its kernel, and refuse to run that."""
+    text = """g (float[1, 1, 5, 5] x) => (float[1, 1, 7, 9] y)
+    <int64[8] pads = {0, 0, 2, 3, 0, 0, 2, 3}, float low = {0}> {
+        p = Pad <mode = "constant"> (x, pads, low) y = MaxPool <kernel_shape = [3, 3], pads = [0, 0, 0, 0]> (p) }"""
+    path = tmp_path / "pad.onnx"
+    onnx.save(parse(text), path)
+    reference = reference_for(path, Options())
+    result = verify_model(reference, [partial(open_model, path)])
+    assert (result.ok, result.outputs) == (True, ())
+    assert "optimizations keep the original from running" in result.skipped
+
+
 def test_an_original_that_does_not_run_is_skipped_with_the_reason(tmp_path: Path) -> None:
     text = "g (bfloat16[2, 2] x) => (bfloat16[2, 2] y) { y = MatMul (x, x) }"
     a = save(tmp_path, text)
