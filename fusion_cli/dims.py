@@ -75,22 +75,27 @@ def name_sizes(model: ir.Model, name: Callable[[str], str]) -> None:
     """Rename the sizes of all values: with `symbol` after loading, with `written` before saving."""
     graphs: list[ir.Graph | ir.Function] = [model.graph, *model.graph.subgraphs(), *model.functions.values()]
     for graph in graphs:
-        _rename(list(graph.inputs), name)
-        for node in graph:
-            _rename(node.outputs, name)
+        rename_sizes(graph.inputs, name)
+        rename_sizes((v for node in graph for v in node.outputs), name)
 
 
 def forget_names(body: Iterable[ir.Node]) -> None:
     """Leave sizes without names in the body of a function: calls share it, and have sizes of their own."""
-    for value in (v for node in body for v in node.outputs):
-        if value.shape is not None and not value.shape.is_static():
-            value.shape = ir.Shape([d if isinstance(d, int) else None for d in value.shape])
+    rename_sizes((v for node in body for v in node.outputs), lambda _: None)
 
 
-def _rename(values: Sequence[ir.Value], name: Callable[[str], str]) -> None:
+def rename_sizes(values: Iterable[ir.Value], name: Callable[[str], int | str | None]) -> None:
+    """Call the named sizes of values otherwise: by another name, by a number, or by none."""
+
+    def renamed(dim: int | ir.SymbolicDim) -> int | str | ir.SymbolicDim | None:
+        if isinstance(dim, int) or dim.value is None:
+            return dim
+        new = name(dim.value)
+        return dim if new == dim.value else new
+
     for value in values:
         if value.shape is None or value.shape.is_static():
             continue
-        dims = [d if isinstance(d, int) or d.value is None else name(d.value) for d in value.shape]
-        if any(d != old for d, old in zip(dims, value.shape, strict=True)):
+        dims = list(map(renamed, value.shape))
+        if any(new is not old for new, old in zip(dims, value.shape, strict=True)):
             value.shape = ir.Shape(dims)

@@ -15,6 +15,8 @@ import onnx_ir.passes.common as passes
 from onnx_shape_inference import infer_symbolic_shapes
 from onnxscript import optimizer
 
+from fusion_cli.dims import rename_sizes
+
 _OVER_ALL_LATER_AXES = frozenset({"Softmax", "LogSoftmax", "Hardmax"})
 """Operators that worked over all axes from the given one on before opset 13. The folding knows only the later kind."""
 _SEQUENCES = frozenset({"ConcatFromSequence", "SplitToSequence"})
@@ -87,14 +89,8 @@ def _infer(model: ir.Model) -> None:
         infer_symbolic_shapes(model, warn_on_missing=False)
     except Exception as e:
         _log.debug("symbolic shape inference stopped: %s", e)
-    for value in _values(model):
-        # What the library has computed by symbols can come out as a number in writing.
-        if value.shape is not None and any(_is_written(d) for d in value.shape):
-            value.shape = ir.Shape([int(str(d)) if _is_written(d) else d for d in value.shape])
-
-
-def _is_written(dim: int | ir.SymbolicDim) -> bool:
-    return not isinstance(dim, int) and (dim.value or "").isdecimal()
+    # What the library has computed by symbols can come out as a number in writing.
+    rename_sizes(_values(model), lambda name: int(name) if name.isdecimal() else name)
 
 
 def _undeclared_states(loop: ir.Node) -> list[tuple[ir.Value, ir.Value, ir.Value]]:
