@@ -35,7 +35,7 @@ $(VENV)/ready: requirements.lock pyproject.toml
 	@touch $@
 
 docs: $(VENV)/ready
-	$(BIN)/python -m fusion_cli.report.codes > docs/codes.md
+	$(BIN)/python -m fusion_cli.codes.document > docs/codes.md
 
 lock:
 	uv pip compile --no-config --universal --generate-hashes --python-version 3.11 --extra cpu --extra dev \

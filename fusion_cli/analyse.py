@@ -12,22 +12,22 @@ from typing import Literal
 
 import onnx_ir as ir
 
+from fusion_cli.codes import plan as plan_codes
+from fusion_cli.codes import score as score_codes
 from fusion_cli.errors import FusionError, NothingToDo, Unsupported, did_you_mean
+from fusion_cli.explain.rank import rank
+from fusion_cli.explain.why import Answer, answer, unconcerned
 from fusion_cli.load import is_fused, load_model
 from fusion_cli.match import find_regions, load_rules
 from fusion_cli.plan import Plan, Planner
-from fusion_cli.plan import codes as plan_codes
-from fusion_cli.rank import rank
 from fusion_cli.report.text import counted
 from fusion_cli.score import Baseline, Potential, default_sizes, load_profile, score_region
-from fusion_cli.score import codes as score_codes
 from fusion_cli.select import select
 from fusion_cli.simplify import simplify
 from fusion_cli.simplify.trace import Traced, names, trace
 from fusion_cli.targets import resolve_targets
 from fusion_cli.types import Candidate, Options, Region, Rejection, Score, Target, label
 from fusion_cli.verify.signature import Signature, signature_of
-from fusion_cli.why import Answer, answer, unconcerned
 
 
 @dataclass

@@ -11,9 +11,10 @@ import onnx_ir as ir
 from fusion_cli import collector
 from fusion_cli.analyse import Analysis, Clock, analyse
 from fusion_cli.build import advice, build, find_compiler
+from fusion_cli.codes.emit import HINTS
 from fusion_cli.emit import emit, emit_registration
-from fusion_cli.emit.codes import HINTS
 from fusion_cli.errors import NumbersDiffer, Unsupported
+from fusion_cli.explain.why import Answer
 from fusion_cli.match import load_rules
 from fusion_cli.outline import inline_back, outline
 from fusion_cli.report import Report, make_report, write_report
@@ -23,7 +24,6 @@ from fusion_cli.save import Staging, commit, save_model, staging
 from fusion_cli.sessions import Process
 from fusion_cli.types import FusedOp, Library, Options, Rejection, Source, Target, Verification
 from fusion_cli.verify.trial import Trial
-from fusion_cli.why import Answer
 
 __all__ = ["explain", "load_rules", "optimize"]
 

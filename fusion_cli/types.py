@@ -12,8 +12,8 @@ from typing import Literal, Self
 
 import onnx_ir as ir
 
-from fusion_cli.dims import symbol
-from fusion_cli.plan.ir import Plan
+from fusion_cli.planir.stages import Plan
+from fusion_cli.sizes.dims import symbol
 
 Dim = int | str | None
 """One dimension: a number, a symbol (two equal symbols are equal sizes), or unknown."""

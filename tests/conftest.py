@@ -9,7 +9,7 @@ import onnxruntime as ort
 import pytest
 
 import fusion_cli
-from tests.foreign import Both, Run
+from tests.helpers.foreign import Both, Run
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ import click
 import pytest
 
 from fusion_cli.cli import main
-from fusion_cli.match.lint.text import KEYS
-from fusion_cli.match.pattern import GROWING, GROWING_ATTRIBUTES
-from fusion_cli.match.predicates import PREDICATES
-from fusion_cli.report.codes import codes_by_stage, markdown
-from tests.cli_helpers import call
+from fusion_cli.codes.document import codes_by_stage, markdown
+from fusion_cli.language.lint.text import KEYS
+from fusion_cli.language.pattern import GROWING, GROWING_ATTRIBUTES
+from fusion_cli.language.predicates import PREDICATES
+from tests.helpers.cli_helpers import call
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -26,7 +26,7 @@ PAGES = [*ROOT.glob("*.md"), *DOCS.glob("*.md")]
 
 def test_page_of_reason_codes_is_current() -> None:
     assert (DOCS / "codes.md").read_text("utf-8") == markdown(), (
-        "run: python -m fusion_cli.report.codes > docs/codes.md"
+        "run: python -m fusion_cli.codes.document > docs/codes.md"
     )
 
 

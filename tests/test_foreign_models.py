@@ -13,8 +13,8 @@ from onnx import TensorProto
 from fusion_cli.types import Options
 from fusion_cli.verify import signature_of
 from fusion_cli.verify.feeds import make_feeds
-from tests.foreign import Both, X, refused, same
-from tests.graphs import matches, parse
+from tests.helpers.foreign import Both, X, refused, same
+from tests.helpers.graphs import matches, parse
 
 
 def test_nodes_in_any_order(both: Both) -> None:

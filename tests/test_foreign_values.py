@@ -13,8 +13,8 @@ import fusion_cli
 from fusion_cli.sessions import open_model
 from fusion_cli.types import Options
 from fusion_cli.verify.model import reference_for, verify_model
-from tests.foreign import Both, X, refused, same
-from tests.graphs import parse
+from tests.helpers.foreign import Both, X, refused, same
+from tests.helpers.graphs import parse
 
 # ---- what a graph gives out
 

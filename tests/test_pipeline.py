@@ -15,7 +15,7 @@ import fusion_cli
 from fusion_cli import pipeline
 from fusion_cli.errors import FusionError, NothingToDo
 from fusion_cli.report import Report
-from tests.graphs import RNG, parse
+from tests.helpers.graphs import RNG, parse
 
 LAYER = """
 g (float[batch, seq, 64] x) => (float[batch, seq, 64] y) {

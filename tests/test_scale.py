@@ -17,19 +17,19 @@ from benchmarks import scale
 from benchmarks.scale_models import KINDS, build
 from fusion_cli import pipeline
 from fusion_cli.errors import ModelError
+from fusion_cli.graph.index import MAX_PASSED, GraphIndex
 from fusion_cli.load import load_model
 from fusion_cli.load.weights import LARGE, InModelFile, without_weights
 from fusion_cli.match import find_regions, load_rules
-from fusion_cli.match.graph import MAX_PASSED, GraphIndex
 from fusion_cli.match.grow import Grower
-from fusion_cli.match.region import make_region
+from fusion_cli.match.make_region import make_region
 from fusion_cli.match.search import MOST_STEPS, Search
 from fusion_cli.plan import Planner
-from fusion_cli.plan import region as plan_module
+from fusion_cli.plan import compile as plan_module
 from fusion_cli.save.stream import write_model
 from fusion_cli.select.exact import best_disjoint
 from fusion_cli.types import Options
-from tests.graphs import simplified_file
+from tests.helpers.graphs import simplified_file
 
 SMALL = 240
 EXPENSIVE = (

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli_helpers import ROOT, write_model
+from tests.helpers.cli_helpers import ROOT, write_model
 
 
 @pytest.fixture(scope="module")

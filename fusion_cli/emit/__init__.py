@@ -7,7 +7,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fusion_cli.emit import codes, common, cpu, expr
+from fusion_cli.codegen import expr
+from fusion_cli.codegen import text as common
+from fusion_cli.codes import emit as codes
+from fusion_cli.emit import cpu
 from fusion_cli.errors import TemplateError, Unsupported
 from fusion_cli.types import FusedOp, Source, Target
 

@@ -6,13 +6,13 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fusion_cli.emit import codes
-from fusion_cli.emit.common import ancestry, comment, ints, viewed_shape
-from fusion_cli.emit.cpu_access import NARROW
-from fusion_cli.emit.cpu_loops import Body, loop, score_loop
-from fusion_cli.emit.expr import compute, onnx_type, storage
+from fusion_cli.codegen.cpu_access import NARROW
+from fusion_cli.codegen.cpu_loops import Body, loop, score_loop
+from fusion_cli.codegen.expr import compute, onnx_type, storage
+from fusion_cli.codegen.text import ancestry, comment, ints, viewed_shape
+from fusion_cli.codes import emit as codes
 from fusion_cli.errors import Unsupported
-from fusion_cli.plan.ir import Attention, Conv, Instr, Linear, Operand, Plan, Rowwise, Stage
+from fusion_cli.planir.stages import Attention, Conv, Instr, Linear, Operand, Plan, Rowwise, Stage
 from fusion_cli.types import FusedOp, Target
 
 

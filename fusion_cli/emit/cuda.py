@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fusion_cli.emit import codes, cuda_stages
-from fusion_cli.emit.common import ancestry
+from fusion_cli.codegen.cuda_parts import StageView
+from fusion_cli.codegen.expr import storage
+from fusion_cli.codegen.text import ancestry
+from fusion_cli.codes import emit as codes
+from fusion_cli.emit import cuda_stages
 from fusion_cli.emit.cuda_attention import AttentionView, attention
-from fusion_cli.emit.cuda_parts import StageView
 from fusion_cli.emit.cuda_rows import rowwise
 from fusion_cli.emit.cuda_stages import ConvView, LinearView
-from fusion_cli.emit.expr import storage
 from fusion_cli.errors import Unsupported
-from fusion_cli.plan.ir import Attention, Conv, Linear, Plan, Pointwise, Rowwise, Stage
+from fusion_cli.planir.stages import Attention, Conv, Linear, Plan, Pointwise, Rowwise, Stage
 from fusion_cli.types import FusedOp, Target
 
 _HEADERS = {

@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fusion_cli.emit import codes
-from fusion_cli.emit.common import viewed_shape
-from fusion_cli.emit.cuda_parts import MATRIX_TYPES, Body, Load, Names, Out, StageView, result, view
+from fusion_cli.codegen.cuda_parts import MATRIX_TYPES, Body, Load, Names, Out, StageView, result, view
+from fusion_cli.codegen.text import viewed_shape
+from fusion_cli.codes import emit as codes
 from fusion_cli.errors import Unsupported
-from fusion_cli.plan.ir import Attention, Instr, Operand, Plan
+from fusion_cli.planir.stages import Attention, Instr, Operand, Plan
 
 HEAD_DIMS = (16, 32, 64, 96, 128, 192, 256)
 """Head dimensions that attention kernels are instantiated for; others are padded with zeros to the next one."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from fusion_cli.emit.common import space_shape, viewed_shape
-from fusion_cli.emit.cuda_parts import Load, Names, Out, StageView, result
-from fusion_cli.emit.expr import compute, needed, render_program
-from fusion_cli.emit.rows import Pass, schedule
-from fusion_cli.plan.ir import Instr, Plan, Rowwise
+from fusion_cli.codegen.cuda_parts import Load, Names, Out, StageView, result
+from fusion_cli.codegen.expr import compute, needed, render_program
+from fusion_cli.codegen.row_passes import Pass, schedule
+from fusion_cli.codegen.text import space_shape, viewed_shape
+from fusion_cli.planir.stages import Instr, Plan, Rowwise
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fusion_cli.emit import codes
-from fusion_cli.emit.common import resolve
-from fusion_cli.emit.cuda_parts import MATRIX_TYPES, Body, Load, Names, Out, StageView
-from fusion_cli.emit.expr import onnx_type
+from fusion_cli.codegen.cuda_parts import MATRIX_TYPES, Body, Load, Names, Out, StageView
+from fusion_cli.codegen.expr import onnx_type
+from fusion_cli.codegen.text import resolve
+from fusion_cli.codes import emit as codes
 from fusion_cli.errors import Unsupported
-from fusion_cli.plan.ir import Conv, Instr, Linear, Operand, Plan, Pointwise
+from fusion_cli.planir.stages import Conv, Instr, Linear, Operand, Plan, Pointwise
 
 _SIZES = {
     1: ("bool", "int8", "uint8"),

@@ -10,7 +10,6 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from fusion_cli import collector
-from fusion_cli.dims import name_sizes, symbol
 from fusion_cli.errors import ModelError
 from fusion_cli.load.accepted import to_common_form
 from fusion_cli.load.external import check_external_data
@@ -18,6 +17,7 @@ from fusion_cli.load.overridable import fix_initializers
 from fusion_cli.load.structure import check_bodies, check_types, check_values, put_in_order
 from fusion_cli.load.weights import settle_weights, without_weights
 from fusion_cli.quiet import quiet
+from fusion_cli.sizes.dims import name_sizes, symbol
 
 OLDEST_OPSET = 7
 NEWEST_OPSET = onnx.defs.onnx_opset_version()

@@ -9,17 +9,17 @@ from dataclasses import dataclass, field, replace
 import onnx_ir as ir
 
 from fusion_cli import collector
+from fusion_cli.codes.match import HINTS
 from fusion_cli.errors import Unsupported
+from fusion_cli.explain.near_misses import Teller
+from fusion_cli.graph.index import GraphIndex
+from fusion_cli.language.pattern import Rule, RuleSet
+from fusion_cli.language.rule_files import load_rules, parse_rules
 from fusion_cli.match import borders
-from fusion_cli.match.codes import HINTS
 from fusion_cli.match.engine import Matcher
 from fusion_cli.match.found import Idioms, Match, Miss
-from fusion_cli.match.graph import GraphIndex
+from fusion_cli.match.make_region import make_region
 from fusion_cli.match.misses import Misses
-from fusion_cli.match.pattern import Rule, RuleSet
-from fusion_cli.match.region import make_region
-from fusion_cli.match.rejections import Teller
-from fusion_cli.match.rules import load_rules, parse_rules
 from fusion_cli.match.values import ValueIdioms
 from fusion_cli.types import Region, Rejection, label
 

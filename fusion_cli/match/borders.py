@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator
 
 import onnx_ir as ir
 
-from fusion_cli.dims import Dims, listed
+from fusion_cli.explain.words import ATTRIBUTE, SIZES, Stop
+from fusion_cli.language.pattern import Call, Pattern
 from fusion_cli.match.found import Miss
 from fusion_cli.match.members import ROWWISE, Members
-from fusion_cli.match.operators import ROW_OPERATORS, is_elementwise
-from fusion_cli.match.pattern import Call, Pattern
-from fusion_cli.match.reasons import ATTRIBUTE, SIZES, Stop
+from fusion_cli.operators.kinds import ROW_OPERATORS, is_elementwise
+from fusion_cli.sizes.dims import Dims, listed
 from fusion_cli.types import label
 
 

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import onnx_ir as ir
 
+from fusion_cli.graph.index import GraphIndex
+from fusion_cli.language.pattern import Call, Pattern
 from fusion_cli.match.found import Idioms, Match
-from fusion_cli.match.graph import GraphIndex
-from fusion_cli.match.pattern import Call, Pattern
 
 Candidate = ir.Node | Match
 

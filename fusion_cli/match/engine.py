@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from fusion_cli.explain.words import MISSING, PASSABLE, Stop
+from fusion_cli.graph.index import GraphIndex
+from fusion_cli.language.pattern import Call, Pattern
 from fusion_cli.match.choices import Choices
 from fusion_cli.match.found import Idioms, Match, Miss
-from fusion_cli.match.graph import GraphIndex
 from fusion_cli.match.grow import Grower
-from fusion_cli.match.pattern import Call, Pattern
-from fusion_cli.match.reasons import MISSING, PASSABLE, Stop
 from fusion_cli.match.search import Search
 
 PROBES = 64

@@ -16,12 +16,12 @@ from functools import cached_property
 
 import onnx_ir as ir
 
-from fusion_cli.dims import Dims, dims_of, factors
-from fusion_cli.match.graph import GraphIndex
-from fusion_cli.match.operators import MOVES, OVERWRITES, RESHAPES, ROW_OPERATORS, is_elementwise
-from fusion_cli.match.pattern import Call
-from fusion_cli.match.results import ResultShapes
-from fusion_cli.match.sizes import EqualSizes
+from fusion_cli.graph.equal_sizes import EqualSizes
+from fusion_cli.graph.index import GraphIndex
+from fusion_cli.graph.result_shapes import ResultShapes
+from fusion_cli.language.pattern import Call
+from fusion_cli.operators.kinds import MOVES, OVERWRITES, RESHAPES, ROW_OPERATORS, is_elementwise
+from fusion_cli.sizes.dims import Dims, dims_of, factors
 
 _DATA = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.BOOL, ir.DataType.DOUBLE})
 ROWWISE = {"axis": -1, "axes": [-1], "keepdims": 1}

@@ -8,11 +8,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from fusion_cli.match.engine import Matcher
-from fusion_cli.match.found import Match, Miss
-from fusion_cli.match.graph import GraphIndex
-from fusion_cli.match.pattern import Call, Pattern, Rule
-from fusion_cli.match.reasons import (
+from fusion_cli.explain.words import (
     DIFFERENT,
     MISSING,
     SIZES,
@@ -22,6 +18,10 @@ from fusion_cli.match.reasons import (
     line_of,
     short,
 )
+from fusion_cli.graph.index import GraphIndex
+from fusion_cli.language.pattern import Call, Pattern, Rule
+from fusion_cli.match.engine import Matcher
+from fusion_cli.match.found import Match, Miss
 
 KINDS_PER_RULE = 20
 """Misses of a rule that differ in more than their place; the nearest are kept."""

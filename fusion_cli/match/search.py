@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 
-from fusion_cli.dims import shown_shape
+from fusion_cli.explain.words import ARITY, ATTRIBUTE, CONDITION, CONSTANT, DIFFERENT, MISSING, SIZES, named
+from fusion_cli.language.pattern import Call, Parameter, Pattern
+from fusion_cli.language.predicates import holds
 from fusion_cli.match.agree import is_attribute, is_number
 from fusion_cli.match.choices import Candidate
 from fusion_cli.match.found import Match, Miss
 from fusion_cli.match.grow import Grown
-from fusion_cli.match.pattern import Call, Parameter, Pattern
-from fusion_cli.match.predicates import holds
 from fusion_cli.match.progress import Progress
-from fusion_cli.match.reasons import ARITY, ATTRIBUTE, CONDITION, CONSTANT, DIFFERENT, MISSING, SIZES, named
+from fusion_cli.sizes.dims import shown_shape
 
 if TYPE_CHECKING:
     from fusion_cli.match.engine import Matcher

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from fusion_cli.dims import dims_of
-from fusion_cli.match.elementwise import BIASED, LINEAR, Array, evaluate, is_known
+from fusion_cli.explain.words import FUNCTION, Stop
+from fusion_cli.graph.index import GraphIndex
+from fusion_cli.language.pattern import Pattern, Rule
 from fusion_cli.match.found import Match, Miss
-from fusion_cli.match.graph import GraphIndex
-from fusion_cli.match.operators import RESHAPES
-from fusion_cli.match.pattern import Pattern, Rule
-from fusion_cli.match.reasons import FUNCTION, Stop
+from fusion_cli.operators.evaluate import BIASED, LINEAR, Array, evaluate, is_known
+from fusion_cli.operators.kinds import RESHAPES
+from fusion_cli.sizes.dims import dims_of
 
 MAX_OPS = 16
 """Most nodes that one idiom is written with. (Hand-written GELU takes eight, with casts ten.)"""

@@ -7,10 +7,10 @@ from typing import Any
 
 from fusion_cli.plan.attention import Parts, between
 from fusion_cli.plan.graph import Val
-from fusion_cli.plan.ir import Attention, Const, Conv, Instr, Linear, Operand, Pointwise, Rowwise, Stage, Store
 from fusion_cli.plan.partition import Group, Partition
 from fusion_cli.plan.reading import swaps_last_two
 from fusion_cli.plan.workspace import Storage
+from fusion_cli.planir.stages import Attention, Const, Conv, Instr, Linear, Operand, Pointwise, Rowwise, Stage, Store
 
 
 class Program:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
+from fusion_cli.codes import plan as codes
 from fusion_cli.errors import Unsupported
-from fusion_cli.plan import codes
 from fusion_cli.plan.graph import Val
 from fusion_cli.plan.lowering import Builder, dtype_name
-from fusion_cli.plan.sizes import Shape, Size
+from fusion_cli.sizes.algebra import Shape, Size
 
 if TYPE_CHECKING:
     from fusion_cli.types import Region

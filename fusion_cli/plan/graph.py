@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from fusion_cli.plan.ir import Const
-from fusion_cli.plan.sizes import Shape
+from fusion_cli.planir.stages import Const
+from fusion_cli.sizes.algebra import Shape
 
 FLOATS = frozenset({"float32", "float16", "bfloat16"})
 DTYPES = FLOATS | {"int32", "int64", "bool"}

@@ -6,13 +6,13 @@ import math
 
 import onnx_ir as ir
 
+from fusion_cli.codes import plan as codes
 from fusion_cli.errors import Unsupported
-from fusion_cli.plan import codes
 from fusion_cli.plan.context import Context
 from fusion_cli.plan.graph import FLOATS, Val
 from fusion_cli.plan.lower_elementwise import Rule
 from fusion_cli.plan.lowering import Builder
-from fusion_cli.plan.sizes import ONE
+from fusion_cli.sizes.algebra import ONE
 
 _AUTO_PAD = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from fusion_cli.codes import plan as codes
 from fusion_cli.errors import Unsupported
-from fusion_cli.plan import codes
 from fusion_cli.plan.context import Context
-from fusion_cli.plan.cut import Cut, cut
 from fusion_cli.plan.graph import Val
 from fusion_cli.plan.lower_elementwise import Rule
 from fusion_cli.plan.lowering import Builder
+from fusion_cli.plan.slicing import Cut, cut
 
 
 def _last(b: Builder, x: Val, start: int, count: int, step: int = 1) -> Val:

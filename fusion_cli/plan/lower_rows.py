@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from fusion_cli.codes import plan as codes
 from fusion_cli.errors import Unsupported
-from fusion_cli.plan import codes
 from fusion_cli.plan.context import Context, normalized_axis, opset_version, trailing
 from fusion_cli.plan.graph import FLOATS, Val
 from fusion_cli.plan.lower_elementwise import Rule
-from fusion_cli.plan.sizes import ONE
+from fusion_cli.sizes.algebra import ONE
 
 _BEFORE = {"ReduceSumSquare": "square", "ReduceL2": "square", "ReduceL1": "Abs"}
 _REDUCE = {

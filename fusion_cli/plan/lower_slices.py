@@ -7,13 +7,13 @@ from itertools import pairwise
 
 import onnx_ir as ir
 
+from fusion_cli.codes import plan as codes
 from fusion_cli.errors import Unsupported
-from fusion_cli.plan import codes
 from fusion_cli.plan.context import Context, normalized_axis
-from fusion_cli.plan.cut import Cut, cut
 from fusion_cli.plan.graph import Val
 from fusion_cli.plan.lower_elementwise import Rule
-from fusion_cli.plan.sizes import ONE
+from fusion_cli.plan.slicing import Cut, cut
+from fusion_cli.sizes.algebra import ONE
 
 _END = 2**63 - 1
 """Past the last element, for Slice; its negative is before the first."""

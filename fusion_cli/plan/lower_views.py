@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from fusion_cli.codes import plan as codes
 from fusion_cli.errors import Unsupported
-from fusion_cli.plan import codes
 from fusion_cli.plan.context import Context
 from fusion_cli.plan.graph import Val
 from fusion_cli.plan.lower_elementwise import Rule

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
+from fusion_cli.codes import plan as codes
 from fusion_cli.errors import Unsupported
-from fusion_cli.plan import codes
 from fusion_cli.plan.graph import DTYPES, Val
-from fusion_cli.plan.host import HostProgram
-from fusion_cli.plan.ir import Const
-from fusion_cli.plan.sizes import ONE, Shape, Size, Sizes
+from fusion_cli.plan.shape_program import HostProgram
+from fusion_cli.planir.stages import Const
+from fusion_cli.sizes.algebra import ONE, Shape, Size, Sizes
 
 _DTYPES = {
     ir.DataType.FLOAT: "float32",

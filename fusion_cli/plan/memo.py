@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
-from fusion_cli.dims import SYMBOL
+from fusion_cli.plan.compile import plan_region
 from fusion_cli.plan.context import opset_version
-from fusion_cli.plan.ir import Plan
-from fusion_cli.plan.region import plan_region
+from fusion_cli.planir.stages import Plan
+from fusion_cli.sizes.dims import SYMBOL
 
 if TYPE_CHECKING:
     from fusion_cli.types import Region

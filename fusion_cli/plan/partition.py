@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fusion_cli.plan.graph import ANCHORS, CHEAP, RECOMPUTED, REDUCTIONS, VIEWS, Uses, Val
 from fusion_cli.plan.lowering import Builder
 from fusion_cli.plan.reading import Reading
-from fusion_cli.plan.sizes import ONE, Shape
+from fusion_cli.sizes.algebra import ONE, Shape
 
 _OPERANDS = 12
 """How many tensors a kernel may read that is put together for the sake of fewer kernels."""

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
+from fusion_cli.codes import plan as codes
 from fusion_cli.errors import Unsupported
-from fusion_cli.plan import codes
 from fusion_cli.plan.graph import LEAVES, Val
-from fusion_cli.plan.ir import Stage, Tensor, root_of
 from fusion_cli.plan.partition import Partition
-from fusion_cli.plan.sizes import Shape
+from fusion_cli.planir.stages import Stage, Tensor, root_of
+from fusion_cli.sizes.algebra import Shape
 
 Role = Literal["input", "output", "temp", "alias", "view"]
 

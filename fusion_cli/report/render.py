@@ -12,11 +12,11 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 
-from fusion_cli.match.codes import NO_RULE, NOT_NEAR, UNKNOWN
+from fusion_cli.codes.match import NO_RULE, NOT_NEAR, UNKNOWN
+from fusion_cli.explain.why import Answer
 from fusion_cli.report.model import Fusion, Report
 from fusion_cli.report.text import counted, printable, show_bytes, show_speed, show_us
 from fusion_cli.types import Rejection, Verification
-from fusion_cli.why import Answer
 
 _SHOWN_REASONS = 5
 _SHOWN_NEAR_MISSES = 20

@@ -8,7 +8,7 @@ from itertools import count
 from math import pi, sqrt
 from typing import Any
 
-from fusion_cli.match.pattern import Pattern
+from fusion_cli.language.pattern import Pattern
 from fusion_cli.rulekit.execute import Executor
 from fusion_cli.rulekit.shapes import Concrete, realise
 from fusion_cli.rulekit.sketch import Sketch, Step

@@ -10,9 +10,9 @@ from typing import Any
 
 import onnx_ir as ir
 
-from fusion_cli.match.graph import GraphIndex
-from fusion_cli.match.pattern import Parameter
-from fusion_cli.match.predicates import DTYPES, conjuncts, holds, predicate_calls
+from fusion_cli.graph.index import GraphIndex
+from fusion_cli.language.pattern import Parameter
+from fusion_cli.language.predicates import DTYPES, conjuncts, holds, predicate_calls
 from fusion_cli.rulekit.sketch import Condition
 from fusion_cli.sessions import Array
 

@@ -13,8 +13,8 @@ import onnx_ir as ir
 from fusion_cli.build import build, find_compiler
 from fusion_cli.emit import emit, emit_registration
 from fusion_cli.errors import BuildError, FusionError, Unsupported
+from fusion_cli.language.lint.text import rule_folder
 from fusion_cli.match import Rule, RuleSet, find_regions
-from fusion_cli.match.lint.text import rule_folder
 from fusion_cli.outline import inline_back, outline
 from fusion_cli.plan import plan_region
 from fusion_cli.rulekit.find import ready, region_of

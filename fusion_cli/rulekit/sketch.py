@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import count, zip_longest
 from typing import Any
 
-from fusion_cli.match.pattern import REST, Call, Parameter, Pattern, Rule
+from fusion_cli.language.pattern import REST, Call, Parameter, Pattern, Rule
 
 _UNARY = ("Tanh", "Sigmoid", "Relu", "Softplus", "Abs", "Neg")
 _MOST_DEPTH = 24

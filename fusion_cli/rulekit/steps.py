@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fusion_cli.match.pattern import Parameter
+from fusion_cli.language.pattern import Parameter
 from fusion_cli.rulekit.candidates import attribute_candidates
 from fusion_cli.rulekit.schemas import Schema
 from fusion_cli.rulekit.sketch import Step

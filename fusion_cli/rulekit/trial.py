@@ -11,9 +11,9 @@ from typing import Literal
 import onnx
 
 from fusion_cli.errors import RuleError, did_you_mean
+from fusion_cli.language.pattern import PATTERN_DOMAIN, REST, Call, Pattern
+from fusion_cli.language.rule_files import rules_of
 from fusion_cli.match import Rule, RuleSet, find_regions
-from fusion_cli.match.pattern import PATTERN_DOMAIN, REST, Call, Pattern
-from fusion_cli.match.rules import rules_of
 from fusion_cli.rulekit.arrangements import arrangements
 from fusion_cli.rulekit.execute import Executor
 from fusion_cli.rulekit.find import ready, region_of

@@ -11,7 +11,6 @@ from weakref import WeakKeyDictionary
 import onnx
 
 from fusion_cli.errors import ModelError
-from fusion_cli.runtime.device import compute_capability, fit
 from fusion_cli.runtime.manifest import (
     METADATA_KEY,
     LibraryEntry,
@@ -21,6 +20,7 @@ from fusion_cli.runtime.manifest import (
     read_manifest,
     write_manifest,
 )
+from fusion_cli.runtime.provider import compute_capability, fit
 
 if TYPE_CHECKING:
     import onnxruntime as ort

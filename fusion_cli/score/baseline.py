@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from fusion_cli.devices.profile import DeviceProfile
 from fusion_cli.load.overridable import is_constant
 from fusion_cli.load.structure import bodies_of
-from fusion_cli.score.profile import DeviceProfile
-from fusion_cli.score.sizes import dimensions
+from fusion_cli.score.assumed_sizes import dimensions
 from fusion_cli.score.work import BYTES, Work, count, operations_of
 from fusion_cli.types import Region
 

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from fusion_cli.codes import score as codes
+from fusion_cli.devices.profile import DeviceProfile
 from fusion_cli.errors import Unsupported
-from fusion_cli.plan.ir import Attention, Conv, Instr, Linear, Plan, Stage
-from fusion_cli.score import codes
-from fusion_cli.score.profile import DeviceProfile
+from fusion_cli.planir.stages import Attention, Conv, Instr, Linear, Plan, Stage
 
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int32": 4, "int64": 8, "bool": 1, "float64": 8}
 SPECIAL = frozenset(

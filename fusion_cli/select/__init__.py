@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
-from fusion_cli.select.codes import HINTS
+from fusion_cli.codes.select import HINTS
 from fusion_cli.select.exact import best_disjoint
 from fusion_cli.select.order import breaks_order
 from fusion_cli.types import Candidate, Rejection

@@ -14,11 +14,11 @@ from onnxscript.rewriter.rules.common import (
     fuse_batchnorm_into_gemm_rule,
 )
 
-from fusion_cli.dims import SYMBOL, forget_names
 from fusion_cli.quiet import quiet
 from fusion_cli.simplify.identities import copied_outputs, copy_outputs, drop_identities
 from fusion_cli.simplify.libraries import Step, attempt, fold_constants, infer_shapes
 from fusion_cli.simplify.omitted import name_omitted_outputs, omit_outputs
+from fusion_cli.sizes.dims import SYMBOL, forget_names
 from fusion_cli.types import label
 
 FOLD_INPUT_BYTES = 1 << 14

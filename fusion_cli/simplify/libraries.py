@@ -15,7 +15,7 @@ import onnx_ir.passes.common as passes
 from onnx_shape_inference import infer_symbolic_shapes
 from onnxscript import optimizer
 
-from fusion_cli.dims import rename_sizes
+from fusion_cli.sizes.dims import rename_sizes
 
 _OVER_ALL_LATER_AXES = frozenset({"Softmax", "LogSoftmax", "Hardmax"})
 """Operators that worked over all axes from the given one on before opset 13. The folding knows only the later kind."""

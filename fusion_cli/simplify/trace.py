@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from fusion_cli.codes import simplify as codes
 from fusion_cli.load.overridable import is_constant
-from fusion_cli.simplify import codes
 from fusion_cli.types import label
 
 

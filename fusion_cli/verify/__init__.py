@@ -1,6 +1,6 @@
 """Does the fused model compute what the original does, and is it faster? Measured in ONNX Runtime."""
 
-from fusion_cli.verify.codes import CODES, rollback
+from fusion_cli.codes.verify import CODES, rollback
 from fusion_cli.verify.feeds import Feeds, load_feeds, make_feeds
 from fusion_cli.verify.model import Reference, reference_for, verify_model
 from fusion_cli.verify.numbers import largest_error, tolerance

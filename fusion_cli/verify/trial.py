@@ -7,10 +7,10 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from fusion_cli.codes.verify import rollback, rollback_least
 from fusion_cli.sessions import CPU, CUDA_FLOAT32, CannotRun, Process, Providers, Runner, Use
 from fusion_cli.targets import gpu_architectures
 from fusion_cli.types import FusedOp, Library, OpCheck, Options, Rejection, Verification
-from fusion_cli.verify.codes import rollback, rollback_least
 from fusion_cli.verify.model import Reference, reference_for, verify_model
 from fusion_cli.verify.ops import check_ops
 from fusion_cli.verify.signature import Signature

@@ -1,0 +1,1 @@
+"""Parts of generated sources that kernels of several families print: expressions, loops, operands."""

@@ -1,0 +1,223 @@
+"""The loops of CPU kernels: what each one walks over, and its body as C++ lines.
+
+A pointwise stage is a loop over runs of elements; a rowwise one several loops over a row, which keeps what later passes
+need in working rows of the calling thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from fusion_cli.codegen.cpu_access import (
+    NARROW,
+    Access,
+    acc_access,
+    constants,
+    inner_stride,
+    reads,
+    render,
+    steps,
+    store_line,
+    writes,
+)
+from fusion_cli.codegen.expr import compute, needed, render_program
+from fusion_cli.codegen.row_passes import Pass, per_row, schedule
+from fusion_cli.codegen.text import space_shape
+from fusion_cli.codes import emit as codes
+from fusion_cli.errors import Unsupported
+from fusion_cli.planir.stages import Attention, Instr, Plan, Stage, Store
+
+_WORK = 1 << 15  # scalar operations worth handing to another thread
+_COST = {"Exp": 10, "Erf": 20, "Tanh": 20, "Sigmoid": 12, "Log": 15, "Pow": 40, "Softplus": 30, "Mish": 50, "Div": 4}
+_WIDE_FROM = 12  # scalar operations per element from which a loop is not bound by memory
+_ROWS_KEPT = 64  # thread_row's capacity in templates/cpu/loop.h
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """A reduction of a row: its accumulator, the OpenMP clause, the step, and the finished value."""
+
+    name: str
+    type: str
+    initial: str
+    clause: str
+    step: str
+    result: str
+
+
+@dataclass(frozen=True)
+class Walk:
+    """One pass over a row, as C++ lines."""
+
+    before: list[str]
+    body: list[str]
+    reductions: list[Reduction]
+
+
+@dataclass(frozen=True)
+class Body:
+    """The generated loop of a stage: what it reads and writes, and its passes.
+
+    A pointwise body has one pass without reductions. `grain`: elements worth a thread's while.
+    """
+
+    accesses: list[Access]
+    head: list[str]
+    walks: list[Walk]
+    tail: list[str]
+    grain: int
+    wide: bool
+    """Whether it computes enough to gain from wider vectors."""
+
+
+def loop(plan: Plan, stage: Stage, rowwise: bool, acc_dtype: str = "float32", factor: float = 1.0) -> Body:
+    """The loop over a stage's program; the stage's own result (if it has one), times `factor`, is array `acc`."""
+    space = space_shape(plan, stage)
+    row_stores = _row_stores(plan, stage, space) if rowwise else frozenset()
+    live = needed(stage.program, [s.instr for s in stage.stores])
+    accesses = reads(plan, stage.program, stage.operands, live, space, acc_access(acc_dtype, factor))
+    accesses |= writes(plan, stage.stores, row_stores, space)
+    if rowwise:
+        return _row_body(stage.program, stage.stores, accesses, row_stores)
+    return _span_body(stage.program, stage.stores, accesses)
+
+
+def score_loop(plan: Plan, stage: Attention, program: Sequence[Instr], result: int, space: Sequence[int | str]) -> Body:
+    """The rowwise loop over attention scores, which `program` replaces in place by instruction `result`."""
+    scores = acc_access("float32", stage.scale)
+    live = needed(program, [result])
+    accesses = {**reads(plan, program, stage.operands, live, space, scores), "acc": scores, "y-1": scores}
+    body = _row_body(program, (Store(-1, result),), accesses, frozenset())
+    return replace(body, accesses=[a for name, a in accesses.items() if name != "y-1"])
+
+
+def _row_stores(plan: Plan, stage: Stage, space: Sequence[int | str]) -> frozenset[int]:
+    """The stored tensors with one element per row: those whose last axis is 1, or that lack the last axis."""
+    uniform = {k for k, o in enumerate(stage.operands) if inner_stride(plan, o, space) == 0}
+    one_per_row = per_row(stage.program, uniform)
+    found = set()
+    for store in stage.stores:
+        shape = plan.tensors[store.tensor].shape
+        lead = len(space) - len(shape)
+        whole = shape[-1:] == tuple(space[-1:]) and all(d == 1 for d in space[:lead])
+        if one_per_row[store.instr] and space[-1] != 1 and not whole:
+            found.add(store.tensor)
+    return frozenset(found)
+
+
+def _span_body(program: Sequence[Instr], stores: Sequence[Store], accesses: dict[str, Access]) -> Body:
+    head, tail = steps(accesses), []
+    for position, access in enumerate(accesses.values()):
+        if not access.narrow:
+            continue
+        buffer = f"{access.name}_wide"
+        head.append(f"float {buffer}[kBlock];")
+        if access.role == "load":
+            head.append(f"widen({access.name}, step[{position}], n, {buffer});")
+        elif access.scattered:
+            tail.append(f"copy({buffer}, 1, n, {access.name}, step[{position}]);")
+        else:
+            tail.append(f"narrow({buffer}, n, {access.name});")
+    live = needed(program, [s.instr for s in stores])
+    lines, names = render(program, accesses, live, {})
+    for store in stores:
+        lines.append(store_line(program, store, accesses, names))
+    return _body(program, live, accesses, head, [Walk([], lines, [])], tail)
+
+
+def _body(
+    program: Sequence[Instr],
+    live: Collection[int],
+    accesses: dict[str, Access],
+    head: list[str],
+    walks: list[Walk],
+    tail: list[str],
+) -> Body:
+    cost = sum(_COST.get(program[i].op, 1) for i in live)
+    return Body(list(accesses.values()), head, walks, tail, max(1, _WORK // max(1, cost)), cost >= _WIDE_FROM)
+
+
+# Rows
+
+
+def _row_body(
+    program: Sequence[Instr],
+    stores: Sequence[Store],
+    accesses: dict[str, Access],
+    row_stores: frozenset[int],
+) -> Body:
+    uniform = {int(a.name[1:]) for a in accesses.values() if a.role == "load" and a.inner == 0}
+    passes = schedule(program, stores, uniform, row_stores)
+    rows = _RowBuffers()
+    head, tail = steps(accesses), []
+    for position, access in enumerate(accesses.values()):
+        if not access.narrow or access.role not in ("load", "store"):
+            continue
+        if access.role == "load" and access.inner == 0:
+            continue
+        buffer = f"{access.name}_wide"
+        head.append(rows.declare("float", buffer))
+        if access.role == "load":
+            head.append(f"widen({access.name}, step[{position}], n, {buffer});")
+        else:
+            tail.append(f"narrow({buffer}, n, {access.name});")
+    for p in passes:
+        head += [rows.declare(compute(program[i].dtype), f"k{i}") for i in p.keep]
+    walks = [_walk(program, p, accesses) for p in passes]
+    return _body(program, needed(program, [s.instr for s in stores]), accesses, head, walks, tail)
+
+
+class _RowBuffers:
+    """Numbers the working rows of a kernel."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def declare(self, ctype: str, name: str) -> str:
+        if self.count == _ROWS_KEPT:
+            raise Unsupported(codes.LIMIT, f"at most {_ROWS_KEPT} values kept per row", "more")
+        self.count += 1
+        return f"{ctype}* {name} = thread_row<{ctype}>({self.count - 1}, n);"
+
+
+def _walk(program: Sequence[Instr], p: Pass, accesses: dict[str, Access]) -> Walk:
+    uniform = render_program(
+        program,
+        load=lambda k: f"load(x{k})",
+        index=lambda axis: f"at_p{-axis}",
+        only=frozenset(p.row),
+        names={i: f"v{i}" for i, instr in enumerate(program) if instr.op.startswith("reduce_")},
+    )
+    before = uniform + [store_line(program, s, accesses, constants(program)) for s in p.row_stores]
+    body, names = render(program, accesses, p.each, {i: f"k{i}[i]" for i in p.kept})
+    body += [f"k{i}[i] = v{i};" for i in p.keep]
+    body += [store_line(program, s, accesses, names) for s in p.stores]
+    return Walk(before, body, [_reduction(program, i, names) for i in p.reduce])
+
+
+def _reduction(program: Sequence[Instr], i: int, names: dict[int, str]) -> Reduction:
+    instr = program[i]
+    ctype = compute(instr.dtype)
+    if ctype == "bool":
+        raise Unsupported(codes.DTYPE, "a numeric reduction", instr.dtype)
+    source = instr.args[0]
+    value = names.get(source, f"v{source}")
+    acc = f"r{i}"
+    if instr.op in ("reduce_sum", "reduce_mean"):
+        result = f"{acc} / {ctype}(n)" if instr.op == "reduce_mean" else acc
+        return Reduction(f"v{i}", ctype, f"{ctype} {acc} = 0", f"+ : {acc}", f"{acc} += {value};", result)
+    if instr.op == "reduce_prod":
+        return Reduction(f"v{i}", ctype, f"{ctype} {acc} = 1", f"* : {acc}", f"{acc} *= {value};", acc)
+    greatest = instr.op == "reduce_max"
+    word, sign = ("max", ">") if greatest else ("min", "<")
+    limit = f"lowest<{ctype}>()" if greatest else f"highest<{ctype}>()"
+    step = f"{acc} = {value} {sign} {acc} ? {value} : {acc};"
+    if instr.dtype in ("float32", "float64", *NARROW):
+        # A comparison drops NaN, so it is looked for separately: the result must be NaN if any element is.
+        step += f" bad{i} |= is_nan({value});"
+        initial = f"int bad{i} = 0; {ctype} {acc} = {limit}"
+        return Reduction(
+            f"v{i}", ctype, initial, f"{word} : {acc}) reduction(| : bad{i}", step, f"bad{i} ? nan<{ctype}>() : {acc}"
+        )
+    return Reduction(f"v{i}", ctype, f"{ctype} {acc} = {limit}", f"{word} : {acc}", step, acc)

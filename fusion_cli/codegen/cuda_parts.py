@@ -1,0 +1,172 @@
+"""The parts that the CUDA stage templates print: argument fields, operands, scalar programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fusion_cli.codegen.expr import compute, literal, needed, render_program, storage
+from fusion_cli.codegen.text import comment
+from fusion_cli.codes import emit as codes
+from fusion_cli.errors import Unsupported
+from fusion_cli.planir.stages import Instr, Operand, Plan, Stage, Store, Tensor
+
+MATRIX_TYPES = ("float32", "float16", "bfloat16")
+_MAX_RANK = 8
+_MAX_OPERANDS = 24
+
+
+@dataclass(frozen=True)
+class Field:
+    """A member of a kernel's argument struct, and the host expression that fills it."""
+
+    type: str
+    name: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Load:
+    """An operand of a stage: `name` in the kernel, `tensor` on the host (a gpu::Tensor), `view` its strides there."""
+
+    operand: int
+    name: str
+    dtype: str
+    tensor: str
+    view: str
+
+    @property
+    def type(self) -> str:
+        return storage(self.dtype)
+
+    @property
+    def compute(self) -> str:
+        return compute(self.dtype)
+
+    @property
+    def field(self) -> Field:
+        return Field(f"const {self.type}*", self.name, f"static_cast<const {self.type}*>({self.tensor}.data)")
+
+
+@dataclass(frozen=True)
+class Out:
+    """A tensor that a stage writes: instruction `instr` of its program, or the stage's result."""
+
+    name: str
+    dtype: str
+    tensor: str
+    instr: int
+    compute: str
+    value: str
+    view: str = ""
+    """Its strides on the host, where it is part of a tensor."""
+
+    @property
+    def type(self) -> str:
+        return storage(self.dtype)
+
+    @property
+    def field(self) -> Field:
+        return Field(f"{self.type}*", self.name, f"static_cast<{self.type}*>({self.tensor}.data)")
+
+
+@dataclass(frozen=True)
+class Body:
+    """A scalar program ready to print: the operands it loads, the positions it asks for, and its statements."""
+
+    loads: tuple[Load, ...]
+    outs: tuple[Out, ...]
+    axes: tuple[int, ...]
+    """Axes, counted from the end (1 is the last), whose positions the program uses."""
+    lines: tuple[str, ...]
+
+    @property
+    def axis_fields(self) -> tuple[Field, ...]:
+        return tuple(Field("gpu::Axis", f"axis_{back}", f"gpu::axis(dims, {back})") for back in self.axes)
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return (*(x.field for x in self.loads), *(y.field for y in self.outs), *self.axis_fields)
+
+
+@dataclass(frozen=True)
+class StageView:
+    """One stage as its template sees it. `parameters` are the tensors its host function takes."""
+
+    name: str
+    template: str
+    nodes: tuple[str, ...]
+    dims: str
+    parameters: tuple[str, ...]
+
+
+class Names:
+    """Builds the parts that all kinds of stage share."""
+
+    def __init__(self, plan: Plan, stage: Stage, name: str) -> None:
+        self.plan = plan
+        self.stage = stage
+        self.name = name
+        if len(stage.operands) > _MAX_OPERANDS:
+            raise Unsupported(codes.LIMIT, f"at most {_MAX_OPERANDS} operands of a kernel", str(len(stage.operands)))
+
+    def tensor(self, index: int) -> Tensor:
+        tensor = self.plan.tensors[index]
+        if len(tensor.shape) > _MAX_RANK:
+            raise Unsupported(codes.LIMIT, f"tensors of rank {_MAX_RANK} or less", str(len(tensor.shape)))
+        return tensor
+
+    def load(self, k: int) -> Load:
+        operand = self.stage.operands[k]
+        return Load(k, f"in{k}", self.tensor(operand.tensor).dtype, f"t{operand.tensor}", view(operand))
+
+    def outs(self, stores: Sequence[Store], program: Sequence[Instr]) -> tuple[Out, ...]:
+        return tuple(
+            Out(
+                f"out{n}",
+                self.tensor(s.tensor).dtype,
+                f"t{s.tensor}",
+                s.instr,
+                compute(program[s.instr].dtype),
+                result(program, s.instr),
+                view(Operand(s.tensor)) if self.plan.tensors[s.tensor].role == "view" else "",
+            )
+            for n, s in enumerate(stores)
+        )
+
+    def body(
+        self,
+        program: Sequence[Instr],
+        roots: Sequence[int],
+        outs: tuple[Out, ...],
+        *,
+        load: Callable[[int], str],
+        position: Callable[[int], str],
+        acc: str = "acc",
+        loads: Mapping[int, Load] | None = None,
+    ) -> Body:
+        """The part of `program` that `roots` need. `position` gives the position along an axis, counted from the
+        end."""
+        live = needed(program, roots)
+        used = sorted({int(program[i].value or 0) for i in live if program[i].op == "load"})
+        axes = sorted({-int(program[i].value or 0) for i in live if program[i].op == "index"})
+        lines = render_program(program, load=load, acc=acc, index=lambda axis: position(-axis), only=live, names=None)
+        return Body(tuple((loads or {}).get(k) or self.load(k) for k in used), outs, tuple(axes), tuple(lines))
+
+    def common(self, template: str) -> tuple[str, str, tuple[str, ...], str, tuple[str, ...]]:
+        tensors = {o.tensor for o in self.stage.operands} | {s.tensor for s in self.stage.stores}
+        parameters = tuple(f"t{t}" for t in sorted(tensors))
+        nodes = tuple(comment(n) for n in self.stage.nodes)
+        return self.name, f"stages/{template}.cu.jinja", nodes, f"h{self.stage.dims}", parameters
+
+
+def result(program: Sequence[Instr], i: int) -> str:
+    """An instruction's value as later statements write it: its name, or the literal of a constant."""
+    instr = program[i]
+    return f"v{i}" if instr.op != "const" or instr.value is None else literal(instr.value, instr.dtype)
+
+
+def view(operand: Operand) -> str:
+    """The operand's strides, as a host expression."""
+    perm = ", {" + ", ".join(map(str, operand.perm)) + "}" if operand.perm else ""
+    return f"gpu::view(t{operand.tensor}{perm})"

@@ -1,0 +1,155 @@
+"""What both back ends need to turn a plan into source: names, comments, the host program, the template environment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import jinja2
+
+from fusion_cli.codegen.expr import onnx_type
+from fusion_cli.errors import TemplateError
+from fusion_cli.planir.stages import HostOp, Operand, Plan, Tensor, _Kernel
+from fusion_cli.resources import resource_dir
+from fusion_cli.types import TensorSpec
+
+_IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,200}")
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output of an operator as the ABI sees it; `host` inputs stay in CPU memory on every provider."""
+
+    dtype: str
+    onnx_type: int
+    host: bool
+
+
+def identifier(text: str) -> str:
+    """`text` if it can be a C identifier; names of operators come from rules, so this is checked, not trusted."""
+    if not _IDENTIFIER.fullmatch(text) or "__" in text:
+        raise TemplateError(f"{text!r} cannot be the name of an operator", hint="use letters, digits and _")
+    return text
+
+
+def comment(text: str) -> str:
+    """`text` made harmless inside a C++ comment: printable ASCII, one line, no comment ends, no line splices."""
+    plain = "".join(c if " " <= c <= "~" else "?" for c in text)
+    return plain.replace("*/", "* /").replace("/*", "/ *").replace("\\", "/").replace("??", "? ?")[:200]
+
+
+def ports(specs: Sequence[TensorSpec], host: Sequence[int] = ()) -> list[Port]:
+    return [Port(s.dtype, onnx_type(s.dtype), i in host) for i, s in enumerate(specs)]
+
+
+def ints(values: Sequence[int]) -> str:
+    """A literal integer vector."""
+    return "Ints{" + ", ".join("INT64_MIN" if v == -(2**63) else str(v) for v in values) + "}"
+
+
+def host_lines(plan: Plan) -> list[str]:
+    """The shape program as C++ statements defining h0, h1, ..."""
+    return [f"const Ints h{i} = {_host_value(op)};" for i, op in enumerate(plan.host)]
+
+
+def _host_value(op: HostOp) -> str:
+    if op.kind in ("dims", "read"):
+        return f"run.{op.kind}({op.ints[0]})"
+    if op.kind == "const":
+        return ints(op.ints)
+    args = [f"h{a}" for a in op.args]
+    if op.kind in _WITH_LITERALS:
+        args.append(ints(op.ints))
+    return f"host::{op.kind}({', '.join(args)})"
+
+
+_WITH_LITERALS = frozenset(
+    ("gemm", "permute", "reshape", "reduce", "slice", "take", "put", "unsqueeze", "squeeze", "flatten", "conv", "fill")
+)
+
+
+def viewed_shape(plan: Plan, operand: Operand) -> tuple[int | str, ...]:
+    """The operand's compile-time shape after its transposition."""
+    shape = plan.tensors[operand.tensor].shape
+    return tuple(shape[p] for p in operand.perm) if operand.perm is not None else shape
+
+
+def space_shape(plan: Plan, stage: _Kernel) -> tuple[int | str, ...]:
+    """What is known at compile time of a pointwise or rowwise stage's iteration space (unknown entries: "?")."""
+    shapes = [viewed_shape(plan, o) for o in stage.operands] + [plan.tensors[s.tensor].shape for s in stage.stores]
+    rank = max((len(s) for s in shapes), default=0)
+    result: list[int | str] = []
+    for axis in range(rank):
+        dims = [s[axis - rank] for s in shapes if len(s) >= rank - axis]
+        numbers = [d for d in dims if isinstance(d, int) and d != 1]
+        symbols = [d for d in dims if isinstance(d, str)]
+        result.append(numbers[0] if numbers else symbols[0] if symbols else 1)
+    return tuple(result)
+
+
+def resolve(plan: Plan, tensor: int) -> Tensor:
+    """The tensor in whose memory this one lies."""
+    return plan.tensors[plan.root(tensor)]
+
+
+def ancestry(plan: Plan, tensors: Iterable[int]) -> list[int]:
+    """These tensors and those in whose memory they lie; a tensor comes after what it is an alias or a view of."""
+    found: set[int] = set()
+    for tensor in tensors:
+        found.add(tensor)
+        while not plan.tensors[tensor].is_own:
+            tensor = plan.tensors[tensor].slot
+            found.add(tensor)
+    return sorted(found)
+
+
+def is_unit(plan: Plan, tensor: int, axis: int) -> bool:
+    """Whether neighbours along an axis of a tensor are known to be neighbours in memory."""
+    found = plan.tensors[tensor]
+    if found.role == "view":
+        step = plan.host[found.steps]
+        return step.kind == "const" and step.ints[axis] == 1 and is_unit(plan, found.slot, axis)
+    last = all(d == 1 for d in found.shape[axis + 1 :])
+    if found.role == "alias" and plan.tensors[found.slot].role == "view":
+        return last and is_unit(plan, found.slot, len(plan.tensors[found.slot].shape) - 1)
+    return last
+
+
+def environment(backend: str, template_paths: Sequence[Path] = ()) -> jinja2.Environment:
+    """Templates of a back end ("cpu" or "cuda"): the user's folders first, then the bundled ones."""
+    bundled = resource_dir("templates")
+    folders = [*map(str, template_paths), str(bundled / backend), str(bundled)]
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folders),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+
+
+def render(env: jinja2.Environment, name: str, variables: dict[str, object]) -> str:
+    """The template `name`, rendered. Raises TemplateError with the template's file and line."""
+    try:
+        return env.get_template(name).render(variables)
+    except jinja2.TemplateNotFound as e:
+        raise TemplateError(f"there is no template {e.name}", hint="a rule's kernel names a template beside it") from e
+    except jinja2.TemplateSyntaxError as e:
+        raise TemplateError(e.message or "syntax error", where=f"{e.filename or e.name}:{e.lineno}") from e
+    except (jinja2.TemplateRuntimeError, TypeError, ValueError, LookupError, ArithmeticError) as e:
+        raise TemplateError(f"{type(e).__name__}: {e}", where=_place(e, name)) from e
+
+
+def _place(error: BaseException, name: str) -> str:
+    """The innermost template line of a traceback."""
+    place = name
+    trace = error.__traceback__
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if file.endswith(".jinja"):
+            place = f"{file}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return place

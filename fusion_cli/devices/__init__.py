@@ -1,0 +1,1 @@
+"""Device profiles: the numbers that predictions are made with."""

@@ -1,0 +1,1 @@
+"""Why something was not fused, in words: near misses, their causes and what would help."""

@@ -1,0 +1,52 @@
+"""What a fusion that was not made could save at most: these nodes as one perfect kernel, against what will run."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import onnx_ir as ir
+
+from fusion_cli.devices.profile import DeviceProfile
+from fusion_cli.score.baseline import Baseline, bytes_of, edges, fused_kernels, total_work
+from fusion_cli.score.prediction import nodes_time
+from fusion_cli.score.work import Work
+from fusion_cli.types import Candidate
+
+
+class Potential:
+    """Upper bounds on one target, for one choice of candidates."""
+
+    def __init__(self, baseline: Baseline, chosen: Collection[Candidate], sizes: Mapping[str, int]) -> None:
+        self.baseline, self.sizes = baseline, sizes
+        self.target = baseline.profile.target
+        self._chosen_of = {n: c for c in chosen if self.target in c.scores for n in c.region.nodes}
+
+    def saving_us(self, nodes: Sequence[ir.Node]) -> float:
+        """The time that one kernel for `nodes`, and for what is fused with some of them already, would save if it
+        stored nothing in between, reached the full bandwidth and did its matrix products as the vendor does."""
+        fused = list(dict.fromkeys(c for n in nodes if (c := self._chosen_of.get(n)) is not None))
+        own = dict.fromkeys([*nodes, *(n for c in fused for n in c.region.nodes)])
+        if not own or any(set(nodes) <= set(c.region.nodes) for c in fused):
+            return 0.0
+        profile = self.baseline.profile
+        rest = [n for n in own if n not in self._chosen_of]
+        works = total_work(fused_kernels(rest, profile), profile, self.sizes)
+        alone = nodes_time(works, profile)
+        before = alone + sum(c.scores[self.target].after_us for c in fused)
+        after = nodes_time([_ideal(list(own), profile, self.sizes)], profile)
+        # Joining fusions saves their dispatch; how good their kernels are is another matter.
+        return max(0.0, min(before - after, alone + profile.node_us * len(fused)))
+
+
+def _ideal(nodes: list[ir.Node], profile: DeviceProfile, sizes: Mapping[str, int]) -> Work:
+    """All the arithmetic of the nodes, and the bytes that go in and out of them together."""
+    parts = total_work(fused_kernels(nodes, profile), profile, sizes)
+    read, written = edges(nodes)
+    return Work(
+        "Ideal",
+        bytes_of(read | written, sizes),
+        sum(w.flops for w in parts),
+        next((w.dtype for w in parts if w.flops), "float32"),
+        sum(w.simple for w in parts),
+        sum(w.special for w in parts),
+    )

@@ -1,0 +1,183 @@
+"""Why one node of a model is not fused, or what it is fused into (the answer of `explain --node`), and which nodes
+nothing was said of."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import onnx_ir as ir
+
+from fusion_cli.codes.match import NO_RULE, NOT_NEAR, UNKNOWN
+from fusion_cli.explain.hints import around, why_not_shaped
+from fusion_cli.graph.index import GraphIndex
+from fusion_cli.language.pattern import GROWING
+from fusion_cli.load.structure import bodies_of
+from fusion_cli.match import RuleSet
+from fusion_cli.operators.kinds import ARRANGING, ELEMENTWISE, MOVES, ROW_OPERATORS, SHAPE_OPERATORS
+from fusion_cli.simplify.trace import Traced
+from fusion_cli.types import Candidate, Rejection, label
+
+Verdict = Literal["fused", "turned down", "missed", "not near", "no rule", "gone"]
+_EXPECTED = {
+    UNKNOWN: "values of known type and rank",
+    NO_RULE: "an operator that rules name",
+    NOT_NEAR: "something around it that rules describe",
+}
+_NO_WORK = frozenset({"Constant", "Identity", "Range", "Shape", "Size"})
+_COUNTS = frozenset({ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL, None})
+_GROWN = {"Pointwise": ELEMENTWISE, "Rowwise": ELEMENTWISE | ROW_OPERATORS, "Move": MOVES}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is to be said of the node that was asked about. `node` is its name after simplification ("" if it is gone);
+    if that is another node or none, `gone` is the code that says why, and `became` what is there instead. `reads` and
+    `feeds` are its neighbours, as "operator name"."""
+
+    asked: str
+    node: str
+    operator: str
+    verdict: Verdict
+    code: str
+    text: str
+    gone: str = ""
+    became: str = ""
+    body_of: str = ""
+    reads: tuple[str, ...] = ()
+    feeds: tuple[str, ...] = ()
+
+
+def answer(
+    asked: str,
+    traced: Traced,
+    graph: ir.Graph,
+    rules: RuleSet,
+    chosen: Iterable[Candidate],
+    rejections: Sequence[Rejection],
+    meanings: Mapping[ir.Node, tuple[str, ...]],
+) -> Answer:
+    """Put an answer together; `rejections` are those that concern the node, the costliest first, and `meanings` the
+    idioms that it is part of."""
+    node = traced.node
+    if node is None:
+        text = f"gone before rules are matched: {traced.became or 'no graph output depends on it'}"
+        return Answer(asked, "", traced.operator, "gone", traced.code, text, traced.code, traced.became)
+    verdict, code, text = _verdict(node, rules, chosen, rejections, meanings.get(node, ()))
+    owner = next((n for n in graph.all_nodes() if node.graph in bodies_of(n)), None)
+    reads = (p for v in node.inputs if v is not None and (p := v.producer()) is not None)
+    feeds = (user for v in node.outputs for user, _ in v.uses())
+    return Answer(
+        asked,
+        label(node),
+        node.op_type,
+        verdict,
+        code,
+        text,
+        traced.code,
+        traced.became,
+        "" if owner is None else f"{owner.op_type} {label(owner)}",
+        tuple(dict.fromkeys(f"{n.op_type} {label(n)}" for n in reads)),
+        tuple(dict.fromkeys(f"{n.op_type} {label(n)}" for n in feeds)),
+    )
+
+
+def _verdict(
+    node: ir.Node,
+    rules: RuleSet,
+    chosen: Iterable[Candidate],
+    rejections: Sequence[Rejection],
+    meanings: Sequence[str],
+) -> tuple[Verdict, str, str]:
+    owner = next((c for c in chosen if node in c.region.nodes), None)
+    if owner is not None:
+        targets = ", ".join(owner.targets)
+        others = len(owner.region.nodes) - 1
+        company = f" with {others} other{'s' * (others > 1)}" if others else ""
+        return "fused", "", f"fused by {owner.region.rule}{company}, for {targets}"
+    late = [r for r in rejections if r.stage != "match"]
+    if late:
+        first = late[0]
+        text = f"a candidate of {first.rule} holds it and is not taken: expected {first.expected}, found {first.found}"
+        return "turned down", first.code, text
+    near = [r for r in rejections if r.rule in {f.name for f in rules.fusions}] or list(rejections)
+    if near:
+        first = near[0]
+        advice = f"; {first.hint}" if first.hint else ""
+        text = f"{first.rule} came nearest; it expected {first.expected}, and found {first.found}{advice}"
+        return "missed", first.code, text
+    if _is_about_shapes(node):
+        return "not near", NOT_NEAR, "it computes sizes or copies a value, which no kernel of ours would do any faster"
+    known = operators(rules)
+    if _is_unshaped(node) and _full_name(node) in known:
+        return "not near", UNKNOWN, f"the type or rank of what it makes is not known: {_why_not_shaped(node)}"
+    hint = _hint(node)
+    advice = f"; {hint}" if hint else ""
+    if _full_name(node) not in known:
+        listed = ", ".join(sorted(known))
+        text = f"no rule of this level names the operator {_full_name(node)}{advice}; rules know {listed}"
+        return "no rule", NO_RULE, text
+    what = f"it is part of {', '.join(meanings)}" if meanings else f"rules name {_full_name(node)}"
+    return "not near", NOT_NEAR, f"{what}, but what is around this one is near none of them{advice}"
+
+
+def operators(rules: RuleSet) -> frozenset[str]:
+    """The operators that the rules name, growing regions included; those of other domains as "domain.name"."""
+    calls = [c for r in (*rules.idioms, *rules.fusions) for p in r.patterns for c in p.calls]
+    named = {f"{c.domain}.{c.op}" if c.domain else c.op for c in calls if not c.is_pattern}
+    return frozenset(named).union(*(_GROWN[c.op] for c in calls if c.is_pattern and c.op in GROWING))
+
+
+def unconcerned(graph: ir.Graph, rules: RuleSet, concerned: Collection[ir.Node]) -> tuple[Rejection, ...]:
+    """The nodes that are part of nothing that was found or nearly found, by operator: those that no rule names, those
+    that compute, those that move data. Shapes and copies are not worth a word."""
+    known = operators(rules)
+    nodes: dict[tuple[str, str], list[ir.Node]] = {}
+    for node in graph.all_nodes():
+        if node not in concerned and not _is_about_shapes(node):
+            name = _full_name(node)
+            code = NO_RULE if name not in known else UNKNOWN if _is_unshaped(node) else NOT_NEAR
+            nodes.setdefault((code, name), []).append(node)
+    kinds = sorted(nodes.items(), key=lambda item: (item[0][0], item[0][1] in ARRANGING, -len(item[1]), item[0][1]))
+    return tuple(_nothing_near(code, name, found) for (code, name), found in kinds)
+
+
+def _nothing_near(code: str, operator: str, nodes: Sequence[ir.Node]) -> Rejection:
+    first = nodes[0]
+    return Rejection(
+        "",
+        label(first),
+        "match",
+        code,
+        _EXPECTED[code],
+        operator,
+        _why_not_shaped(first) if code == UNKNOWN else _hint(first),
+        nodes=(label(first),),
+        places=len(nodes),
+    )
+
+
+def _is_unshaped(node: ir.Node) -> bool:
+    return any(v.name and (v.dtype is None or v.shape is None) for v in node.outputs[:1])
+
+
+def _why_not_shaped(node: ir.Node) -> str:
+    graph = node.graph
+    return why_not_shaped(node.outputs[0], GraphIndex(graph)) if isinstance(graph, ir.Graph) else ""
+
+
+def _hint(node: ir.Node) -> str:
+    makers = (v.producer() for v in node.inputs if v is not None)
+    return around(node, *makers, *(user for user, _ in node.outputs[0].uses()))
+
+
+def _full_name(node: ir.Node) -> str:
+    return f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+
+
+def _is_about_shapes(node: ir.Node) -> bool:
+    """Whether the node computes sizes and indices, or nothing."""
+    if node.domain or node.op_type in _NO_WORK:
+        return not node.domain
+    return node.op_type in SHAPE_OPERATORS | MOVES and {v.dtype for v in node.outputs} <= _COUNTS

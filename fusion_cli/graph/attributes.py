@@ -1,0 +1,121 @@
+"""The attributes of a node in one form, however its opset and its exporter write them.
+
+Axes as an attribute or as an input, negative or not, defaults left out, Einsum equations in any letters: patterns are
+written against one canonical form, so that no rule needs an overload for it.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import onnx
+import onnx.defs
+import onnx.helper
+import onnx_ir as ir
+
+from fusion_cli.graph.slices import canonical_slice
+
+if TYPE_CHECKING:
+    from fusion_cli.graph.index import GraphIndex
+
+# Inputs that are attributes in another opset: (operator, input index) -> attribute name.
+INPUT_ATTRIBUTES = {
+    **{
+        (f"Reduce{k}", 1): "axes"
+        for k in ("Mean", "Sum", "Max", "Min", "Prod", "L1", "L2", "SumSquare", "LogSum", "LogSumExp")
+    },
+    ("Squeeze", 1): "axes",
+    ("Unsqueeze", 1): "axes",
+    ("Split", 1): "split",
+    ("Slice", 1): "starts",
+    ("Slice", 2): "ends",
+    ("Slice", 3): "axes",
+    ("Slice", 4): "steps",
+}
+_DEFAULTS: Mapping[tuple[str, str], Mapping[str, Any]] = {
+    ("com.microsoft", "FusedMatMul"): {"transA": 0, "transB": 0, "transBatchA": 0, "transBatchB": 0, "alpha": 1.0},
+    # Known to models whose operator set is older than the operator.
+    **{("", f"{kind}Normalization"): {"axis": -1, "epsilon": 1e-5} for kind in ("Layer", "RMS")},
+    ("", "Gelu"): {"approximate": "none"},
+    ("", "Swish"): {"alpha": 1.0},
+}
+
+
+def canonical_attributes(node: ir.Node, index: GraphIndex) -> Mapping[str, Any]:
+    """The node's attributes by name: defaults filled in, those that are inputs taken from constants, axes counted from
+    the end, equations in the letters a, b, c..."""
+    old_softmax = node.op_type in ("Softmax", "LogSoftmax") and not node.domain and index.opset < 13
+    found: dict[str, Any] = dict(_defaults(node.domain, node.op_type, index.opset))
+    if old_softmax:
+        found["axis"] = 1
+    found.update(_written(node))
+    if not node.domain:
+        found.update(_from_inputs(node, index))
+        if node.op_type == "Slice":
+            found = canonical_slice(node, found)
+    rank = _rank(node)
+    for name in ("axis", "axes"):
+        if name in found and rank:
+            found[name] = _from_end(found[name], rank)
+    if old_softmax and found["axis"] != -1:
+        # It runs over all axes from this one on together.
+        found["axis"] = list(range(found["axis"], 0))
+    if "equation" in found:
+        found["equation"] = canonical_equation(found["equation"])
+    return found
+
+
+@cache
+def _defaults(domain: str, op: str, opset: int) -> Mapping[str, Any]:
+    """What the operator's attributes are where a node does not say."""
+    found = dict(_DEFAULTS.get((domain, op), {}))
+    if not domain and opset > 0 and onnx.defs.has(op, max_inclusive_version=opset):
+        for name, attribute in onnx.defs.get_schema(op, opset).attributes.items():
+            if attribute.default_value.name:
+                value = onnx.helper.get_attribute_value(attribute.default_value)
+                found[name] = value.decode() if isinstance(value, bytes) else value
+    return found
+
+
+def _written(node: ir.Node) -> dict[str, Any]:
+    graphs = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+    return {
+        name: list(a.value) if a.type == ir.AttributeType.INTS else a.value
+        for name, a in node.attributes.items()
+        if not a.is_ref() and a.type not in graphs
+    }
+
+
+def _from_inputs(node: ir.Node, index: GraphIndex) -> dict[str, list[int]]:
+    found = {}
+    for i, value in enumerate(node.inputs):
+        name = INPUT_ATTRIBUTES.get((node.op_type, i))
+        array = index.constant(value) if name is not None else None
+        if name is not None and array is not None:
+            found[name] = [int(x) for x in array.ravel()]
+    return found
+
+
+def _rank(node: ir.Node) -> int:
+    """The rank that the node's axes count in; 0 if unknown."""
+    source = node.outputs[0] if node.op_type == "Unsqueeze" else (node.inputs[0] if node.inputs else None)
+    return len(source.shape) if source is not None and source.shape is not None else 0
+
+
+def _from_end(axes: Any, rank: int) -> Any:
+    if isinstance(axes, int):
+        return axes - rank if axes >= 0 else axes
+    return sorted(a - rank if a >= 0 else a for a in axes)
+
+
+def canonical_equation(equation: str) -> str:
+    """An Einsum equation with its output written out and its labels renamed in order of appearance."""
+    terms, arrow, result = equation.replace(" ", "").partition("->")
+    if not arrow:
+        once = sorted(c for c in set(terms) if c.isalpha() and terms.count(c) == 1)
+        result = ("..." if "..." in terms else "") + "".join(once)
+    labels = "".join(dict.fromkeys(c for c in terms if c.isalpha()))
+    return f"{terms}->{result}".translate(str.maketrans(labels, string.ascii_letters[: len(labels)]))

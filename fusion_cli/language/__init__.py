@@ -1,0 +1,1 @@
+"""The rule language: files, patterns, conditions, and what can be wrong with them."""

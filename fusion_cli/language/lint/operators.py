@@ -1,0 +1,149 @@
+"""Calls of operators against ONNX's own description of them, in the form in which they are matched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import onnx
+from onnx.defs import OpSchema
+
+from fusion_cli.graph.attributes import INPUT_ATTRIBUTES
+from fusion_cli.language.lint.body import is_constant, nearest
+from fusion_cli.language.lint.layout import CallText, FunctionText
+from fusion_cli.language.lint.text import Finding, RuleFile
+from fusion_cli.language.pattern import GROWING_ATTRIBUTES, PATTERN_DOMAIN, REST
+from fusion_cli.operators.kinds import CONTRIBUTED, first_opset
+
+_BOUNDS = ("min_ops", "max_ops")
+_KINDS: dict[int, str] = {
+    onnx.AttributeProto.FLOAT: "a number with a point",
+    onnx.AttributeProto.INT: "an integer",
+    onnx.AttributeProto.STRING: "a string, or a list to have one of",
+    onnx.AttributeProto.FLOATS: "a list of numbers with a point",
+    onnx.AttributeProto.INTS: "a list of integers",
+    onnx.AttributeProto.STRINGS: "a list of strings",
+}
+
+
+def check_operators(file: RuleFile, function: FunctionText) -> Iterator[Finding]:
+    """Unknown operators and attributes, values of another kind, and numbers of inputs that no node has."""
+    versions = {o.domain: o.version for o in function.proto.opset_import}
+    for call in function.calls:
+        domain = call.node.domain
+        for token in call.repeated:
+            yield file.finding("FUS011", token, f"attribute '{token.text}' is there twice")
+        if domain == PATTERN_DOMAIN:
+            if call.node.op_type in GROWING_ATTRIBUTES:
+                yield from _growing(file, call)
+        elif domain == "" and versions.get("", 0) > 0 and not is_constant(call):
+            yield from _standard(file, call, versions[domain])
+
+
+def _standard(file: RuleFile, call: CallText, opset: int) -> Iterator[Finding]:
+    op = call.node.op_type
+    if op in CONTRIBUTED:
+        return
+    if not onnx.defs.has(op):
+        return
+    if not onnx.defs.has(op, max_inclusive_version=opset):
+        newest = onnx.defs.get_schema(op)
+        message = f"'{op}' came with opset {first_opset(op)}, the rule's is {opset}"
+        yield file.finding("FUS024", call.op, message, "warning")
+        yield from check_call(file, call, newest)
+        return
+    schema = onnx.defs.get_schema(op, opset)
+    if schema.deprecated:
+        yield file.finding("FUS024", call.op, f"opset {opset} no longer has '{op}'", "warning")
+        schema = onnx.defs.get_schema(op, schema.since_version - 1)
+    yield from check_call(file, call, schema)
+
+
+def check_call(file: RuleFile, call: CallText, schema: OpSchema) -> Iterator[Finding]:
+    """One call against the schema of its operator."""
+    op = call.node.op_type
+    moved = {} if call.node.domain else {i: name for (of, i), name in INPUT_ATTRIBUTES.items() if of == op}
+    known = {n: attribute_kind(a) for n, a in schema.attributes.items()}
+    known |= dict.fromkeys(moved.values(), int(onnx.AttributeProto.INTS))
+    inputs = [i.name for i in schema.inputs]
+    for attribute in call.node.attribute:
+        token = call.attributes[attribute.name]
+        if attribute.name not in known and attribute.name in inputs:
+            message = f"'{attribute.name}' is an input of {op}, not an attribute: {op} ({', '.join(inputs)})"
+            yield file.finding("FUS021", token, message)
+        elif attribute.name not in known:
+            message = f"{op} has no attribute '{attribute.name}'{nearest(attribute.name, known)}"
+            yield file.finding("FUS021", token, message)
+        elif not attribute.ref_attr_name and not _takes(known[attribute.name], attribute.type):
+            wanted = _KINDS.get(known[attribute.name], "another value")
+            meant = _meant(known[attribute.name], attribute)
+            yield file.finding("FUS022", token, f"'{attribute.name}' of {op} is {wanted}{meant}")
+        elif attribute.name in ("axis", "axes") and (front := [a for a in _integers(attribute) if a >= 0]):
+            message = f"axes are matched counted from the end, -1 for the last: {front[0]} is never found"
+            yield file.finding("FUS028", token, message)
+    yield from _counts(file, call, schema, moved)
+
+
+def _integers(attribute: onnx.AttributeProto) -> list[int]:
+    return [attribute.i] if attribute.type == onnx.AttributeProto.INT else list(attribute.ints)
+
+
+def attribute_kind(attribute: Any) -> int:
+    """The type of a schema's attribute as a value of onnx.AttributeProto.AttributeType."""
+    return int(attribute.type.value)
+
+
+def _meant(kind: int, attribute: onnx.AttributeProto) -> str:
+    """The integer as the attribute has it, where only its form is another."""
+    if attribute.type != onnx.AttributeProto.INT:
+        return ""
+    forms = {int(onnx.AttributeProto.FLOAT): f": {attribute.i}.0", int(onnx.AttributeProto.INTS): f": [{attribute.i}]"}
+    return forms.get(kind, "")
+
+
+def _takes(kind: int, found: int) -> bool:
+    """A list of strings where the operator has one string means any of them."""
+    return found == kind or (kind == onnx.AttributeProto.STRING and found == onnx.AttributeProto.STRINGS)
+
+
+def _counts(file: RuleFile, call: CallText, schema: OpSchema, moved: dict[int, str]) -> Iterator[Finding]:
+    op, names = call.node.op_type, list(call.node.input)
+    open_ended = names[-1:] == [REST]
+    found = len(names) - open_ended
+    least, most = schema.min_input, schema.max_input
+    while least - 1 in moved:
+        least -= 1
+    while most - 1 in moved:
+        most -= 1
+    if found > most and len(names) - 1 in moved:
+        token, name = call.inputs[-1], moved[len(names) - 1]
+        yield file.finding("FUS023", token, f"'{name}' of {op} is matched as an attribute: write <{name} = ...>")
+    elif found > most or (found < least and not open_ended):
+        few = f"{least} inputs" if least == most else f"{least} to {most} inputs"
+        more = "; a last input named 'rest' stands for all further ones" if found < least else ""
+        yield file.finding("FUS023", call.op, f"{op} takes {few}, not {found}{more}")
+    outputs = len(call.node.output)
+    if outputs > schema.max_output:
+        yield file.finding("FUS023", call.outputs[-1], f"{op} has {schema.max_output} outputs, not {outputs}")
+
+
+def _growing(file: RuleFile, call: CallText) -> Iterator[Finding]:
+    op = call.node.op_type
+    bounds: dict[str, int] = {}
+    for attribute in call.node.attribute:
+        token = call.attributes[attribute.name]
+        known = GROWING_ATTRIBUTES[op]
+        if attribute.name not in known:
+            message = f"pattern.{op} has no attribute '{attribute.name}'{nearest(attribute.name, known)}"
+            yield file.finding("FUS021", token, message)
+        elif attribute.name not in _BOUNDS:
+            if attribute.type != onnx.AttributeProto.INT or attribute.i not in (0, 1) or attribute.ref_attr_name:
+                yield file.finding("FUS022", token, f"'{attribute.name}' is 0 or 1")
+        elif attribute.type != onnx.AttributeProto.INT or attribute.i < 0 or attribute.ref_attr_name:
+            yield file.finding("FUS022", token, f"'{attribute.name}' of pattern.{op} is an integer, 0 or more")
+        else:
+            bounds[attribute.name] = attribute.i
+    if bounds.get("max_ops", 1) < max(bounds.get("min_ops", 0), 1):
+        yield file.finding("FUS022", call.attributes["max_ops"], "'max_ops' leaves room for no operator")
+    if len(call.node.input) != 1 or len(call.node.output) != 1:
+        yield file.finding("FUS023", call.op, f"pattern.{op} goes from one value to one value")

@@ -1,0 +1,196 @@
+"""Reading a rule file: its header lines and functions, and what keeps parts of it from being read.
+
+ONNX's parser passes over whatever follows a function, and stops at the first fault. So the file is cut into functions
+first, and each is parsed by itself: one that does not parse hides no fault of the others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import onnx
+import onnx.parser
+
+from fusion_cli.language.lint.cursor import Fault
+from fusion_cli.language.lint.grammar import first_departure
+from fusion_cli.language.lint.layout import FunctionText, lay_out
+from fusion_cli.language.lint.tokens import KEYS, Key, Token, parts_of
+
+Severity = Literal["error", "warning", "note"]
+Kind = Literal["idiom", "fusion"]
+
+_PREFIX = '<ir_version: 8, opset_import: ["": 23]> none () => () {}\n'
+"""Makes a model of a function: `parse_function` says nothing of an unknown word after it."""
+_SHOWN = 200
+"""How much of a line is shown before and after a place."""
+_POSITION = re.compile(r"line: (\d+) column: (\d+)")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something wrong at a place in a rule file. An "error" keeps the rules from being used, a "warning" does not, and
+    a "note" is no fault."""
+
+    path: Path
+    line: int
+    column: int
+    code: str
+    message: str
+    source: str
+    severity: Severity = "error"
+
+    def __str__(self) -> str:
+        head = f"{self.path}:{self.line}:{self.column}: {self.message} [{self.code}]"
+        source = self.source.replace("\t", " ")
+        start = max(self.column - _SHOWN, 0)
+        return f"{head}\n    {source[start : start + 2 * _SHOWN]}\n    {' ' * (self.column - 1 - start)}^"
+
+
+@dataclass(frozen=True, eq=False)
+class RuleFile:
+    """What one file holds, and what kept parts of it from being read."""
+
+    path: Path
+    kind: Kind
+    text: str
+    functions: tuple[FunctionText, ...]
+    findings: tuple[Finding, ...]
+
+    def finding(
+        self, code: str, place: Token | Key, message: str, severity: Severity = "error", offset: int = 0
+    ) -> Finding:
+        """A finding `offset` characters behind a place of this file."""
+        return _finding(self.path, self.text, code, place.line, place.column + offset, message, severity)
+
+    def keys_for(self, function: FunctionText) -> list[Key]:
+        """The header lines that hold for a function. Those of the first hold for all, but for conditions."""
+        shared = [k for k in self.functions[0].keys if k.name != "where"] if function is not self.functions[0] else []
+        own = {k.name for k in function.keys}
+        return [k for k in shared if k.name not in own] + list(function.keys)
+
+
+def rule_folder(path: Path) -> Path:
+    """The folder that `--rule-path` names for a rule file, where its templates lie too."""
+    return path.parent.parent if path.parent.name in ("fusions", "idioms") else path.parent
+
+
+def read_rule_file(path: Path, kind: Kind) -> RuleFile:
+    """The file's functions. Faults of its text become findings, and so does a file that cannot be read."""
+    findings: list[Finding] = []
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as e:
+        finding = Finding(path, 1, 1, "FUS007", f"the file cannot be read: {e.strerror}", "")
+        return RuleFile(path, kind, "", (), (finding,))
+    except UnicodeDecodeError as e:
+        return RuleFile(path, kind, "", (), (_not_text(path, e),))
+    functions: list[FunctionText] = []
+    keys: list[Key] = []
+
+    def found(code: str, place: Token | Key, message: str) -> None:
+        findings.append(_finding(path, text, code, place.line, place.column, message))
+
+    for part in parts_of(text):
+        if isinstance(part, Key):
+            keys.append(part)
+        elif part[0].text != "<" and "=>" not in [t.text for t in part]:
+            found("FUS002", part[0], "text outside of a function, which ONNX's parser would pass over")
+        else:
+            if part[0].text != "<":
+                found("FUS017", part[0], 'a function starts with <domain: "fusion.rules", opset_import: ["": 23]>')
+            for key in keys:
+                if key.line > part[0].line and key.name in KEYS:
+                    found("FUS002", key, f"a line '# {key.name}:' stands before the function")
+            function = _function(part, tuple(k for k in keys if k.line < part[0].line), text, found)
+            functions += [function] if function is not None else []
+            keys = []
+    if keys and functions:
+        found("FUS002", keys[0], f"no function follows this line '# {keys[0].name}:'")
+    if not functions and not findings:
+        findings.append(_finding(path, text, "FUS006", 1, 1, "the file holds no rule"))
+    return RuleFile(path, kind, text, tuple(functions), tuple(findings))
+
+
+def _not_text(path: Path, error: UnicodeDecodeError) -> Finding:
+    before = error.object[: error.start].split(b"\n")
+    message = f"the byte 0x{error.object[error.start]:02x} here is not UTF-8: save the file as UTF-8 text"
+    source = before[-1].decode("utf-8-sig", errors="replace")
+    return Finding(path, len(before), len(source) + 1, "FUS007", message, source)
+
+
+def _finding(
+    path: Path, text: str, code: str, line: int, column: int, message: str, severity: Severity = "error"
+) -> Finding:
+    lines = text.split("\n")
+    return Finding(path, line, column, code, message, lines[min(line, len(lines)) - 1], severity)
+
+
+# ---- one function
+
+
+def _function(
+    tokens: list[Token], keys: tuple[Key, ...], text: str, found: Callable[[str, Token, str], None]
+) -> FunctionText | None:
+    faults = list(_lexical(tokens))
+    if not faults and (departure := first_departure(tokens)) is not None:
+        faults = [departure]
+    for fault in faults:
+        found(*fault)
+    if faults:
+        return None
+    try:
+        model = onnx.parser.parse_model(_PREFIX + _only(tokens, text))
+    except onnx.parser.ParseError as e:
+        found("FUS001", *_syntax(str(e), tokens))
+        return None
+    except (IndexError, ValueError):
+        longest = max((t for t in tokens if re.fullmatch(r"[-+]?\d.*", t.text)), key=lambda t: len(t.text))
+        found("FUS001", longest, f"'{longest.text}' is out of the range of ONNX's numbers")
+        return None
+    return lay_out(model.functions[0], tokens, keys)
+
+
+def _only(tokens: Sequence[Token], text: str) -> str:
+    """The text from the first token to the last, everything else blank: positions stay what they are."""
+    first, last = tokens[0], tokens[-1]
+    lines = text.split("\n")[: last.line]
+    lines[-1] = lines[-1][: last.column - 1 + len(last.text)]
+    lines[first.line - 1] = " " * (first.column - 1) + lines[first.line - 1][first.column - 1 :]
+    return "\n".join([""] * (first.line - 1) + lines[first.line - 1 :])
+
+
+def _lexical(tokens: Sequence[Token]) -> Iterator[Fault]:
+    """Words that are none."""
+    for before, token, after in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False):
+        word = token.text
+        if word == "//":
+            yield "FUS003", token, "a comment starts with '#', not '//'"
+        elif word in ("float16", "bfloat16") and _is_value(before, after):
+            yield "FUS005", token, f"there are no {word} literals; write 'float': the number counts, not its type"
+        elif word == '"':
+            yield "FUS001", token, "this text has no second quote in its line"
+        elif word[0].isalpha() or word[0] == "_":
+            if "-" in word or not word.isascii() or ("." in word and not _is_operator(before, after)):
+                yield "FUS004", token, f"'{word}' is not a name: the letters a to z, digits and underscores only"
+        elif not (word.isascii() and word.isprintable()) and word[0] != '"':
+            yield "FUS001", token, f"the character U+{ord(word[0]):04X} has no place outside of comments"
+
+
+def _is_value(before: Token | None, after: Token | None) -> bool:
+    return before is not None and before.text == "=" and after is not None and after.text in ("{", "[")
+
+
+def _is_operator(before: Token | None, after: Token | None) -> bool:
+    return before is not None and before.text == "=" and after is not None and after.text in "(<"
+
+
+def _syntax(message: str, tokens: Sequence[Token]) -> tuple[Token, str]:
+    position = _POSITION.search(message)
+    reason = message.replace("\\n", "\n").splitlines()[-1].rstrip("'\"")
+    if position is None:
+        return tokens[0], reason
+    return Token("", int(position[1]) - 1, int(position[2])), reason

@@ -1,0 +1,83 @@
+"""The words of a rule file with their places, cut into header lines, functions, and what lies between."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fusion_cli.language.predicates import PREDICATES
+
+KEYS = ("summary", "opt-level", "kernel", "where", "unless", "counted", "match")
+"""What a header line can say."""
+_KEY = re.compile(r"#\s*([a-z][a-z-]*)\s*:(?!/)\s*(.*?)\s*$")
+_MEANT = re.compile(r"#\s*([A-Za-z][\w-]*)\s*(:?)\s*(.*?)\s*$")
+_VALUES = {"where": re.compile(rf"\b(?:{'|'.join(PREDICATES)})\s*\("), "opt-level": re.compile(r"\d$")}
+"""What makes a comment that starts with one of these words a header line whose colon was forgotten."""
+_TOKEN = re.compile(
+    r'"(?:\\.|[^"\\\n])*"|[A-Za-z_][\w.]*(?:-[A-Za-z_][\w.]*)*|[-+]?\d[\d.]*[eE][-+]\d+|[-+]?\d[\w.]*|=>|//|[^ \t\n]'
+)
+
+
+@dataclass(frozen=True)
+class Token:
+    """A word of a rule file and its place, both counted from 1."""
+
+    text: str
+    line: int
+    column: int
+
+
+@dataclass(frozen=True)
+class Key:
+    """A header line, `# name: value`; the place is the value's."""
+
+    name: str
+    value: str
+    line: int
+    column: int
+    meant: str = ""
+    """The name that a line written otherwise (`# Where: ...`, `# where ...`) has to have."""
+
+
+def parts_of(text: str) -> Iterator[Key | list[Token]]:
+    """Header lines, the tokens of each function from its `<` to its last brace, and of each stretch of other text."""
+    part: list[Token] = []
+    depth = 0
+    for number, line in enumerate(text.split("\n"), 1):
+        tokens, comment = _tokens(line, number)
+        for token in tokens:
+            if token.text == "<" and not depth and part and part[0].text != "<":
+                yield part
+                part = []
+            part.append(token)
+            depth += (token.text == "{") - (token.text == "}")
+            if token.text == "}" and depth <= 0:
+                yield part
+                part, depth = [], 0
+        if comment >= 0 and not tokens and (key := _key(line[comment:], number, comment)) is not None:
+            yield key
+    if part:
+        yield part
+
+
+def _key(comment: str, line: int, start: int) -> Key | None:
+    """The header line that a comment is, or is meant to be."""
+    if (key := _KEY.match(comment)) is not None:
+        return Key(key[1], key[2], line, start + key.start(2) + 1)
+    meant = _MEANT.match(comment)
+    if meant is None:
+        return None
+    word = meant[1].lower().replace("_", "-")
+    written = word in KEYS if meant[2] else word in _VALUES and _VALUES[word].search(meant[3]) is not None
+    return Key(meant[1], meant[3], line, start + meant.start(3) + 1, word) if written else None
+
+
+def _tokens(line: str, number: int) -> tuple[list[Token], int]:
+    """The tokens of one line and where its comment starts (-1: it has none)."""
+    found: list[Token] = []
+    for match in _TOKEN.finditer(line):
+        if match[0].startswith("#"):
+            return found, match.start()
+        found.append(Token(match[0], number, match.start() + 1))
+    return found, -1

@@ -1,0 +1,171 @@
+"""From matched nodes to a region: what goes in, what comes out, and which shape arithmetic comes along.
+
+Between an attention and its output projection exporters compute shapes at run time (Shape, Gather, Concat, Reshape).
+Such arithmetic is copied into the region where it depends on nothing but the region's own tensors: otherwise the
+region would not be convex, or would need another node run beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import onnx_ir as ir
+
+from fusion_cli.codes.match import UNKNOWN
+from fusion_cli.errors import Unsupported
+from fusion_cli.explain.hints import not_of_the_opset, why_not_shaped
+from fusion_cli.graph.convexity import way_back
+from fusion_cli.graph.index import GraphIndex
+from fusion_cli.operators.kinds import ARRANGING, SHAPE_OPERATORS
+from fusion_cli.types import Region, label
+
+_SHAPE_INPUTS = frozenset(
+    {
+        ("Reshape", 1),
+        ("Expand", 1),
+        ("Unsqueeze", 1),
+        ("Squeeze", 1),
+        ("Tile", 1),
+        ("Split", 1),
+        ("Slice", 1),
+        ("Slice", 2),
+        ("Slice", 3),
+        ("Slice", 4),
+        ("ConstantOfShape", 0),
+    }
+)
+_SHAPED = frozenset(op for op, _ in _SHAPE_INPUTS)
+_MAX_SHAPE_NODES = 64
+
+
+def make_region(index: GraphIndex, nodes: Iterable[ir.Node], rule: str, kernel: str, opt_level: int) -> Region:
+    """The region of these nodes. Raises Unsupported if it is not convex, cannot be a function of the model, or has a
+    value of unknown type or rank."""
+    inside = _with_own_casts(index, set(nodes))
+    if all(n.op_type in ARRANGING for n in inside):
+        raise Unsupported("FUS110", "at least one node that computes", "nodes that only move data or count")
+    ordered = sorted(inside, key=index.position.__getitem__)
+    foreign = next((n for n in ordered if n in index.not_imported), None)
+    if foreign is not None:
+        reason, hint = not_of_the_opset(foreign, index)
+        raise Unsupported("FUS115", "operators of the imported operator sets", f"{foreign.op_type}, {reason}", hint)
+    copied = _shape_nodes(index, ordered)
+    back = way_back(index, inside, copied)
+    if back is not None:
+        found = f"a path through '{label(back)}'"
+        raise Unsupported("FUS111", "a region that no path leaves and re-enters", found)
+    shape_nodes = sorted(copied, key=index.position.__getitem__)
+    inputs, constants = _inputs(index, ordered, shape_nodes)
+    outputs = tuple(v for n in ordered for v in n.outputs if v.name and _is_needed(index, v, inside, copied))
+    for value in (*inputs, *outputs):
+        if value.dtype is None or value.shape is None:
+            found = f"'{value.name}' of unknown type or rank"
+            raise Unsupported(UNKNOWN, "values of known type and rank", found, why_not_shaped(value, index))
+    return Region(rule, tuple(ordered), tuple(shape_nodes), tuple(inputs), outputs, tuple(constants), kernel, opt_level)
+
+
+def _with_own_casts(index: GraphIndex, inside: set[ir.Node]) -> set[ir.Node]:
+    """Take in the casts that feed nothing but the region: they cost a pass over memory outside, nothing inside."""
+    for node in list(inside):
+        for value in node.inputs:
+            if value is None:
+                continue
+            _, passed = index.root(value)
+            for cast in passed:
+                if (
+                    cast in inside
+                    or index.escapes(cast.outputs[0])
+                    or not set(index.consumers(cast.outputs[0])) <= inside
+                ):
+                    break
+                inside.add(cast)
+    return inside
+
+
+def _shape_nodes(index: GraphIndex, nodes: list[ir.Node]) -> set[ir.Node]:
+    """The shape arithmetic to copy: everything that leads from the region's tensors to its shape operands."""
+    inside = set(nodes)
+    shapes = [
+        v
+        for n in nodes
+        if n.op_type in _SHAPED
+        for i, v in enumerate(n.inputs)
+        if v is not None and (n.op_type, i) in _SHAPE_INPUTS and not index.is_constant(v)
+    ]
+    if not shapes:
+        return set()
+    tensors = {v for n in nodes for v in (*n.inputs, *n.outputs) if v is not None} - set(shapes)
+    copied: set[ir.Node] = set()
+    for value in shapes:
+        chain = _chain(index, value, inside, tensors)
+        if chain is not None:
+            copied |= chain
+    return copied
+
+
+def _chain(index: GraphIndex, value: ir.Value, inside: set[ir.Node], tensors: set[ir.Value]) -> set[ir.Node] | None:
+    """The nodes that compute a shape value from `tensors`, or None where it depends on anything else."""
+    chain: set[ir.Node] = set()
+    stack = [value]
+    while stack:
+        current = stack.pop()
+        node = index.producer(current)
+        if index.is_constant(current) or node in chain or node in inside:
+            continue
+        if node is None or node.domain or node.op_type not in SHAPE_OPERATORS or len(chain) >= _MAX_SHAPE_NODES:
+            return None
+        chain.add(node)
+        if node.op_type == "Shape":
+            if node.inputs[0] not in tensors:
+                return None
+        else:
+            stack += [v for v in node.inputs if v is not None]
+    return chain
+
+
+def _inputs(
+    index: GraphIndex,
+    nodes: list[ir.Node],
+    shape_nodes: list[ir.Node],
+) -> tuple[list[ir.Value], list[ir.Value]]:
+    """Values that come from outside, in order of first use, and the constants to embed."""
+    made = {v for n in (*nodes, *shape_nodes) for v in n.outputs}
+    inputs: dict[ir.Value, None] = {}
+    constants: dict[ir.Value, None] = {}
+    for node in (*nodes, *shape_nodes):
+        for value in node.inputs:
+            if value is None or value in made:
+                continue
+            if is_embedded(index, value):
+                constants[value] = None
+            else:
+                inputs[value] = None
+    return list(inputs), list(constants)
+
+
+def is_embedded(index: GraphIndex, value: ir.Value) -> bool:
+    """Whether a constant is part of the kernel: single numbers, and the short integer vectors that shapes are."""
+    if not index.is_constant(value):
+        return False
+    array = index.constant(value)
+    return (
+        array is not None
+        and array.dtype.kind in "fiub"
+        and (array.size == 1 or (array.dtype.kind == "i" and array.ndim <= 1))
+    )
+
+
+def _is_needed(index: GraphIndex, value: ir.Value, inside: set[ir.Node], copied: set[ir.Node]) -> bool:
+    """Whether anything outside reads the value once shape nodes with copies inside and no other readers are gone."""
+    if index.escapes(value):
+        return True
+    return any(not _dies(index, n, inside, copied) for n in index.consumers(value) if n not in inside)
+
+
+def _dies(index: GraphIndex, node: ir.Node, inside: set[ir.Node], copied: set[ir.Node]) -> bool:
+    if node not in copied:
+        return False
+    return all(
+        not index.escapes(v) and all(c in inside or _dies(index, c, inside, copied) for c in index.consumers(v))
+        for v in node.outputs
+    )

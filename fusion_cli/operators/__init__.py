@@ -1,0 +1,1 @@
+"""The operators of ONNX, by what they are and mean."""

@@ -1,0 +1,130 @@
+"""Predicted time of a region, fused and not, and whether fusing it pays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from fusion_cli.codes import score as codes
+from fusion_cli.devices.profile import DeviceProfile
+from fusion_cli.errors import Unsupported
+from fusion_cli.plan.shape_program import run_host
+from fusion_cli.planir.stages import Plan
+from fusion_cli.score.assumed_sizes import dimensions, number
+from fusion_cli.score.baseline import Baseline, private_shape_nodes, total_bytes
+from fusion_cli.score.work import Work, stage_works
+from fusion_cli.types import Region, Score
+
+MARGIN = 0.02
+"""The share of the time before that a fusion has to save: less is within the error of the prediction."""
+
+
+@dataclass(frozen=True)
+class _Cost:
+    before_us: float
+    after_us: float
+    before: Sequence[Work]
+    after: Sequence[Work]
+
+    @property
+    def pays(self) -> bool:
+        return self.after_us < self.before_us * (1 - MARGIN)
+
+
+def score_region(
+    region: Region,
+    plan: Plan,
+    baseline: Baseline,
+    sizes: Sequence[Mapping[str, int]],
+    *,
+    force: bool = False,
+) -> Score:
+    """Predict a region's cost against the baseline's, as the mean over `sizes` (see `default_sizes`).
+
+    Raises Unsupported with a code of `score.codes` where the fusion does not pay for every one of the sizes, or cannot
+    run; with `force`, or for a device that nothing is built for, only where it cannot be predicted at all.
+    """
+    profile = baseline.profile
+    lenient = force or profile.advisory
+    try:
+        costs = [_cost(region, plan, baseline, s) for s in sizes]
+    except Unsupported:
+        if not lenient:
+            raise
+        return Score(profile.target, 0.0, 0.0, 0, 0, len(region.nodes), len(plan.stages))
+    if not lenient and not all(c.pays for c in costs):
+        _turn_down(costs)
+    n = len(costs)
+    return Score(
+        target=profile.target,
+        before_us=sum(c.before_us for c in costs) / n,
+        after_us=sum(c.after_us for c in costs) / n,
+        bytes_before=sum(total_bytes(c.before) for c in costs) // n,
+        bytes_after=sum(total_bytes(c.after) for c in costs) // n,
+        launches_before=max(sum(w.bytes > 0 for w in c.before) for c in costs),
+        launches_after=max(len(c.after) for c in costs),
+    )
+
+
+def _cost(region: Region, plan: Plan, baseline: Baseline, sizes: Mapping[str, int]) -> _Cost:
+    profile = baseline.profile
+    dims = _dimensions(region, plan, sizes)
+    weights = frozenset(i for i, v in enumerate(region.inputs) if v.const_value is not None)
+    before, left = baseline.work(region, sizes)
+    own = [w for stage in plan.stages for w in stage_works(plan, stage, dims, profile, weights)]
+    return _Cost(
+        nodes_time(before, profile) + private_shape_nodes(region) * profile.shape_node_us,
+        _operator_time(own, profile) + nodes_time(left, profile),
+        before,
+        [*own, *left],
+    )
+
+
+def nodes_time(works: Sequence[Work], profile: DeviceProfile) -> float:
+    """Time of these kernels where each is a node of its own."""
+    if profile.overlapped:
+        return sum(max(profile.node_us, w.time_us(profile)) for w in works)
+    return sum(profile.node_us + w.time_us(profile) for w in works)
+
+
+def _operator_time(works: Sequence[Work], profile: DeviceProfile) -> float:
+    dispatch = profile.op_us + profile.kernel_us * (len(works) - 1)
+    device = sum(w.time_us(profile) for w in works)
+    return max(dispatch, device) if profile.overlapped else dispatch + device
+
+
+def _dimensions(region: Region, plan: Plan, sizes: Mapping[str, int]) -> list[tuple[int, ...]]:
+    """The host program's values in numbers. A size nobody knows is taken to be 1: as a mask's it broadcasts."""
+    shapes = {
+        slot: [n if (n := number(d, sizes)) is not None else 1 for d in value.shape or ()]
+        for slot, value in enumerate(region.inputs)
+    }
+    reads = {slot: _elements(region, region.inputs[slot], sizes) for slot in plan.host_inputs}
+    try:
+        return run_host(plan.host, shapes, reads)
+    except (ValueError, IndexError) as error:
+        raise Unsupported(codes.SIZES, "sizes that fit the region", str(error)) from error
+
+
+def _elements(region: Region, value: ir.Value, sizes: Mapping[str, int]) -> Sequence[int]:
+    """A shape that the region reads: a constant, or the shape of what it is read to make."""
+    if value.const_value is not None:
+        return [int(i) for i in value.const_value.numpy().reshape(-1)]
+    for user, index in value.uses():
+        made = dimensions(user.outputs[0], sizes)
+        if user in region.nodes and user.op_type in ("Reshape", "Expand") and index == 1 and made is not None:
+            return made
+    raise Unsupported(codes.SIZES, "a shape that follows from the graph inputs", f"{value.name}, read at run time")
+
+
+def _turn_down(costs: Sequence[_Cost]) -> None:
+    worst = max(costs, key=lambda c: c.after_us - c.before_us)
+    code = codes.LOSES_IN_RANGE if any(c.pays for c in costs) else codes.DOES_NOT_PAY
+    slowest = max(worst.after, key=lambda w: w.slowdown * w.flops + w.bytes)
+    raise Unsupported(
+        code,
+        f"less than {worst.before_us:.1f} us, the time of the nodes",
+        f"{worst.after_us:.1f} us in {len(worst.after)} kernel(s), mostly {slowest.name}",
+    )

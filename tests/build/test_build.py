@@ -1,0 +1,182 @@
+"""Building libraries: the cache, its keys, failures, and what is said without a compiler."""
+
+from __future__ import annotations
+
+import ctypes
+import stat
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fusion_cli.build import advice, build, default_cache_dir, find_compiler
+from fusion_cli.build.cache import included, strip_comments
+from fusion_cli.build.toolchain import _find_cxx
+from fusion_cli.emit import emit, emit_registration
+from fusion_cli.errors import BuildError
+from fusion_cli.planir.stages import Pointwise, Store
+from fusion_cli.resources import resource_dir
+from fusion_cli.types import FusedOp, Library, Source, Target
+from tests.helpers.emit_helpers import CPU
+from tests.helpers.plan_builder import Builder, Program, fused_op, operands
+
+
+def activation(function: str, node: str = "") -> FusedOp:
+    b, p = Builder(), Program()
+    x = b.input("float32", "N")
+    out = b.output("float32", ("N",), 0)
+    value = p(function, p.load(0))
+    b.stages.append(Pointwise(operands(x), p.done(), (Store(out, value),), 0, (node,)))
+    return fused_op(f"{function}_1", b.plan())
+
+
+def make(ops: list[FusedOp], out: Path, cache: Path, **options: bool) -> Library:
+    sources = [emit(op, CPU) for op in ops] + [emit_registration(CPU, ops)]
+    return build(sources, CPU, out, cache_dir=cache, **options)
+
+
+def test_a_second_run_compiles_nothing(tmp_path: Path) -> None:
+    ops = [activation("Exp"), activation("Neg")]
+    first = make(ops, tmp_path / "a", tmp_path / "cache")
+    again = make(ops, tmp_path / "b", tmp_path / "cache")
+    assert (first.compiled, again.compiled) == (3, 0)
+    assert first.path.name == again.path.name
+    assert first.path.read_bytes() == again.path.read_bytes()
+    assert first.ops == ("Exp_1", "Neg_1")
+    assert not list((tmp_path / "cache").glob("build-*"))
+
+
+def test_equal_kernels_of_different_models_share_objects(tmp_path: Path) -> None:
+    make([activation("Exp", "model one")], tmp_path / "a", tmp_path / "cache")
+    second = make([activation("Exp", "model two"), activation("Neg")], tmp_path / "b", tmp_path / "cache")
+    assert second.compiled == 2  # Neg and the registration
+
+
+def test_debug_and_release_differ(tmp_path: Path) -> None:
+    plain = make([activation("Exp")], tmp_path / "a", tmp_path / "cache")
+    debug = make([activation("Exp")], tmp_path / "a", tmp_path / "cache", debug=True)
+    assert debug.compiled == 2
+    assert debug.path != plain.path
+
+
+def test_changed_headers_change_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = tmp_path / "cache"
+    make([activation("Exp")], tmp_path / "a", cache)
+    copy = tmp_path / "templates"
+    for path in resource_dir("templates").rglob("*.h"):
+        target = copy / path.relative_to(resource_dir("templates"))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(path.read_text() + "\n// only a comment\n")
+    sources = [emit(activation("Exp"), CPU), emit_registration(CPU, [activation("Exp")])]
+    monkeypatch.setattr("fusion_cli.build.resource_dir", lambda _: copy)
+    assert build(sources, CPU, tmp_path / "b", cache_dir=cache).compiled == 0
+    scalar = copy / "include" / "scalar.h"
+    scalar.write_text(scalar.read_text() + "\nnamespace fusion { constexpr int kChanged = 1; }\n")
+    assert build(sources, CPU, tmp_path / "b", cache_dir=cache).compiled == 1
+
+
+def test_a_failing_compiler_shows_its_last_lines_and_keeps_the_log(tmp_path: Path) -> None:
+    op = activation("Exp")
+    bad = Source("cpu", op.name, "Exp_1.cc", "int main( { return undeclared_thing; }\n")
+    with pytest.raises(BuildError) as caught:
+        build([bad, emit_registration(CPU, [op])], CPU, tmp_path / "out", cache_dir=tmp_path / "cache")
+    error = caught.value
+    assert error.exit_code == 5
+    assert error.where == "Exp_1.cc"
+    assert "error:" in error.message
+    log = Path(error.hint.removeprefix("full log: "))
+    assert "undeclared_thing" in log.read_text()
+    assert not (tmp_path / "out").exists()
+    good = make([op], tmp_path / "out", tmp_path / "cache")
+    assert good.compiled == 1  # the registration that did compile was kept
+
+
+def test_a_failing_link_is_a_build_error(tmp_path: Path) -> None:
+    op = activation("Exp")
+    with pytest.raises(BuildError, match="fusion_op_Exp_1"):
+        build([emit_registration(CPU, [op])], CPU, tmp_path / "out", cache_dir=tmp_path / "cache")
+
+
+def test_without_a_compiler_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    _find_cxx.cache_clear()
+    try:
+        assert find_compiler(CPU) is None
+        assert "g++" in advice(CPU)
+        with pytest.raises(BuildError, match="apt install"):
+            make([activation("Exp")], tmp_path / "out", tmp_path / "cache")
+    finally:
+        _find_cxx.cache_clear()
+
+
+def test_cxx_is_preferred(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = tmp_path / "my c++"
+    own.write_text('#!/bin/sh\nif [ "$1" = --version ]; then echo my compiler 1.0; else exec g++ "$@"; fi\n')
+    own.chmod(own.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("CXX", str(own))
+    found = find_compiler(CPU)
+    assert found is not None
+    assert found.version == "my compiler 1.0"
+    library = make([activation("Exp")], tmp_path / "out dir $x", tmp_path / "cache dir $y")
+    assert library.compiled == 2
+
+
+def test_portable_targets_have_no_compiler() -> None:
+    assert find_compiler(Target("portable", "portable")) is None
+
+
+def test_an_unwritable_place_is_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(BuildError, match="cannot write"):
+        make([activation("Exp")], tmp_path / "out", file)
+
+
+def test_concurrent_builds_share_a_cache(tmp_path: Path) -> None:
+    results: list[Library] = []
+
+    def work(k: int) -> None:
+        results.append(make([activation("Exp")], tmp_path / f"out{k}", tmp_path / "cache"))
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({r.path.read_bytes() for r in results}) == 1
+
+
+def test_the_library_exports_its_entry_point_only(tmp_path: Path) -> None:
+    library = make([activation("Exp")], tmp_path / "out", tmp_path / "cache")
+    loaded = ctypes.CDLL(str(library.path))
+    assert hasattr(loaded, "RegisterCustomOps")
+    assert not hasattr(loaded, "fusion_op_Exp_1")
+
+
+def test_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("FUSION_CLI_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert default_cache_dir() == tmp_path / "xdg" / "fusion-cli"
+    monkeypatch.setenv("FUSION_CLI_CACHE", str(tmp_path / "own"))
+    assert default_cache_dir() == tmp_path / "own"
+
+
+def test_comments_are_stripped_but_strings_kept() -> None:
+    text = 'int a; // one\n/* two\n lines */ const char* b = "// not \\" /* a comment";\nchar c = \'"\';\n\n'
+    assert strip_comments(text) == 'int a;\n  const char* b = "// not \\" /* a comment";\nchar c = \'"\';'
+
+
+def test_included_headers_are_found_through_each_other() -> None:
+    root = resource_dir("templates")
+    found = included('#include "cpu/loop.h"\n#include <vector>\n', root)
+    assert {p.relative_to(root).as_posix() for p in found} >= {"cpu/loop.h", "include/dims.h", "ort/op.h", "ort/abi.h"}
+
+
+def test_sources_of_one_name_do_not_collide(tmp_path: Path) -> None:
+    """Two sources may have equal file names; their objects are named by content."""
+    op = activation("Exp")
+    twin = replace(emit(activation("Neg"), CPU), filename="Exp_1.cc")
+    sources = [emit(op, CPU), twin, emit_registration(CPU, [op, activation("Neg")])]
+    assert build(sources, CPU, tmp_path / "out", cache_dir=tmp_path / "cache").compiled == 3

@@ -1,0 +1,284 @@
+"""The commands doing their work, on a model with a norm, a gated linear layer and a residual."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import fusion_cli
+from fusion_cli.verify import largest_error
+from tests.helpers.cli_helpers import call, spawn, write_model
+from tests.helpers.graphs import parse
+from tests.report.test_report import SCHEMA, problems
+
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("models")
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> Path:
+    return write_model(folder / "model.onnx")
+
+
+@pytest.fixture(scope="module")
+def fused(model: Path, folder: Path) -> Path:
+    """The model with CPU kernels for all that can have one."""
+    out = folder / "fused.onnx"
+    result = call("optimize", model, "-o", out, "--target", "cpu", "--force")
+    assert result.exit_code == 0, result.output
+    return out
+
+
+def stdout_json(*arguments: object) -> Any:
+    result = call(*arguments)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+@needs_compiler
+def test_bundle_is_whole_and_its_report_follows_the_schema(fused: Path) -> None:
+    bundle = fused.with_suffix(".fusion")
+    report = json.loads((bundle / "report.json").read_text("utf-8"))
+    assert list(problems(report, SCHEMA)) == []
+    assert report["summary"]["fusions"] >= 1
+    assert report["verification"]["ok"] is True
+    assert all(m["error"] <= m["tolerance"] for f in report["fusions"] for m in f["measured"])
+    for source in report["sources"]:
+        assert list(bundle.rglob(source["filename"])), source
+    for library in report["libraries"]:
+        assert (bundle / "lib" / library["path"]).is_file()
+    onnx.checker.check_model(fused, full_check=True)
+    written = {n.name for n in onnx.load(fused).graph.node}
+    assert {f["call"] for f in report["fusions"]} <= written
+    original = {"LayerNormalization/n", "MatMul/h", "Add/hb", "Sigmoid/gate", "Mul/act", "MatMul/o", "Add/y"}
+    assert {n for f in report["fusions"] for n in f["nodes"]} <= original
+
+
+def test_summary_says_what_was_done(model: Path, tmp_path: Path) -> None:
+    result = call("optimize", model, "-o", tmp_path / "out.onnx", "--target", "portable")
+    assert result.exit_code == 0
+    for text in ("operators found", "candidates", "estimated savings", "fused", "verification       passed", "next: "):
+        assert text in result.stdout
+    assert result.stderr == ""
+
+
+def test_json_is_all_there_is_on_stdout(model: Path, tmp_path: Path) -> None:
+    result = spawn("optimize", model, "-o", tmp_path / "out.onnx", "--target", "portable", "--json")
+    assert result.returncode == 0
+    assert list(problems(json.loads(result.stdout), SCHEMA)) == []
+    assert result.stderr == ""
+
+
+def test_synonyms(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.onnx"
+    arguments = ("--input", model, "--output", out, "--fusion-rules", "PointwiseRegion", "--target", "portable")
+    report = stdout_json("optimize", *arguments, "--json")
+    assert out.is_file()
+    assert {f["rule"] for f in report["fusions"]} <= {"PointwiseRegion"}
+
+
+def test_dry_run_writes_nothing(model: Path, tmp_path: Path) -> None:
+    report = stdout_json("optimize", model, "-o", tmp_path / "out.onnx", "--dry-run", "--force", "--json")
+    assert report["output"] is None
+    assert report["fusions"]
+    assert list(tmp_path.iterdir()) == []
+
+
+@needs_compiler
+def test_what_is_optimized_already_is_left_alone(fused: Path, tmp_path: Path) -> None:
+    before = fused.read_bytes()
+    result = call("optimize", fused, "-o", tmp_path / "again.onnx")
+    assert result.exit_code == 0
+    assert "already optimized" in result.stderr
+    assert "error" not in result.stderr
+    assert fused.read_bytes() == before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_compiler_sources_are_written_and_the_advice_given(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(import_module("fusion_cli.build.toolchain"), "_find_cxx", lambda _: None)
+    out = tmp_path / "out.onnx"
+    result = call("optimize", model, "-o", out, "--target", "cpu", "--force")
+    assert result.exit_code == 0
+    assert "note: no compiler for cpu" in result.stdout
+    assert "install" in result.stdout
+    assert list((tmp_path / "out.fusion" / "src").rglob("*.cc"))
+    assert call("verify", model, out).exit_code == 0
+
+
+@needs_compiler
+def test_verify_compares_every_output(model: Path, fused: Path) -> None:
+    result = stdout_json("verify", model, fused, "--json")
+    assert result["ok"] is True
+    assert [o["output"] for o in result["outputs"]] == ["y"]
+    assert "ok       y: largest error" in call("verify", model, fused, "--dim", "seq=5").stdout
+
+
+def test_verify_ends_with_3_when_numbers_differ(folder: Path, model: Path) -> None:
+    proto = onnx.load(model)
+    array = onnx.numpy_helper.to_array(proto.graph.initializer[0]) * np.float32(1.5)
+    proto.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(array, proto.graph.initializer[0].name))
+    other = folder / "other.onnx"
+    onnx.save(proto, other)
+    result = call("verify", model, other)
+    assert result.exit_code == 3
+    assert "DIFFERS  y" in result.stdout
+    assert "error: " in result.stderr
+    assert json.loads(call("verify", model, other, "--json").stdout)["ok"] is False
+
+
+@needs_compiler
+def test_bench_times_both_in_turn(model: Path, fused: Path) -> None:
+    result = stdout_json("bench", model, fused, "--seconds", "0.05", "--dim", "batch=3", "--json")
+    assert result["a_us"] > 0
+    assert result["b_us"] > 0
+    assert result["ratio"] == pytest.approx(result["a_us"] / result["b_us"])
+    assert result["shapes"]["x"][0] == 3
+    alone = call("bench", fused, "--seconds", "0.05").stdout
+    assert "(stock)" in alone
+    assert "(its libraries)" in alone
+
+
+def test_bench_without_the_provider_says_so(model: Path) -> None:
+    import onnxruntime
+
+    if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
+        pytest.skip("this ONNX Runtime has the CUDA provider")
+    result = call("bench", model, "--provider", "cuda")
+    assert result.exit_code == 1
+    assert "no CUDAExecutionProvider here" in result.stderr
+
+
+def test_explain_narrows_to_a_rule_and_to_a_node(model: Path) -> None:
+    everything = stdout_json("explain", model, "--target", "cpu", "--json")
+    rule = everything["rejected"][0]["rule"]
+    some = stdout_json("explain", model, "--target", "cpu", "--rule", rule, "--json")
+    assert some["rejected"]
+    assert all(rule in (r["rule"], *r.get("part_of", ())) for r in some["rejected"] + some["fusions"])
+    node = everything["rejected"][0]["node"]
+    some = stdout_json("explain", model, "--target", "cpu", "--node", node, "--json")
+    assert some["rejected"]
+    assert all(node in r["nodes"] for r in some["rejected"])
+    text = call("explain", model, "--target", "cpu", "--node", node).stdout
+    assert "expected  " in text
+    assert "found     " in text
+
+
+def test_explain_tells_a_wrong_name_from_nothing_to_say(model: Path) -> None:
+    result = call("explain", model, "--rule", "LayerNormLinaer")
+    assert result.exit_code == 1
+    assert "did you mean 'LayerNormLinear'?" in result.stderr
+    result = call("explain", model, "--node", "Sigmoid/gat")
+    assert result.exit_code == 1
+    assert "did you mean 'Sigmoid/gate'?" in result.stderr
+    assert call("explain", model, "--rule", "ConvBatchNormRelu").exit_code == 0
+
+
+@needs_compiler
+def test_weights_that_callers_could_override_can_be_assumed_constant(model: Path, tmp_path: Path) -> None:
+    proto = onnx.load(model)
+    for t in proto.graph.initializer:
+        proto.graph.input.append(onnx.helper.make_tensor_value_info(t.name, t.data_type, t.dims))
+    path, out = tmp_path / "m.onnx", tmp_path / "out.onnx"
+    onnx.save(proto, path)
+    cautious = stdout_json("optimize", path, "-o", out, "--target", "cpu", "--force", "--json")
+    assert "Linear" not in cautious["idioms"]
+    assert "--assume-constant" in cautious["notes"][0]
+    assert len(onnx.load(out).graph.input) == len(proto.graph.input)
+    bold = stdout_json("optimize", path, "-o", out, "--target", "cpu", "--force", "--assume-constant", "all", "--json")
+    assert bold["idioms"]["Linear"] == 2
+    assert bold["verification"]["ok"] is True
+    assert [i.name for i in onnx.load(out).graph.input] == ["x"]
+    assert call("verify", path, out).exit_code == 0
+    result = call("optimize", path, "-o", out, "--assume-constant", "w3")
+    assert result.exit_code == 1
+    assert "did you mean 'w2'" in result.stderr
+
+
+def test_rules_list_show_and_lint(tmp_path: Path) -> None:
+    listed = stdout_json("rules", "list", "--json")
+    names = {r["name"] for r in listed if r["kind"] == "fusion"}
+    assert {"LayerNormLinear", "AttentionFFN", "PointwiseRegion"} <= names
+    assert "LayerNormLinear" in call("rules", "list").stdout
+    assert "LayerNormLinear (" in call("rules", "show", "LayerNormLinear").stdout
+    result = call("rules", "show", "LayerNormLiner")
+    assert result.exit_code == 1
+    assert "did you mean 'LayerNormLinear'?" in result.stderr
+    assert "no fault found" in call("rules", "lint").stdout
+    header = '<domain: "fusion.rules", opset_import: ["": 17, "pattern": 1]>'
+    (tmp_path / "bad.rule").write_text(f"{header}\nBad (x) => (y) {{ y = Reluu (x) }}")
+    for path in (tmp_path, tmp_path / "bad.rule"):
+        result = call("rules", "lint", path)
+        assert result.exit_code == 1
+        assert "bad.rule:2:22:" in result.stdout
+        assert "did you mean 'Relu'?" in result.stdout
+    (tmp_path / "bad.rule").write_text(f"{header}\nBad (x) => (y) {{ y = pattern.Sillu (x) }}")
+    result = call("rules", "lint", tmp_path / "bad.rule")
+    assert "did you mean 'Silu'?" in result.stdout
+
+
+def test_devices_list_and_show() -> None:
+    names = [d["name"] for d in stdout_json("devices", "list", "--json")]
+    assert "cpu" in names
+    for name in names:
+        assert name in call("devices", "list").stdout
+        assert "bandwidth_gbs" in call("devices", "show", name).stdout
+    result = call("devices", "show", "h20")
+    assert result.exit_code == 1
+    assert "did you mean 'h200'?" in result.stderr
+
+
+def test_doctor_tells_what_is_there() -> None:
+    findings = {f["name"]: f for f in stdout_json("doctor", "--json")}
+    assert {"python", "onnx", "onnxruntime", "C++ compiler", "nvcc", "GPU", "build cache", "rules"} <= set(findings)
+    assert findings["python"]["ok"] is True
+    assert findings["rules"]["ok"] is True
+    assert "build cache" in call("doctor").stdout
+
+
+def test_doctor_fails_without_what_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    doctor = import_module("fusion_cli.cli.doctor")
+    monkeypatch.setattr(doctor, "_version", lambda name: None if name == "onnx-ir" else "1.0")
+    result = call("doctor")
+    assert result.exit_code == 1
+    assert "pip install onnx-ir" in result.stdout
+
+
+@needs_compiler
+def test_the_same_from_python(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.onnx"
+    report = fusion_cli.optimize(str(model), str(out), targets=["cpu"], force=True)
+    assert report.summary.fusions >= 1
+    session = fusion_cli.session(out, providers=["CPUExecutionProvider"])
+    stock = fusion_cli.session(model, providers=["CPUExecutionProvider"])
+    x = np.random.default_rng(3).standard_normal((3, 7, 32), dtype=np.float32)
+    assert largest_error(stock.run(None, {"x": x})[0], session.run(None, {"x": x})[0]) < 1e-3
+
+
+def test_options_from_python_may_be_plain_values(model: Path) -> None:
+    options: dict[str, Any] = {"rules": ["PointwiseRegion"], "rule_paths": [str(model.parent)], "dims": {"batch": 4}}
+    report = fusion_cli.optimize(model, targets=["cpu"], shapes={"x": [4, 8, 32]}, **options)
+    assert report.output is None
+    assert {f.rule for f in report.fusions} <= {"PointwiseRegion"}
+    with pytest.raises(TypeError, match="optlevel"):
+        fusion_cli.optimize(model, targets=["cpu"], optlevel=3)
+
+
+def test_a_model_with_nothing_to_fuse_is_written_all_the_same(tmp_path: Path) -> None:
+    onnx.save(parse("g (float[2] x) => (float[2] y) { y = Relu (x) }"), tmp_path / "m.onnx")
+    report = stdout_json("optimize", tmp_path / "m.onnx", "-o", tmp_path / "out.onnx", "--json")
+    assert report["fusions"] == []
+    assert (tmp_path / "out.onnx").is_file()

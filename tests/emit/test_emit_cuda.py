@@ -1,0 +1,178 @@
+"""CUDA sources: they compile for every architecture, read well, and carry no text of a model unescaped."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fusion_cli.build import build, find_compiler
+from fusion_cli.build.toolchain_cuda import flags, link_flags
+from fusion_cli.emit import cuda_attention, emit, emit_registration
+from fusion_cli.errors import Unsupported
+from fusion_cli.planir.stages import Attention, Instr, Operand, Plan
+from fusion_cli.types import Target
+from tests.helpers.cuda_attention_plans import attention, causal
+from tests.helpers.cuda_case import fused_op
+from tests.helpers.cuda_plans import all_cases, everything, sliced
+from tests.helpers.cuda_product_plans import conv, linear
+from tests.helpers.cuda_row_plans import pointwise
+from tests.helpers.plan_builder import Program
+
+SM_80, SM_90A = (Target(arch, "cuda", arch) for arch in ("sm_80", "sm_90a"))
+needs_nvcc = pytest.mark.skipif(find_compiler(SM_90A) is None, reason="nvcc is not installed")
+
+
+@needs_nvcc
+@pytest.mark.parametrize("target", [SM_80, SM_90A], ids=lambda t: t.name)
+def test_every_stage_kind_compiles(target: Target, tmp_path: Path) -> None:
+    ops = [fused_op(everything(dtype)) for dtype in ("float32", "float16", "bfloat16")]
+    ops.append(fused_op(sliced("float16")))
+    sources = [emit(op, target) for op in ops] + [emit_registration(target, ops)]
+    library = build(sources, target, tmp_path, jobs=2, cache_dir=tmp_path / "cache")
+    assert library.ops == tuple(op.name for op in ops)
+    assert library.path.read_bytes()[:4] == b"\x7fELF"
+    again = build(sources, target, tmp_path, jobs=2, cache_dir=tmp_path / "cache")
+    assert again.compiled == 0
+    assert again.path == library.path
+
+
+@needs_nvcc
+def test_library_registers_nothing_without_a_device(tmp_path: Path) -> None:
+    ort = pytest.importorskip("onnxruntime")
+    if "CUDAExecutionProvider" in ort.get_available_providers():
+        pytest.skip("there may be a device")
+    op = fused_op(pointwise("float32"))
+    library = build([emit(op, SM_80), emit_registration(SM_80, [op])], SM_80, tmp_path, cache_dir=tmp_path / "cache")
+    options = ort.SessionOptions()
+    options.register_custom_ops_library(str(library.path))
+
+
+@needs_nvcc
+def test_debug_adds_line_information_and_ranges(tmp_path: Path) -> None:
+    op = fused_op(pointwise("float16"))
+    source = emit(op, SM_80, debug=True)
+    assert "fusion::Range" in source.text
+    library = build([source, emit_registration(SM_80, [op])], SM_80, tmp_path, debug=True, cache_dir=tmp_path / "cache")
+    assert b".nv_debug_line_sass" in library.path.read_bytes()
+
+
+@pytest.mark.parametrize("case", all_cases(), ids=lambda c: c.name)
+def test_sources_render(case) -> None:  # type: ignore[no-untyped-def]
+    text = emit(fused_op(case), SM_90A).text
+    assert text.count("{") == text.count("}")
+    assert f"FUSION_OP(Case_{case.name}, " in text
+    assert not re.search(r"[ \t]+$", text, re.MULTILINE)
+    for n in range(len(case.plan.stages)):
+        assert f"void stage_{n}(" in text
+
+
+def test_node_names_stay_in_comments() -> None:
+    text = emit(fused_op(pointwise("float32")), SM_90A).text
+    (line,) = [line for line in text.splitlines() if "injected" in line]
+    assert line.strip().startswith("//")
+    assert not line.endswith("\\")
+    assert "*/" not in line
+
+
+def test_an_identity_epilogue_needs_no_second_pass() -> None:
+    case = linear("float16")
+    (stage,) = case.plan.stages
+    bare = replace(stage, program=(Instr("acc", (), "float16"),), stores=(replace(stage.stores[0], instr=0),))
+    plain = emit(fused_op(replace(case, plan=replace(case.plan, stages=(bare,)))), SM_90A).text
+    assert "stage_0_pass" not in plain
+    assert "stage_0_pass" in emit(fused_op(case), SM_90A).text
+
+
+def test_the_bare_product_goes_to_workspace_when_no_output_has_its_type() -> None:
+    assert "work + stage_0_product" in emit(fused_op(linear("float16", narrow=True)), SM_90A).text
+    assert "Workspace" not in emit(fused_op(linear("float16")), SM_90A).text
+
+
+@pytest.mark.parametrize(
+    ("prob", "kind"), [("", "kIdentity"), ("empty", "kZeroEmpty"), ("guard", "kZeroNaN"), ("general", "kGeneral")]
+)
+def test_probability_programs_are_told_apart(prob: str, kind: str) -> None:
+    (stage,) = attention("float16", 64, prob=prob).plan.stages
+    assert isinstance(stage, Attention)
+    assert cuda_attention.prob_kind(stage) == kind
+
+
+def test_a_rounded_probability_is_the_identity() -> None:
+    (stage,) = causal("float16").plan.stages
+    assert isinstance(stage, Attention)
+    rounding = (Instr("acc", (), "float32"), Instr("Cast", (0,), "float16"))
+    assert cuda_attention.prob_kind(replace(stage, prob_program=rounding, prob=1)) == "kIdentity"
+
+
+COLUMN, ROW = -1, -2
+
+
+@pytest.mark.parametrize(
+    ("op", "left", "right", "negated", "skips"),
+    [
+        ("Greater", COLUMN, ROW, False, True),
+        ("Less", ROW, COLUMN, False, True),
+        ("LessOrEqual", COLUMN, ROW, True, True),
+        ("GreaterOrEqual", ROW, COLUMN, True, True),
+        ("Greater", COLUMN, ROW, True, False),  # sees the later keys only
+        ("GreaterOrEqual", COLUMN, ROW, False, False),  # hides the query itself too: not the bare product elsewhere
+        ("Greater", COLUMN, -3, False, False),
+    ],
+)
+def test_a_causal_score_is_recognised(op: str, left: int, right: int, negated: bool, skips: bool) -> None:
+    (stage,) = causal("float16").plan.stages
+    p = Program()
+    hidden = p(op, p("index", dtype="int64", value=left), p("index", dtype="int64", value=right), dtype="bool")
+    hidden = p("Not", hidden, dtype="bool") if negated else hidden
+    score = p("Where", hidden, p.const(float("-inf")), p("acc"))
+    changed = replace(stage, program=p.done(), score=score)
+    assert isinstance(changed, Attention)
+    assert cuda_attention.causal(changed) == skips
+    assert cuda_attention.bare(changed) == skips
+
+
+def test_a_causal_score_may_have_other_masks_under_it() -> None:
+    (stage,) = causal("float16").plan.stages
+    p = Program()
+    later = p("Greater", p("index", dtype="int64", value=COLUMN), p("index", dtype="int64", value=ROW), dtype="bool")
+    masked = p("Where", p.load(3, "bool"), p("acc"), p.const(float("-inf")))
+    below = p("Where", later, p.const(float("-inf")), masked)
+    changed = replace(stage, program=p.done(), score=below)
+    assert isinstance(changed, Attention)
+    assert cuda_attention.causal(changed)
+    assert not cuda_attention.bare(changed)
+    # A finite number instead of -inf leaves the later keys their part of the sum.
+    finite = tuple(replace(i, value=-1e9) if i.op == "const" else i for i in changed.program)
+    assert not cuda_attention.causal(replace(changed, program=finite))
+
+
+def _changed(plan: Plan, tensor: int, **changes: object) -> Plan:
+    tensors = list(plan.tensors)
+    tensors[tensor] = replace(tensors[tensor], **changes)  # type: ignore[arg-type]
+    return replace(plan, tensors=tuple(tensors))
+
+
+def test_what_cuda_cannot_do_is_turned_down() -> None:
+    wide = causal("float16", 320)
+    with pytest.raises(Unsupported, match="head dimension"):
+        emit(fused_op(wide), SM_90A)
+    case = linear("float16")
+    with pytest.raises(Unsupported, match="FUS501"):
+        emit(fused_op(replace(case, plan=_changed(case.plan, 1, dtype="float32"))), SM_90A)
+    high = pointwise("float32")
+    with pytest.raises(Unsupported, match="rank"):
+        emit(fused_op(replace(high, plan=_changed(high.plan, 0, shape=(1,) * 9))), SM_90A)
+    case = conv("float32")
+    (stage,) = case.plan.stages
+    turned = replace(stage, operands=(Operand(0, (0, 1, 3, 2)), *stage.operands[1:]))
+    with pytest.raises(Unsupported, match="as they lie in memory"):
+        emit(fused_op(replace(case, plan=replace(case.plan, stages=(turned,)))), SM_90A)
+
+
+def test_flags_name_the_architecture() -> None:
+    assert "-gencode=arch=compute_90a,code=sm_90a" in flags(SM_90A, debug=False)
+    assert "-lineinfo" in flags(SM_80, debug=True)
+    assert "-cudart=static" in link_flags(SM_80)

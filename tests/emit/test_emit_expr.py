@@ -1,0 +1,182 @@
+"""Every elementwise operator of the table, compiled and compared with ONNX Runtime's own kernel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+from onnx import helper
+
+from fusion_cli.codegen.expr import expression, literal, needed, onnx_type, render_program
+from fusion_cli.errors import Unsupported
+from fusion_cli.planir.stages import Instr, Pointwise, Store
+from fusion_cli.types import FusedOp
+from tests.helpers.emit_helpers import library, open_session, run
+from tests.helpers.plan_builder import Builder, Program, fused_op, operands
+
+UNARY = (
+    "Abs Acos Acosh Asin Asinh Atan Atanh Ceil Celu Cos Cosh Elu Erf Exp Floor HardSigmoid HardSwish "
+    "Identity LeakyRelu Log Mish Neg Reciprocal Relu Round Selu Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Tan Tanh "
+    "ThresholdedRelu"
+).split()
+PREDICATES = ["IsNaN", "IsInf"]
+BINARY = "Add Sub Mul Div Pow Min Max PRelu".split()
+COMPARE = "Equal Less LessOrEqual Greater GreaterOrEqual".split()
+INTEGER = "Add Sub Mul Div Mod Min Max".split()
+BITWISE = "BitwiseAnd BitwiseOr BitwiseXor".split()
+LOGICAL = "And Or Xor".split()
+EDGES = [0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -2.5, 1e-40, 1e30, -1e30, 88.9, -104]
+SPECIAL = np.array([*EDGES, np.nan, np.inf, -np.inf], "f4")
+
+SETS = {
+    "UnaryF32": ([(n, "float32") for n in UNARY] + [(n, "bool") for n in PREDICATES], ("float32",)),
+    "BinaryF32": ([(n, "float32") for n in BINARY] + [(n, "bool") for n in COMPARE], ("float32",) * 2),
+    "BinaryF64": ([(n, "float64") for n in BINARY], ("float64",) * 2),
+    "BinaryI64": ([(n, "int64") for n in INTEGER] + [(n, "bool") for n in COMPARE], ("int64",) * 2),
+    "BinaryI32": ([(n, "int32") for n in INTEGER + BITWISE], ("int32",) * 2),
+    "Logical": ([(n, "bool") for n in LOGICAL], ("bool",) * 2),
+}
+
+
+def table_op(name: str) -> FusedOp:
+    """One pointwise operator with an output per ONNX operator of the set."""
+    ops, inputs = SETS[name]
+    b, p = Builder(), Program(inputs[0])
+    tensors = [b.input(dtype, "N") for dtype in inputs]
+    loads = [p.load(k) for k in range(len(inputs))]
+    stores = []
+    for op, dtype in ops:
+        tensor = b.output(dtype, ("N",), b.dims(0))
+        stores.append(Store(tensor, p(op, *loads, dtype=dtype)))
+    b.stages.append(Pointwise(operands(*tensors), p.done(), tuple(stores), b.dims(0)))
+    return fused_op(f"Table_{name}", b.plan())
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return library([table_op(n) for n in SETS], tmp_path_factory.mktemp("lib")).path
+
+
+def by_onnxruntime(op: str, out: str, inputs: tuple[str, ...], arrays: list[np.ndarray]) -> np.ndarray:
+    ins = [helper.make_tensor_value_info(f"i{k}", onnx_type(d), None) for k, d in enumerate(inputs)]
+    outs = [helper.make_tensor_value_info("o", onnx_type(out), None)]
+    graph = helper.make_graph([helper.make_node(op, [i.name for i in ins], ["o"])], "g", ins, outs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run(None, {f"i{k}": a for k, a in enumerate(arrays)})[0]
+
+
+def samples(dtype: str, seed: int, size: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    if dtype == "bool":
+        return rng.random(size) < 0.5
+    if dtype.startswith("int"):
+        values = rng.integers(-20, 20, size)
+        return np.where(values == 0, 3, values).astype(dtype)
+    return (rng.standard_normal(size) * 10 ** rng.uniform(-3, 1.2, size)).astype(dtype)
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_agrees_with_onnxruntime(name: str, built: Path) -> None:
+    ops, inputs = SETS[name]
+    arrays = [samples(d, k, 1037) for k, d in enumerate(inputs)]
+    if name == "UnaryF32":
+        arrays[0][: len(SPECIAL)] = SPECIAL
+    if name == "BinaryF32":
+        pairs = np.meshgrid(SPECIAL, SPECIAL)
+        for array, special in zip(arrays, pairs, strict=True):
+            array[: special.size] = special.reshape(-1)
+    results = run(open_session(table_op(name), built), *arrays)
+    for (op, dtype), result in zip(ops, results, strict=True):
+        expected = reference(op, dtype, inputs, arrays)
+        check = ~np.isnan(arrays[0]) if op in ("Sign", "Relu", "Selu") and arrays[0].dtype.kind == "f" else slice(None)
+        np.testing.assert_allclose(result[check], expected[check], rtol=3e-6, atol=3e-7, err_msg=op)
+
+
+def reference(op: str, dtype: str, inputs: tuple[str, ...], arrays: list[np.ndarray]) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        wide = [a.astype("f8") if a.dtype == np.float32 else a for a in arrays]
+        x = wide[0]
+        by_hand = {
+            "Softplus": lambda: np.logaddexp(x, 0),
+            "Mish": lambda: x * np.tanh(np.logaddexp(x, 0)),
+            "HardSwish": lambda: x * np.clip(x / 6 + 0.5, 0, 1),
+            "Celu": lambda: np.where(x < 0, np.expm1(x), x),
+            "Max": lambda: np.maximum(*wide),
+            "Min": lambda: np.minimum(*wide),
+        }
+        if op in by_hand:
+            return by_hand[op]().astype(dtype)
+    return by_onnxruntime(op, dtype, inputs, arrays)
+
+
+@pytest.mark.parametrize(("name", "limit"), [("Exp", 4), ("Log", 4), ("Tanh", 4), ("Erf", 4)])
+def test_float_functions_are_within_a_few_ulp(name: str, limit: int, built: Path) -> None:
+    import math
+
+    x = np.linspace(-12, 12, 40001, dtype="f4")
+    x = np.abs(x) + 1e-30 if name == "Log" else x
+    result = run(open_session(table_op("UnaryF32"), built), x.astype("f4"))[UNARY.index(name)]
+    exact = np.array([getattr(math, name.lower())(float(v)) for v in x.astype("f4")])
+    ulp = np.spacing(np.abs(exact).astype("f4")).astype("f8")
+    assert np.max(np.abs(result - exact) / np.maximum(ulp, 2.0**-149)) <= limit
+
+
+def test_casts(tmp_path: Path) -> None:
+    b, p = Builder(), Program()
+    x = b.input("float32", "N")
+    load = p.load(0)
+    kinds = ["float64", "int32", "int64", "uint8", "bool"]
+    stores = [Store(b.output(d, ("N",), 0), p("Cast", load, dtype=d)) for d in kinds]
+    for narrow in ("float16", "bfloat16"):
+        rounded = p("Cast", load, dtype=narrow)
+        stores.append(Store(b.output("float32", ("N",), 0), p("Cast", rounded, dtype="float32")))
+    b.stages.append(Pointwise(operands(x), p.done(), tuple(stores), 0))
+    op = fused_op("Casts", b.plan())
+    session = open_session(op, library([op], tmp_path).path)
+    values = np.array([0.0, 1.0, 2.7, 100.5, 1 + 2**-9, 200.3, 0.1, 65519.0, 1e-7], "f4")
+    import ml_dtypes
+
+    expected = [values.astype(t) for t in ("f8", "i4", "i8")]
+    expected += [np.minimum(values, 255).astype("i8").astype("u1"), values != 0]
+    expected += [values.astype("f2").astype("f4"), values.astype(ml_dtypes.bfloat16).astype("f4")]
+    small = values < 256
+    for kind, got, want in zip([*kinds, "f16", "bf16"], run(session, values), expected, strict=True):
+        keep = small if kind == "uint8" else slice(None)
+        np.testing.assert_array_equal(got[keep], want[keep], err_msg=kind)
+
+
+def test_literals_are_exact() -> None:
+    rng = np.random.default_rng(0)
+    for value in rng.standard_normal(200).astype("f4"):
+        text = literal(float(value), "float32").strip("()")
+        assert text.endswith("f")
+        assert np.float32(text[:-1]) == value
+    for value in rng.standard_normal(200) * 1e-200:
+        assert float(literal(float(value), "float64").strip("()")) == value
+    assert literal(float("-inf"), "float16") == "(-fusion::inf<float>())"
+    assert literal(float("nan"), "float64") == "fusion::nan<double>()"
+    assert literal(-(2**63), "int64") == "INT64_MIN"
+    assert literal(2, "bool") == "true"
+
+
+def test_unknown_operator_and_type_are_refused() -> None:
+    with pytest.raises(Unsupported, match="Einsum"):
+        expression("Einsum", ["a"], ["float32"], "float32")
+    with pytest.raises(Unsupported, match="complex64"):
+        literal(1, "complex64")
+
+
+def test_dead_code_and_given_names() -> None:
+    program = (
+        Instr("load", (), "float32", 0),
+        Instr("const", (), "float32", 2.0),
+        Instr("Pow", (0, 1), "float32"),
+        Instr("Exp", (0,), "float32"),
+        Instr("Add", (2, 3), "float32"),
+    )
+    assert needed(program, [2]) == {0, 1, 2}
+    lines = render_program(program, load=lambda k: f"x{k}[i]", names={3: "e"})
+    assert lines == ["const float v0 = x0[i];", "const float v2 = v0 * v0;", "const float v4 = v2 + e;"]

@@ -1,0 +1,94 @@
+"""The CUDA kernels on a GPU, through ONNX Runtime's CUDA provider, against numpy in fp64."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.helpers.cuda_case import Case, fused_op
+from tests.helpers.cuda_plans import all_cases, everything, sliced
+from tests.helpers.plan_interpreter import interpret
+
+pytestmark = pytest.mark.gpu
+
+torch = pytest.importorskip("torch")
+ort = pytest.importorskip("onnxruntime")
+if not torch.cuda.is_available() or "CUDAExecutionProvider" not in ort.get_available_providers():
+    pytest.skip("needs a GPU and ONNX Runtime's CUDA provider", allow_module_level=True)
+
+from tests.helpers import gpu_runner  # noqa: E402 (imports torch)
+
+CASES = [*all_cases(), *(everything(d) for d in ("float32", "float16", "bfloat16")), sliced("float16")]
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return gpu_runner.build_library([fused_op(c) for c in CASES], tmp_path_factory.mktemp("cuda")).path
+
+
+PRODUCTS = [c for c in CASES if c.name.startswith(("linear", "batched", "chain"))]
+
+
+@pytest.fixture(scope="module")
+def own_products(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    ops = [fused_op(c) for c in PRODUCTS]
+    return gpu_runner.build_library(ops, tmp_path_factory.mktemp("own"), vendor=False).path
+
+
+@pytest.mark.parametrize("case", PRODUCTS, ids=lambda c: c.name)
+def test_product_without_cublas_agrees_with_fp64(case: Case, own_products: Path) -> None:
+    _compare(case, False, own_products)
+
+
+@pytest.mark.parametrize("graph", [False, True], ids=["plain", "graph"])
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_kernel_agrees_with_fp64(case: Case, graph: bool, library: Path) -> None:
+    _compare(case, graph, library)
+
+
+def _compare(case: Case, graph: bool, library: Path) -> None:
+    op = fused_op(case)
+    for sizes in case.sizes[:1] if graph else case.sizes:
+        inputs = case.inputs(sizes, np.random.default_rng())
+        with np.errstate(all="ignore"):
+            want = interpret(case.plan, inputs)
+        runner = gpu_runner.Runner(op, library, inputs, [w.shape for w in want], graph=graph)
+        for _ in range(3 if graph else 1):
+            for tensor in runner.outputs:
+                tensor.zero_()
+            got = runner.run()
+        for spec, g, w in zip(op.outputs, got, want, strict=True):
+            tolerance = max(gpu_runner.TOLERANCE.get(i.dtype, 0.0) for i in (*op.inputs, spec))
+            assert gpu_runner.error_of(g, w) <= tolerance, f"{spec.name} at {sizes}"
+
+
+def test_shapes_may_change_between_runs(library: Path) -> None:
+    """One session, several sizes: the workspace grows and shrinks with them."""
+    case = next(c for c in CASES if c.name == "chain_float16")
+    op = fused_op(case)
+    options = ort.SessionOptions()
+    options.register_custom_ops_library(str(library))
+    session = ort.InferenceSession(
+        gpu_runner.model_of(op).SerializeToString(), options, providers=["CUDAExecutionProvider"]
+    )
+    for s in (3, 50, 1, 200):
+        inputs = case.inputs({"b": 2, "s": s, "d": 96, "f": 200}, np.random.default_rng())
+        (got,) = session.run(None, {spec.name: a for spec, a in zip(op.inputs, inputs, strict=True)})
+        (want,) = interpret(case.plan, inputs)
+        assert gpu_runner.error_of(got, want) <= gpu_runner.TOLERANCE["float16"]
+
+
+def test_failure_names_the_node(library: Path) -> None:
+    case = next(c for c in CASES if c.name == "linear_float16_nn")
+    op = fused_op(case)
+    options = ort.SessionOptions()
+    options.register_custom_ops_library(str(library))
+    session = ort.InferenceSession(
+        gpu_runner.model_of(op).SerializeToString(), options, providers=["CUDAExecutionProvider"]
+    )
+    shapes = ((4, 8), (9, 4), (4,), (4, 4))  # inner dimensions 8 and 9
+    feeds = {spec.name: np.zeros(shape, np.float16) for spec, shape in zip(op.inputs, shapes, strict=True)}
+    with pytest.raises(Exception, match="the_node"):
+        session.run(None, feeds)

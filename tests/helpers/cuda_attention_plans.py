@@ -1,0 +1,88 @@
+"""Plans of CUDA attention stages, built by hand."""
+
+from __future__ import annotations
+
+from fusion_cli.planir.stages import Attention, Instr, Operand, Store
+from tests.helpers.cuda_case import Case
+from tests.helpers.plan_builder import Builder, Program
+
+
+def attention(dtype: str, depth: int, value_depth: int | None = None, prob: str = "", transposed: bool = False) -> Case:
+    """Heads split and merged by permutations, an additive mask, a bool mask; `prob`: "guard", "general", "empty"."""
+    b = Builder()
+    dv = value_depth or depth
+    q, v = b.input(dtype, "b", "q", "h", depth), b.input(dtype, "b", "k", "h", dv)
+    k = b.input(dtype, "b", "h", depth, "k") if transposed else b.input(dtype, "b", "k", "h", depth)
+    bias, mask = b.input("float32", "h", 1, "k"), b.input("bool", "b", 1, "q", "k")
+    heads = b.op("permute", b.dims(q), ints=(0, 2, 1, 3))
+    values = b.op("permute", b.dims(v), ints=(0, 2, 1, 3))
+    dims = b.op("concat", b.op("slice", heads, ints=(0, 3, 1)), b.op("slice", values, ints=(3, 4, 1)))
+    p = Program()
+    score = p("Add", p("acc"), p.load(3))
+    score = p("Where", p.load(4, "bool"), score, p.const(float("-inf")))
+    r = Program()
+    root = 0
+    if prob == "guard":
+        acc = r("acc")
+        root = r("Where", r("IsNaN", acc, dtype="bool"), r.const(0.0), acc)
+    elif prob == "general":
+        acc = r("acc")
+        guarded = r("Where", r("IsNaN", acc, dtype="bool"), r.const(0.0), acc)
+        root = r("Mul", guarded, r("Cast", r.load(4, "bool"), dtype="float32"))
+        root = r("Sqrt", root)
+    merged = b.op("permute", dims, ints=(0, 2, 1, 3))
+    out = b.output(dtype, ("b", "q", "h", dv), merged)
+    b.stages.append(
+        Attention(
+            (
+                Operand(q, (0, 2, 1, 3)),
+                Operand(k, None if transposed else (0, 2, 1, 3)),
+                Operand(v, (0, 2, 1, 3)),
+                Operand(bias),
+                Operand(mask),
+            ),
+            p.done(),
+            (Store(out, 0),),
+            dims,
+            ("/attn/Softmax",),
+            k_transposed=transposed,
+            scale=depth**-0.5,
+            score=score,
+            prob_program=r.done(),
+            prob=root,
+            zero_empty=prob == "empty",
+            out_perm=(0, 2, 1, 3),
+        )
+    )
+    sizes = (
+        {"b": 2, "h": 3, "q": 67, "k": 131},
+        {"b": 1, "h": 2, "q": 128, "k": 128},
+        {"b": 2, "h": 1, "q": 1, "k": 3},
+        {"b": 1, "h": 1, "q": 0, "k": 3},
+        {"b": 1, "h": 2, "q": 5, "k": 1030},  # keys shared by several blocks
+    )
+    name = f"attention_{dtype}_{depth}_{dv}{'_' + prob if prob else ''}{'_kt' if transposed else ''}"
+    return Case(name, b.plan(), sizes, {4: ((0, 0, 0), 0)})
+
+
+def causal(dtype: str, depth: int = 64) -> Case:
+    """Positions instead of a mask tensor; contiguous heads."""
+    p = Program()
+    later = p("Greater", p("index", dtype="int64", value=-1), p("index", dtype="int64", value=-2), dtype="bool")
+    score = p("Where", later, p.const(float("-inf")), p("acc"))
+    return _heads(f"causal_{dtype}_{depth}", dtype, depth, p.done(), score)
+
+
+def bare(dtype: str, depth: int = 64) -> Case:
+    """No mask at all, the probabilities as they are."""
+    return _heads(f"bare_{dtype}_{depth}", dtype, depth, (Instr("acc", (), "float32"),), 0)
+
+
+def _heads(name: str, dtype: str, depth: int, program: tuple[Instr, ...], score: int) -> Case:
+    b = Builder()
+    q, k, v = (b.input(dtype, "b", "h", "s", depth) for _ in range(3))
+    dims = b.dims(q)
+    out = b.output(dtype, ("b", "h", "s", depth), dims)
+    operands = (Operand(q), Operand(k), Operand(v))
+    b.stages.append(Attention(operands, program, (Store(out, 0),), dims, scale=depth**-0.5, score=score))
+    return Case(name, b.plan(), ({"b": 2, "h": 2, "s": 200}, {"b": 1, "h": 1, "s": 1}, {"b": 1, "h": 2, "s": 389}))

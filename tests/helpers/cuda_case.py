@@ -1,0 +1,93 @@
+"""A plan to run on a GPU: its inputs, the operator that implements it, and several in one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import ml_dtypes
+import numpy as np
+
+from fusion_cli.planir.stages import HostOp, Plan, Stage, Tensor
+from fusion_cli.types import FusedOp
+from tests.helpers import plan_builder
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Case:
+    """A plan, the symbols' values to run it with, and values to plant in its inputs (slot -> (index, value)); an index
+    shorter than the rank plants a whole slice."""
+
+    name: str
+    plan: Plan
+    sizes: tuple[Mapping[str, int], ...]
+    planted: Mapping[int, tuple[tuple[int, ...], float]] = field(default_factory=dict)
+
+    def inputs(self, sizes: Mapping[str, int], rng: np.random.Generator) -> list[Array]:
+        arrays = []
+        for slot, index in enumerate(self.plan.inputs):
+            tensor = self.plan.tensors[index]
+            shape = tuple(sizes[d] if isinstance(d, str) else d for d in tensor.shape)
+            array = random(tensor.dtype, shape, rng)
+            if slot in self.planted and array.size:
+                where, value = self.planted[slot]
+                array[tuple(min(i, n - 1) for i, n in zip(where, shape, strict=False))] = value
+            arrays.append(array)
+        return arrays
+
+
+def random(dtype: str, shape: Sequence[int], rng: np.random.Generator) -> Array:
+    if dtype == "bool":
+        return rng.random(shape) < 0.7
+    if dtype.startswith("int"):
+        return rng.integers(-5, 6, shape).astype(dtype)
+    return rng.standard_normal(shape).astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+
+
+def fused_op(case: Case) -> FusedOp:
+    """The operator that a case's plan implements."""
+    return plan_builder.fused_op(f"Case_{case.name}", case.plan)
+
+
+def merged(name: str, cases: Sequence[Case]) -> Case:
+    """One operator that does everything the cases do, one after the other."""
+    plans = [c.plan for c in cases]
+    tensors: list[Tensor] = []
+    host: list[HostOp] = []
+    stages: list[Stage] = []
+    inputs: list[int] = []
+    outputs: list[int] = []
+    buffers = 0
+    for plan in plans:
+        t, h = len(tensors), len(host)
+        first = {"input": len(inputs), "output": len(outputs), "temp": buffers, "alias": t, "view": t}
+        for tensor in plan.tensors:
+            moved = {name: getattr(tensor, name) + h for name in ("dims", "starts", "steps")}
+            tensors.append(replace(tensor, slot=tensor.slot + first[tensor.role], **moved))
+        for op in plan.host:
+            ints = (op.ints[0] + len(inputs),) if op.kind in ("dims", "read") else op.ints
+            host.append(HostOp(op.kind, tuple(a + h for a in op.args), ints))
+        for stage in plan.stages:
+            operands = tuple(replace(o, tensor=o.tensor + t) for o in stage.operands)
+            stores = tuple(replace(s, tensor=s.tensor + t) for s in stage.stores)
+            stages.append(replace(stage, operands=operands, stores=stores, dims=stage.dims + h))
+        inputs += [i + t for i in plan.inputs]
+        outputs += [i + t for i in plan.outputs]
+        buffers += plan.buffers
+    plan = Plan(tuple(tensors), tuple(host), tuple(stages), tuple(inputs), tuple(outputs), buffers)
+    sizes: dict[str, int] = {}
+    for case in cases:
+        sizes |= case.sizes[0]
+    return Case(name, plan, (sizes,))
+
+
+def apart(case: Case, prefix: str) -> Case:
+    """The case with symbols of its own."""
+    tensors = tuple(
+        replace(t, shape=tuple(d if isinstance(d, int) else f"{prefix}_{d}" for d in t.shape))
+        for t in case.plan.tensors
+    )
+    sizes = tuple({f"{prefix}_{d}": n for d, n in chosen.items()} for chosen in case.sizes)
+    return replace(case, plan=replace(case.plan, tensors=tensors), sizes=sizes)

@@ -1,0 +1,97 @@
+"""Plans that exercise every kind of CUDA stage, built by hand so that no other stage of the compiler is involved; those
+with slices and joins by the region compiler."""
+
+from __future__ import annotations
+
+import itertools
+
+from fusion_cli.plan import plan_region
+from tests.helpers.cuda_attention_plans import attention, bare, causal
+from tests.helpers.cuda_case import Case, apart, merged
+from tests.helpers.cuda_product_plans import batched, chain, conv, linear
+from tests.helpers.cuda_row_plans import integers, layer_norm, pointwise, softmax
+from tests.helpers.region_tools import whole
+from tests.helpers.slice_graphs import (
+    CACHE,
+    GRAPHS,
+    NORM_OF_PARTS,
+    PACKED_ATTENTION,
+    REVERSED,
+    ROPE_HALVES,
+    ROPE_PAIRS,
+    Graph,
+)
+
+
+def compiled(graph: Graph, dtype: str) -> Case:
+    """A graph with slices and joins, planned by the region compiler."""
+    region = whole(graph.model({"float32": "float"}.get(dtype, dtype)))
+    plan = plan_region(region)
+    sizes = []
+    for chosen in graph.sizes:
+        named: dict[str, int] = {}
+        for value, index in zip(region.inputs, plan.inputs, strict=True):
+            known = plan.tensors[index].shape if index >= 0 else ()
+            named |= {
+                d: chosen[str(own)] for d, own in zip(known, value.shape or (), strict=False) if isinstance(d, str)
+            }
+        sizes.append(named)
+    return Case(f"{graph.name}_{dtype}", plan, tuple(sizes), {0: ((0, 0, 0), float("nan"))})
+
+
+def all_cases() -> list[Case]:
+    cases = [pointwise(d) for d in ("float32", "float16", "bfloat16")]
+    cases += [
+        integers(),
+        layer_norm("float32"),
+        layer_norm("float16"),
+        layer_norm("bfloat16", 4096),
+        softmax("float16"),
+        softmax("float32"),
+    ]
+    cases += [linear(d) for d in ("float32", "float16", "bfloat16")]
+    cases += [
+        linear("float16", trans_a=True, trans_b=True, narrow=True),
+        linear("float16", trans_b=True),
+        linear("float32", trans_b=True),
+    ]
+    cases += [batched("float16"), batched("float32"), chain("float16"), chain("float32")]
+    cases += [
+        attention("float16", 64),
+        attention("bfloat16", 128, prob="guard"),
+        attention("float16", 128, prob="empty"),
+        attention("float16", 80, 40, prob="general", transposed=True),
+    ]
+    cases += [
+        attention("float32", 64, prob="guard"),
+        attention("float32", 48, prob="empty"),
+        attention("float32", 33, 70, prob="general"),
+        attention("float16", 256),
+    ]
+    cases += [
+        causal("float16"),
+        causal("float32"),
+        bare("float16", 128),
+        bare("bfloat16"),
+        conv("float32"),
+        conv("float16"),
+    ]
+    # One type each, in turn: a kernel is the same for all but for what it reads and writes.
+    types = itertools.cycle(("float16", "float32", "bfloat16"))
+    cases += [compiled(graph, dtype) for graph, dtype in zip(GRAPHS, types, strict=False)]
+    return cases
+
+
+def everything(dtype: str) -> Case:
+    """All kinds of stage in one operator."""
+    cases = [pointwise(dtype), softmax(dtype), linear(dtype, narrow=dtype != "float32")]
+    cases.append(attention(dtype, 64, prob="general"))
+    if dtype != "bfloat16":
+        cases.append(conv(dtype))
+    return merged(f"everything_{dtype}", cases)
+
+
+def sliced(dtype: str) -> Case:
+    """Views read and written by every kind of stage that can, in one operator."""
+    graphs = (ROPE_HALVES, ROPE_PAIRS, PACKED_ATTENTION, CACHE, NORM_OF_PARTS, REVERSED)
+    return merged(f"sliced_{dtype}", [apart(compiled(g, dtype), g.name) for g in graphs])

@@ -1,0 +1,120 @@
+"""Plans of CUDA stages around matrix products and convolutions, built by hand."""
+
+from __future__ import annotations
+
+from fusion_cli.planir.stages import Conv, Instr, Linear, Operand, Rowwise, Store
+from tests.helpers.cuda_case import Case
+from tests.helpers.plan_builder import Builder, Program
+
+
+def linear(dtype: str, *, trans_a: bool = False, trans_b: bool = False, narrow: bool = False) -> Case:
+    """alpha * A @ B + bias, SiLU, residual; `narrow` writes float32 from it as well (no place for the bare product)."""
+    b = Builder()
+    a = b.input(dtype, *(("k", "m") if trans_a else ("m", "k")))
+    w = b.input(dtype, *(("n", "k") if trans_b else ("k", "n")))
+    bias, residual = b.input(dtype, "n"), b.input(dtype, "m", "n")
+    dims = b.op("gemm", b.dims(a), b.dims(w), ints=(int(trans_a), int(trans_b)))
+    p = Program()
+    value = p("Add", p.silu(p("Add", p("acc", dtype=dtype), p.load(2, dtype))), p.load(3, dtype))
+    other = "float32" if narrow else dtype
+    out = b.output(other, ("m", "n"), dims)
+    operands = tuple(map(Operand, (a, w, bias, residual)))
+    b.stages.append(
+        Linear(
+            operands,
+            p.done(),
+            (Store(out, value),),
+            dims,
+            ("/fc1", "/act"),
+            trans_a=trans_a,
+            trans_b=trans_b,
+            alpha=0.5,
+        )
+    )
+    sizes = (
+        {"m": 128, "n": 192, "k": 64},
+        {"m": 33, "n": 65, "k": 47},
+        {"m": 1, "n": 9, "k": 129},
+        {"m": 5, "n": 1, "k": 1},
+        {"m": 0, "n": 4, "k": 8},
+        {"m": 3, "n": 4, "k": 0},
+        {"m": 257, "n": 384, "k": 520},
+        {"m": 301, "n": 333, "k": 401},
+    )
+    layout = ("t" if trans_a else "n") + ("t" if trans_b else "n")
+    return Case(f"linear_{dtype}_{layout}{'_narrow' if narrow else ''}", b.plan(), sizes)
+
+
+def batched(dtype: str) -> Case:
+    """A permuted batched A against one weight (rows fold) and then a batched product of two tensors, no epilogue."""
+    b = Builder()
+    x, w, other = b.input(dtype, "b", "s", "k"), b.input(dtype, "k", "n"), b.input(dtype, "b", "s", "h", "n")
+    hidden_dims = b.op("matmul", b.dims(x), b.dims(w))
+    hidden = b.temp(dtype, ("b", "s", "n"), hidden_dims)
+    p = Program()
+    acc = p("Relu", p("acc", dtype=dtype))
+    b.stages.append(Linear((Operand(x), Operand(w)), p.done(), (Store(hidden, acc),), hidden_dims))
+    lifted = b.alias(hidden, ("b", 1, "s", "n"), b.op("unsqueeze", hidden_dims, ints=(1,)))
+    turned = b.op("permute", b.dims(other), ints=(0, 2, 3, 1))
+    dims = b.op("matmul", b.dims(lifted), turned)
+    out = b.output(dtype, ("b", "h", "s", "s"), dims)
+    operands = Operand(lifted), Operand(other, (0, 2, 3, 1))
+    b.stages.append(Linear(operands, (Instr("acc", (), dtype),), (Store(out, 0),), dims))
+    sizes = (
+        {"b": 2, "s": 33, "k": 40, "h": 3, "n": 24},
+        {"b": 3, "s": 150, "k": 129, "h": 2, "n": 160},
+        {"b": 2, "s": 1, "k": 8, "h": 1, "n": 8},
+    )
+    return Case(f"batched_{dtype}", b.plan(), sizes)
+
+
+def conv(dtype: str) -> Case:
+    """Convolution with bias, then ReLU and a residual."""
+    b = Builder()
+    x, w, bias, residual = (
+        b.input(dtype, "n", 3, "h", "w"),
+        b.input(dtype, 8, 3, 3, 3),
+        b.input(dtype, 8),
+        b.input(dtype, "n", 8, "oh", "ow"),
+    )
+    dims = b.op("conv", b.dims(x), b.dims(w), ints=(2, 2, 2, 1, 1, 1, 1, 1, 1, 0))
+    p = Program()
+    value = p("Relu", p("Add", p("acc", dtype=dtype), p.load(3, dtype)))
+    out = b.output(dtype, ("n", 8, "oh", "ow"), dims)
+    b.stages.append(
+        Conv(tuple(map(Operand, (x, w, bias, residual))), p.done(), (Store(out, value),), dims, ("/conv",), bias=2,
+             strides=(2, 2), pads=(1, 1, 1, 1), dilations=(1, 1))
+    )  # fmt: skip
+    return Case(
+        f"conv_{dtype}",
+        b.plan(),
+        ({"n": 2, "h": 17, "w": 23, "oh": 9, "ow": 12}, {"n": 1, "h": 1, "w": 1, "oh": 1, "ow": 1}),
+    )
+
+
+def chain(dtype: str) -> Case:
+    """Norm, product with bias and GELU, product with residual: three kernels that pass on their results."""
+    b = Builder()
+    x, gamma = b.input(dtype, "b", "s", "d"), b.input(dtype, "d")
+    w1, b1, w2 = b.input(dtype, "d", "f"), b.input(dtype, "f"), b.input(dtype, "f", "d")
+    dims = b.dims(x)
+    normed = b.temp(dtype, ("b", "s", "d"), dims)
+    p = Program()
+    square = p("reduce_mean", p("Mul", p.load(0, dtype), p.load(0, dtype)))
+    scale = p("Reciprocal", p("Sqrt", p("Add", square, p.const(1e-6))))
+    result = p("Mul", p("Mul", p.load(0, dtype), scale), p.load(1, dtype))
+    b.stages.append(Rowwise((Operand(x), Operand(gamma)), p.done(), (Store(normed, result),), dims, ("/norm",)))
+    hidden_dims = b.op("matmul", dims, b.dims(w1))
+    hidden = b.temp(dtype, ("b", "s", "f"), hidden_dims)
+    p = Program()
+    z = p("Add", p("acc", dtype=dtype), p.load(2, dtype))
+    erf = p("Erf", p("Mul", z, p.const(0.70710678)))
+    gelu = p("Mul", p("Mul", z, p.const(0.5)), p("Add", erf, p.const(1.0)))
+    b.stages.append(Linear((Operand(normed), Operand(w1), Operand(b1)), p.done(), (Store(hidden, gelu),), hidden_dims))
+    p = Program()
+    value = p("Add", p("acc", dtype=dtype), p.load(2, dtype))
+    out = b.output(dtype, ("b", "s", "d"), dims)
+    b.stages.append(Linear((Operand(hidden), Operand(w2), Operand(x)), p.done(), (Store(out, value),), dims, ("/fc2",)))
+    return Case(
+        f"chain_{dtype}", b.plan(), ({"b": 2, "s": 19, "d": 96, "f": 200}, {"b": 1, "s": 64, "d": 512, "f": 2048})
+    )

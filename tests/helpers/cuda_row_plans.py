@@ -1,0 +1,100 @@
+"""Plans of pointwise and rowwise CUDA stages, built by hand."""
+
+from __future__ import annotations
+
+from fusion_cli.planir.stages import Operand, Pointwise, Rowwise, Store
+from tests.helpers.cuda_case import Case
+from tests.helpers.plan_builder import Builder, Program, Shape
+
+
+def pointwise(dtype: str) -> Case:
+    """Broadcasts over every axis, a transposed operand, a mask, positions, two outputs, a narrowing cast."""
+    b = Builder()
+    x, bias, turned, mask, scale = (
+        b.input(dtype, "b", "s", "d"),
+        b.input("float32", "d"),
+        b.input(dtype, "d", "b", "s"),
+        b.input("bool", "s", 1),
+        b.input(dtype, "b", 1, 1),
+    )
+    p = Program()
+    total = p("Add", p.load(0, dtype), p.load(1))
+    total = p("Add", total, p("Mul", p.load(2, dtype), p.load(4, dtype)))
+    kept = p("Where", p.load(3, "bool"), p.silu(total), p.const(-0.5))
+    odd = p("Mod", p("index", dtype="int64", value=-2), p.const(2, "int64"), dtype="int64", value=0)
+    # Of an operand: a computed number that lies between two of float16 may go to either.
+    narrowed = p("Cast", p.load(1), dtype="float16")
+    second = p("Add", p("Add", p("Erf", narrowed), p("Cast", odd)), p("Tanh", total))
+    dims = b.dims(x)
+    outs = b.output(dtype, ("b", "s", "d"), dims), b.output("float32", ("b", "s", "d"), dims)
+    operands = (Operand(x), Operand(bias), Operand(turned, (1, 2, 0)), Operand(mask), Operand(scale))
+    stores = Store(outs[0], kept), Store(outs[1], second)
+    b.stages.append(Pointwise(operands, p.done(), stores, dims, ("/act/Mul", "*/ injected \\")))
+    sizes = ({"b": 2, "s": 3, "d": 64}, {"b": 3, "s": 5, "d": 7}, {"b": 1, "s": 1, "d": 1}, {"b": 0, "s": 4, "d": 8})
+    return Case(f"pointwise_{dtype}", b.plan(), sizes, {0: ((0, 0, 3), float("nan")), 4: ((1, 0, 0), float("inf"))})
+
+
+def integers() -> Case:
+    """int64, int32 and double operands; a space of one axis whose length is no multiple of a vector."""
+    b = Builder()
+    ids, table, wide = b.input("int64", "n"), b.input("int32", "n"), b.input("float64", "n")
+    p = Program()
+    total = p("Add", p.load(0, "int64"), p("Cast", p.load(1, "int32"), dtype="int64"), dtype="int64")
+    half = p("Div", total, p.const(2, "int64"), dtype="int64")
+    doubled = p("Mul", p.load(2, "float64"), p("Cast", total, dtype="float64"), dtype="float64")
+    dims = b.dims(ids)
+    outs = b.output("int64", ("n",), dims), b.output("float64", ("n",), dims)
+    b.stages.append(
+        Pointwise(
+            (Operand(ids), Operand(table), Operand(wide)),
+            p.done(),
+            (Store(outs[0], half), Store(outs[1], doubled)),
+            dims,
+        )
+    )
+    return Case("integers", b.plan(), ({"n": 1001}, {"n": 0}, {"n": 1}))
+
+
+def layer_norm(dtype: str, length: int | str = "d") -> Case:
+    """Residual, LayerNorm with scale and shift, and three stores: the sum, the result, and each row's mean."""
+    b = Builder()
+    x, r = b.input(dtype, "b", "s", length), b.input(dtype, "b", "s", length)
+    gamma, beta = b.input(dtype, length), b.input(dtype, length)
+    p = Program()
+    total = p("Add", p.load(0, dtype), p.load(1, dtype))
+    mean = p("reduce_mean", total)
+    centred = p("Sub", total, mean)
+    variance = p("reduce_mean", p("Mul", centred, centred))
+    inverse = p("Reciprocal", p("Sqrt", p("Add", variance, p.const(1e-5))))
+    result = p("Add", p("Mul", p("Mul", centred, inverse), p.load(2, dtype)), p.load(3, dtype))
+    dims = b.dims(x)
+    shape: Shape = ("b", "s", length)
+    outs = b.output(dtype, shape, dims), b.output(dtype, shape, dims)
+    rows = b.output("float32", ("b", "s", 1), b.op("reduce", dims, ints=(1, -1)))
+    stores = Store(outs[0], total), Store(outs[1], result), Store(rows, mean)
+    b.stages.append(Rowwise(tuple(map(Operand, (x, r, gamma, beta))), p.done(), stores, dims, ("/norm",)))
+    lengths = (768, 77, 1, 8200, 20003) if isinstance(length, str) else (length,)
+    sizes = [{"b": 2, "s": 9, "d": d} for d in lengths] + [{"b": 0, "s": 2, "d": 16}]
+    return Case(f"layer_norm_{dtype}_{length}", b.plan(), tuple(sizes), {0: ((0, 1, 3), float("nan"))})
+
+
+def softmax(dtype: str) -> Case:
+    """A masked softmax whose mask broadcasts over heads, with one scale per row, then a product along the row."""
+    b = Builder()
+    x, mask, per_row = (
+        b.input(dtype, "b", "h", "q", "k"),
+        b.input("bool", "b", 1, "q", "k"),
+        b.input(dtype, "h", "q", 1),
+    )
+    p = Program()
+    score = p("Where", p.load(1, "bool"), p("Mul", p.load(0, dtype), p.load(2, dtype)), p.const(float("-inf")))
+    top = p("reduce_max", score)
+    e = p("Exp", p("Sub", score, top))
+    prob = p("Div", e, p("reduce_sum", e))
+    dims = b.dims(x)
+    out = b.output(dtype, ("b", "h", "q", "k"), dims)
+    flat = b.output("float32", ("b", "h", "q"), b.op("reduce", dims, ints=(0, -1)))
+    stores = Store(out, prob), Store(flat, p("reduce_min", score))
+    b.stages.append(Rowwise(tuple(map(Operand, (x, mask, per_row))), p.done(), stores, dims))
+    sizes = ({"b": 2, "h": 3, "q": 5, "k": 128}, {"b": 1, "h": 2, "q": 3, "k": 37}, {"b": 2, "h": 1, "q": 1, "k": 9001})
+    return Case(f"softmax_{dtype}", b.plan(), sizes, {1: ((0, 0, 1), 0)})

@@ -1,0 +1,132 @@
+"""Which nodes the fusion rules for linear layers, norms and convolutions take as one operator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from fusion_cli.match import MatchResult
+from tests.helpers.graphs import matches, operators, parse
+
+X, Y = "float[batch, seq, 64] x", "float[batch, seq, 64] y"
+NORM = "n = LayerNormalization (x, gamma, beta) "
+WEIGHTS = {"gamma": (64,), "beta": (64,), **{f"w{i}": (64, 64) for i in range(4)}, **{f"b{i}": (64,) for i in range(4)}}
+LINEARS = " ".join(f"m{i} = MatMul (n, w{i}) o{i} = Add (m{i}, b{i})" for i in range(4))
+
+
+def found(
+    body: str, rule: str, weights: Mapping[str, tuple[int, ...]], inputs: str = X, outputs: str = Y, opset: int = 17
+) -> MatchResult:
+    return matches(parse(f"g ({inputs}) => ({outputs}) {{ {body} }}", weights, opset), rule)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("norm", [NORM, "n = Neg (x) "], ids=["norm", "no norm"])
+def test_linear_layers_of_one_input(count: int, norm: str) -> None:
+    linears = LINEARS.split(f" m{count} = ")[0]
+    outputs = ", ".join(f"float[batch, seq, 64] o{i}" for i in range(count))
+    result = found(norm + linears, "HorizontalLinear", WEIGHTS, outputs=outputs)
+    whole = max(result.regions, key=lambda r: len(r.nodes))
+    kinds = [n.op_type for n in whole.nodes]
+    assert (kinds.count("MatMul"), kinds.count("Add")) == (count, count)
+    assert ("LayerNormalization" in kinds) == (norm == NORM)
+    assert {v.name for v in whole.outputs} == {f"o{i}" for i in range(count)}
+
+
+def test_linear_layers_of_different_inputs_are_not_horizontal() -> None:
+    body = "n = Neg (x) a = MatMul (x, w0) b = MatMul (n, w1) y = Add (a, b)"
+    assert not found(body, "HorizontalLinear", WEIGHTS).regions
+
+
+def test_many_linear_layers_of_one_input_are_found_in_linear_number() -> None:
+    count = 60
+    linears = " ".join(f"o{i} = MatMul (x, w{i})" for i in range(count))
+    outputs = ", ".join(f"float[batch, seq, 8] o{i}" for i in range(count))
+    result = found(linears, "HorizontalLinear", {f"w{i}": (64, 8) for i in range(count)}, outputs=outputs)
+    assert 0 < len(result.regions) <= 2 * count
+
+
+@pytest.mark.parametrize(
+    ("norm", "rule", "opset"),
+    [
+        ("LayerNormalization (x, gamma, beta)", "LayerNormLinear", 17),
+        ("RMSNormalization (x, gamma)", "RMSNormLinear", 23),
+    ],
+)
+def test_a_norm_and_the_linear_layer_that_reads_it(norm: str, rule: str, opset: int) -> None:
+    body = f"n = {norm} m = MatMul (n, w0) o = Add (m, b0) y = Relu (o)"
+    (region,) = found(body, rule, WEIGHTS, opset=opset).regions
+    assert [n.op_type for n in region.nodes][1:] == ["MatMul", "Add", "Relu"]
+
+
+PAIR = f"{X}, float[batch, seq, 64] z"
+SUMS = {
+    "sum": "r = Add (x, z) y = LayerNormalization (r, gamma, beta)",
+    "sum the other way": "r = Add (z, x) y = LayerNormalization (r, gamma)",
+    "dropout in the sum": "d = Dropout (x) r = Add (z, d) y = LayerNormalization (r, gamma, beta)",
+    "bias in the sum": "b = Add (x, b0) r = Add (b, z) y = LayerNormalization (r, gamma, beta)",
+    "norm first": "n = LayerNormalization (x, gamma, beta) y = Add (z, n)",
+}
+
+
+@pytest.mark.parametrize("body", SUMS.values(), ids=SUMS)
+def test_residual_and_norm(body: str) -> None:
+    regions = operators(found(body, "ResidualNorm", WEIGHTS, PAIR), "ResidualNorm")
+    assert max(map(len, regions)) == body.replace("Dropout", "").count("(") - ("Dropout" in body)
+
+
+def test_the_sum_of_a_residual_norm_may_be_used_too() -> None:
+    body = "r = Add (x, z) n = LayerNormalization (r, gamma, beta) m = MatMul (n, w0) y = Add (m, r)"
+    regions = [r for r in found(body, "ResidualNorm", WEIGHTS, PAIR).regions if r.nodes[0].op_type == "Add"]
+    assert {v.name for v in regions[0].outputs} == {"r", "n"}
+    body = "r = Add (x, z) y = LayerNormalization (r, gamma, beta)"
+    (region,) = found(body, "ResidualNorm", WEIGHTS, PAIR, f"{Y}, float[batch, seq, 64] r").regions
+    assert {v.name for v in region.outputs} == {"r", "y"}
+
+
+def test_a_norm_before_a_feed_forward_is_part_of_the_block() -> None:
+    body = f"{NORM} m0 = MatMul (n, w0) a = Relu (m0) m1 = MatMul (a, w1) o = Add (m1, b1) y = Add (o, x)"
+    regions = operators(found(body, "FeedForwardBlock", WEIGHTS), "FeedForwardBlock")
+    assert max(regions, key=len) == ["LayerNormalization", "MatMul", "Relu", "MatMul", "Add", "Add"]
+
+
+IN, OUT = "float[2, 8, 6, 6] x", "float[2, 8, 6, 6] y"
+CONV = {"k0": (8, 8, 3, 3), "k1": (8, 8, 3, 3), "kb": (8,), "scale": (8,), "shift": (8,), "mean": (8,), "var": (8,)}
+PADS = "<pads = [1, 1, 1, 1]>"
+CONVS = {
+    "relu": (f"c = Conv {PADS} (x, k0, kb) y = Relu (c)", "ConvBatchNormRelu", 2),
+    "no bias": (f"c = Conv {PADS} (x, k0) s = Sigmoid (c) y = Mul (c, s)", "ConvBatchNormRelu", 3),
+    "residual": (f"c = Conv {PADS} (x, k0, kb) a = Add (c, x) y = Relu (a)", "ConvBatchNormRelu", 3),
+    "block": (
+        f"c = Conv {PADS} (x, k0, kb) a = Relu (c) d = Conv {PADS} (a, k1) r = Add (x, d) y = Relu (r)",
+        "ConvBlock",
+        5,
+    ),
+    "block without a last activation": (
+        f"c = Conv {PADS} (x, k0) s = Sigmoid (c) a = Mul (s, c) d = Conv {PADS} (a, k1, kb) y = Add (d, x)",
+        "ConvBlock",
+        5,
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "rule", "size"), CONVS.values(), ids=CONVS)
+def test_convolutions(body: str, rule: str, size: int) -> None:
+    assert max(map(len, operators(found(body, rule, CONV, IN, OUT), rule))) == size
+
+
+def test_a_batch_norm_that_could_not_be_folded_comes_along() -> None:
+    body = f"c = Conv {PADS} (x, k0) b = BatchNormalization (c, scale, shift, mean, var) y = Relu (b)"
+    outputs = f"{OUT}, float[2, 8, 6, 6] c"
+    (ops,) = operators(
+        found(body, "ConvBatchNormRelu", CONV, IN, outputs),
+        "ConvBatchNormRelu",
+    )
+    assert ops == ["Conv", "BatchNormalization", "Relu"]
+
+
+def test_a_convolution_with_computed_weights_is_left_alone() -> None:
+    inputs = f"{IN}, float[8, 8, 3, 3] k"
+    body = f"c = Conv {PADS} (x, k) y = Relu (c)"
+    assert not found(body, "ConvBatchNormRelu", {}, inputs, OUT).regions

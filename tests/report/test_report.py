@@ -1,0 +1,225 @@
+"""The report: its JSON follows the documented schema, and its text says what happened."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+import pytest
+from rich.console import Console
+
+from fusion_cli.planir.stages import Plan, Pointwise, Rowwise
+from fusion_cli.report import Report, make_report, render_explain, render_summary, write_report
+from fusion_cli.types import (
+    Candidate,
+    FusedOp,
+    Library,
+    OpCheck,
+    OutputCheck,
+    Region,
+    Rejection,
+    Score,
+    Source,
+    TensorSpec,
+    Verification,
+)
+
+DOCS = Path(__file__).parents[2] / "docs"
+SCHEMA = json.loads((DOCS / "report.schema.json").read_text("utf-8"))
+KINDS = {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None)}
+
+
+def problems(value: Any, schema: dict[str, Any], path: str = "$") -> Iterator[str]:
+    """Where `value` departs from `schema` (the keywords that report.schema.json uses)."""
+    if "const" in schema and value != schema["const"]:
+        yield f"{path}: not {schema['const']}"
+    if "enum" in schema and value not in schema["enum"]:
+        yield f"{path}: {value!r} not among {schema['enum']}"
+    kinds = schema.get("type", [])
+    if kinds and not any(is_kind(value, kind) for kind in ([kinds] if isinstance(kinds, str) else kinds)):
+        yield f"{path}: {value!r} is no {kinds}"
+    elif isinstance(value, dict):
+        yield from (f"{path}: no {key}" for key in schema.get("required", []) if key not in value)
+        for key, item in value.items():
+            inner = schema.get("properties", {}).get(key, schema.get("additionalProperties", False))
+            if inner is False:
+                yield f"{path}: {key} is not documented"
+            else:
+                yield from problems(item, inner, f"{path}.{key}")
+    elif isinstance(value, list):
+        for i, item in enumerate(value):
+            yield from problems(item, schema["items"], f"{path}[{i}]")
+
+
+def is_kind(value: Any, kind: str) -> bool:
+    if kind in ("number", "integer"):
+        return isinstance(value, int if kind == "integer" else int | float) and not isinstance(value, bool)
+    return isinstance(value, KINDS[kind])
+
+
+def candidate(*names: str) -> Candidate:
+    x = ir.Value(name="x")
+    nodes = tuple(ir.Node("", "Relu", [x], name=name) for name in names)
+    region = Region("Demo", nodes, (), (x,), (nodes[-1].outputs[0],))
+    kernel = {"operands": (), "program": (), "stores": (), "dims": 0}
+    plan = Plan((), (), (Pointwise(**kernel), Rowwise(**kernel), Rowwise(**kernel)), (), (), 0)
+    scores = {"cpu": Score("cpu", 10.0, 4.0, 3000, 1000, 2, 1), "sm_90a": Score("sm_90a", 8.0, 1.0, 3000, 500, 2, 1)}
+    return Candidate(region, plan, scores, ("cpu",))
+
+
+def full_report(error: float = 1e-7) -> Report:
+    spec = (TensorSpec("x", "float32", (2, "n")),)
+    function = ir.Function("fusion", "Demo_1", graph=ir.Graph([], [], nodes=[]), attributes=[])
+    op = FusedOp(
+        "Demo_1",
+        "Demo",
+        "auto",
+        function,
+        None,
+        spec,
+        spec,
+        (candidate("a", "b"), candidate("c", "d")),
+        ("Demo_1_0", "Demo_1_1"),
+        ("cpu",),
+    )
+    checks = (OpCheck("Demo_1", "cpu", 1e-7, 1e-3, 20.0, 10.0), OpCheck("Other_2", "cpu", 0.5, 1e-3))
+    return make_report(
+        model="m.onnx", output="out.onnx", targets=("cpu", "sm_90a"), nodes_before=9, nodes_after=7, candidates=5,
+        idioms={"Gelu": 2}, ops=(op,), timings={"load": 0.1},
+        rejected=(
+            Rejection("Demo", "e", "score", "FUS301", "a gain", "a loss of 2 us", saving_us=-2.0, progress=1.0),
+            Rejection(
+                "Norm", "f\x1b[31m", "match", "FUS101", "Add", "Mul", "look at [f]", progress=0.5, saving_us=3.0,
+                held=3, lines=6, source="rules/idioms/norm.rule:7", nodes=("e", "f"), matched=1, places=3,
+            ),
+        ),
+        sources=(Source("cpu", "Demo_1", "Demo_1.cc", "text"), Source("cpu", "", "register.cc", "text")),
+        libraries=(Library("cpu", Path("/somewhere/lib/cpu.so"), ("Demo_1",), 2, 1.5),),
+        verification=Verification((OutputCheck("y", error, 1e-3),), checks, 100.0, 50.0),
+        notes=("nvcc was not found",),
+    )  # fmt: skip
+
+
+def dry_report() -> Report:
+    return make_report(
+        model="m.onnx", output=None, targets=("cpu",), nodes_before=4, nodes_after=4, candidates=1, idioms={},
+        selected=(candidate("a", "b"),), timings={},
+    )  # fmt: skip
+
+
+def rendered(report: Report) -> str:
+    console = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    render_summary(report, console)
+    return console.export_text()
+
+
+@pytest.mark.parametrize("report", [full_report(), full_report(float("inf")), dry_report()])
+def test_json_follows_the_schema(report: Report, tmp_path: Path) -> None:
+    write_report(report, tmp_path / "report.json")
+    read = json.loads((tmp_path / "report.json").read_text("utf-8"))
+    assert list(problems(read, SCHEMA)) == []
+    assert [p.name for p in tmp_path.iterdir()] == ["report.json"]
+
+
+def test_the_validator_sees_departures() -> None:
+    data = full_report().to_dict()
+    data["fusions"][0]["stages"] = ["magic"]
+    data["summary"]["fusions"] = "two"
+    del data["idioms"]
+    data["extra"] = 1
+    assert len(list(problems(data, SCHEMA))) == 4
+
+
+def test_every_key_of_the_schema_is_explained() -> None:
+    text = (DOCS / "report.md").read_text("utf-8")
+
+    def keys(schema: Any) -> Iterator[str]:
+        if isinstance(schema, dict):
+            yield from schema.get("properties", {})
+            for value in schema.values():
+                yield from keys(value)
+
+    assert [key for key in sorted(set(keys(SCHEMA))) if f"`{key}`" not in text] == []
+
+
+def test_counts_and_savings_add_up_over_places() -> None:
+    summary = full_report().summary
+    assert (summary.fusions, summary.kernels, summary.nodes_fused) == (2, 1, 4)
+    assert (summary.bytes_saved, summary.launches_saved, summary.us_saved) == (4000, 2, 12.0)
+
+
+def test_each_place_names_its_own_nodes_and_the_operators_check() -> None:
+    fusions = full_report().to_dict()["fusions"]
+    assert [f["nodes"] for f in fusions] == [["a", "b"], ["c", "d"]]
+    assert [f["call"] for f in fusions] == ["Demo_1_0", "Demo_1_1"]
+    assert fusions[0]["stages"] == ["pointwise", "rowwise", "rowwise"]
+    assert [m["error"] for m in fusions[0]["measured"]] == [1e-7]
+
+
+def test_libraries_do_not_tell_where_they_were_built() -> None:
+    assert full_report().to_dict()["libraries"][0]["path"] == "cpu.so"
+
+
+def test_an_error_that_is_not_finite_is_null() -> None:
+    verification = full_report(float("inf")).to_dict()["verification"]
+    assert verification["outputs"] == [{"output": "y", "error": None, "tolerance": 1e-3, "ok": False}]
+    assert verification["ok"] is False
+
+
+def test_summary_text() -> None:
+    text = rendered(full_report())
+    assert "operators found    9 (recognised: 2 Gelu)" in text
+    assert "4.0 kB of memory traffic, 2 launches, 12.0 us" in text
+    assert "4 operators into 2 (1 kernel)" in text
+    assert "2 (cpu 2); cpu library: 2 files compiled in 1.5 s" in text
+    assert "passed: 1 output, largest error 1.0e-07 (tolerance 0.001); 100.0 us -> 50.0 us (2.00x)" in text
+    assert "1 x Demo: FUS301 (score), expected a gain, found a loss of 2 us" in text
+    assert "note: nvcc was not found" in text
+    assert "out.fusion" in text
+
+
+def test_summary_text_of_a_failure_and_of_a_dry_run() -> None:
+    assert "FAILED at output y" in rendered(full_report(float("inf")))
+    assert "(dry run: nothing written)" in rendered(dry_report())
+
+
+def explained(report: Report, **options: bool) -> str:
+    console = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    render_explain(report, console, **options)
+    return console.export_text()
+
+
+def test_explain_shows_reasons_and_names_are_no_markup() -> None:
+    text = explained(full_report(), everything=True)
+    assert "FUS301 Demo at e\n" in text
+    assert "FUS101 Norm at f\N{REPLACEMENT CHARACTER}[31m and 2 places alike: would save up to 3.0 us\n" in text
+    assert "rule      rules/idioms/norm.rule:7, 3 of 6 lines matched" in text
+    assert "hint      look at [f]" in text
+    assert "\x1b" not in text
+    assert "predicted 20.0 us -> 8.0 us (2.50x), 4.0 kB less traffic" in text  # two places alike, told once
+    assert "note: nvcc was not found" in text
+
+
+def test_explain_counts_what_would_save_nothing() -> None:
+    report = full_report()
+    quiet = Rejection("Quiet", "g", "match", "FUS101", "Add", "Mul", covered_by="Demo", saving_us=5.0)
+    idle = Rejection("Idle", "g", "match", "FUS101", "Add", "Mul")
+    text = explained(replace(report, rejected=(*report.rejected, quiet, idle)))
+    assert "Norm" in text
+    assert "Quiet" not in text
+    assert "Idle" not in text
+    assert "4 near misses" in text
+    assert "2 more" in text
+
+
+def test_explain_wraps_on_a_narrow_terminal() -> None:
+    report = full_report()
+    console = Console(width=40, record=True, force_terminal=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    render_explain(report, console)
+    lines = [line for line in console.export_text().splitlines() if not line.startswith(("-", "+", "note"))]
+    assert all(len(line) <= 40 for line in lines if line[:1] == " ")
+    assert "look at [f]" in " ".join(lines)

@@ -1,0 +1,186 @@
+"""The cost model's verdicts where the answer is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from fusion_cli.codes.score import CODES
+from fusion_cli.errors import FusionError, Unsupported
+from fusion_cli.plan import plan_region
+from fusion_cli.score import Baseline, DeviceProfile, default_sizes, load_profile, read_profile, score_region
+from fusion_cli.score.baseline import fused_kernels
+from fusion_cli.types import Options, Region, Score, Target
+from tests.helpers.region_tools import parsed, whole
+
+CPU, H200 = Target("cpu", "cpu"), Target("sm_90a", "cuda", "sm_90a")
+
+LINEAR = """g (float[b, s, 768] x, float[768, 3072] w) => (float[b, s, 3072] y) {
+    h = MatMul(x, w) i = Sigmoid(h) y = Mul(h, i)
+}"""
+CHAIN = """g (float[b, s, 768] x, float[b, s, 768] z) => (float[b, s, 768] y) {
+    a = Add(x, z) c = Tanh(a) d = Mul(c, z) e = Sub(d, x) y = Relu(e)
+}"""
+RMS_NORM = """g (float[b, s, 768] x, float[768] w) => (float[b, s, 768] y) {
+    two = Constant <value_float = 2.0> () eps = Constant <value_float = 0.00001> ()
+    axes = Constant <value_ints = [-1]> ()
+    p = Pow(x, two) m = ReduceMean(p, axes) e = Add(m, eps) q = Sqrt(e) i = Reciprocal(q) n = Mul(x, i) y = Mul(n, w)
+}"""
+ATTENTION = """g (float[b, 12, s, {d}] q, float[b, 12, s, {d}] k, float[b, 12, s, {d}] v, float[b, 1, s, s] m)
+=> (float[b, 12, s, {d}] y) {{
+    t = Transpose <perm = [0, 1, 3, 2]> (k) a = MatMul(q, t) c = Add(a, m) p = Softmax <axis = -1> (c) y = MatMul(p, v)
+}}"""
+
+
+def verdict(text: str, target: Target, dims: Mapping[str, tuple[int, int]], force: bool = False) -> Score:
+    model = parsed(text)
+    region = whole(model)
+    sizes = default_sizes(model, Options(dims=dims))
+    return score_region(region, plan_region(region), Baseline(model.graph, load_profile(target)), sizes, force=force)
+
+
+def at(batch: int, length: int) -> dict[str, tuple[int, int]]:
+    return {"b": (batch, batch), "s": (length, length)}
+
+
+def test_chain_pays_everywhere() -> None:
+    for target in (CPU, H200):
+        score = verdict(CHAIN, target, at(1, 512))
+        assert score.gain_us > 0
+        assert (score.launches_before, score.launches_after) == (5, 1)
+        assert score.bytes_after < score.bytes_before / 3
+        assert score.target == target.name
+
+
+@pytest.mark.parametrize("target", [CPU, H200])
+def test_single_operator_does_not_pay(target: Target) -> None:
+    with pytest.raises(Unsupported) as reason:
+        verdict("g (float[b, s] x) => (float[b, s] y) { y = Tanh(x) }", target, at(8, 512))
+    assert reason.value.code == "FUS301"
+    assert reason.value.code in CODES
+
+
+def test_norm_that_onnx_runtime_leaves_decomposed_pays_on_cpu() -> None:
+    assert verdict(RMS_NORM, CPU, at(1, 128)).gain_us > 0
+
+
+def test_norm_that_onnx_runtime_fuses_itself_does_not_pay_on_cpu() -> None:
+    with pytest.raises(Unsupported):
+        verdict(RMS_NORM.replace("i = Reciprocal(q) n = Mul(x, i)", "n = Div(x, q)"), CPU, at(1, 128))
+
+
+@pytest.mark.parametrize("rows", [8, 32, 128])
+def test_linear_of_few_rows_loses_on_cpu(rows: int) -> None:
+    model, region, sizes = _linear(rows)
+    plan = plan_region(region)
+    cpu, gpu = (Baseline(model.graph, load_profile(t)) for t in (CPU, H200))
+    with pytest.raises(Unsupported) as reason:
+        score_region(region, plan, cpu, sizes)
+    assert reason.value.code == "FUS301"
+    assert score_region(region, plan, cpu, sizes, force=True).gain_us < 0
+    assert score_region(region, plan, gpu, sizes).gain_us > 0
+
+
+def test_range_in_which_it_wins_and_loses() -> None:
+    text = "g (float[s, 8] x, float[s, 8] z) => (float[s, 8] y) { a = Add(x, z) b = Tanh(a) y = Mul(b, z) }"
+    assert verdict(text, CPU, {"s": (100_000, 100_000)}).gain_us > 0
+    with pytest.raises(Unsupported) as reason:
+        verdict(text, CPU, {"s": (1, 100_000)})
+    assert reason.value.code == "FUS302"
+
+
+def _linear(rows: int) -> tuple[ir.Model, Region, list[dict[str, int]]]:
+    """A linear layer with its activation; the weight is a constant, as in exported models."""
+    model = parsed(LINEAR)
+    region = whole(model)
+    weight = next(v for v in region.inputs if v.name == "w")
+    weight.const_value = ir.tensor(np.zeros((768, 3072), np.float32))
+    return model, region, [{"b": 1, "s": rows}]
+
+
+NORM_BY_HAND = """g (float[b, s, 768] x, float[768] w) => (float[b, s, 768] y) {
+    two = Constant <value_float = 2.0> () eps = Constant <value_float = 0.00001> ()
+    axes = Constant <value_ints = [-1]> () m = ReduceMean(x, axes) d = Sub(x, m) p = Pow(d, two)
+    v = ReduceMean(p, axes) e = Add(v, eps) q = Sqrt(e)
+    n = Div(d, q) y = Mul(n, w)
+}"""
+
+
+def test_breaking_up_what_onnx_runtime_fuses_is_charged_for_the_pieces() -> None:
+    model = parsed(NORM_BY_HAND)
+    region = whole(model)
+    first, last = (next(n for n in region.nodes if n.op_type == op) for op in ("Sub", "Pow"))
+    piece = replace(region, nodes=(first, last), inputs=tuple(first.inputs), outputs=(*first.outputs, *last.outputs))
+    baseline = Baseline(model.graph, load_profile(H200))
+    sizes = [{"b": 1, "s": 128}]
+    score = score_region(piece, plan_region(piece), baseline, sizes, force=True)
+    assert score.launches_before == 1
+    assert score.launches_after > 4
+    assert score.gain_us < 0
+    with pytest.raises(Unsupported):
+        score_region(piece, plan_region(piece), baseline, sizes)
+
+
+def test_attention_pays_on_gpu_and_counts_the_scores() -> None:
+    score = verdict(ATTENTION.format(d=64).replace("float", "float16"), H200, at(1, 2048))
+    assert score.gain_us > 0
+    assert score.bytes_before - score.bytes_after > 4 * 2 * 12 * 2048 * 2048
+
+
+def test_attention_with_enormous_heads_does_not_fit() -> None:
+    with pytest.raises(Unsupported) as reason:
+        verdict(ATTENTION.format(d=1024), H200, at(1, 64))
+    assert reason.value.code == "FUS303"
+
+
+def test_sizes_follow_from_shape_arithmetic() -> None:
+    model = parsed("""g (float[b, s, 8] x) => (float[u, v] y) {
+        shape = Shape(x) zero = Constant <value_ints = [0]> () one = Constant <value_ints = [1]> ()
+        b = Gather <axis = 0> (shape, zero) s = Gather <axis = 0> (shape, one)
+        eight = Constant <value_ints = [8]> () n = Mul(b, s) t = Concat <axis = 0> (n, eight) y = Reshape(x, t)
+    }""")
+    low, high = default_sizes(model, Options(dims={"s": (4, 32)}))
+    assert (low["b"], low["s"], high["s"]) == (1, 4, 32)
+    dims = model.graph.outputs[0].shape
+    assert dims is not None
+    assert default_sizes(model, Options(shapes={"x": (3, 5, 8)}))[0]["s"] == 5
+
+
+@pytest.mark.parametrize(("arch", "name"), [("sm_90a", "h200"), ("sm_80", "a100"), ("sm_89", "a100"), ("sm_70", "a100"),
+                                            ("sm_120", "h200")])  # fmt: skip
+def test_profile_of_architecture(arch: str, name: str) -> None:
+    assert load_profile(Target(arch, "cuda", arch)).name == name
+
+
+def test_profile_interpolates_gemm_slowdown() -> None:
+    cpu = load_profile(CPU)
+    assert cpu.gemm_slowdown(1) == pytest.approx(1.1)
+    assert 4.5 < cpu.gemm_slowdown(16) < 7.7
+    assert cpu.gemm_slowdown(100_000) == 1.0
+
+
+def test_portable_target_turns_nothing_down() -> None:
+    profile: DeviceProfile = load_profile(Target("portable", "portable"))
+    assert profile.advisory
+    assert verdict("g (float[b, s] x) => (float[b, s] y) { y = Tanh(x) }", Target("portable", "portable"), at(1, 4))
+
+
+def test_bad_profile(tmp_path: Path) -> None:
+    path = tmp_path / "x.toml"
+    path.write_text("name = 'x'")
+    with pytest.raises(FusionError, match="not a device profile"):
+        read_profile(path)
+
+
+def test_onnx_runtime_fusions_are_counted_as_one_kernel() -> None:
+    model = parsed("""g (float[b, s, 8] x) => (float[b, s, 8] y) {
+        r = Constant <value_float = 1.4142135> () one = Constant <value_float = 1.0> ()
+        half = Constant <value_float = 0.5> ()
+        d = Div(x, r) e = Erf(d) a = Add(e, one) m = Mul(x, a) y = Mul(m, half)
+    }""")
+    assert [k.op for k in fused_kernels(tuple(model.graph), load_profile(CPU))] == ["Gelu"]

@@ -1,0 +1,150 @@
+"""Bodies of If, Loop and Scan: fused like the main graph, each by itself, with values of outer graphs as inputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+import fusion_cli
+from fusion_cli.report import Report
+from tests.helpers.graphs import RNG, matches, operators, parse
+
+LAYER = "{o}m = MatMul ({x}, w) {o}a = Add ({o}m, b) {o}s = Sigmoid ({o}a) {o} = Mul ({o}a, {o}s) "
+IF = f"""g (float[batch, 64] x, bool c) => (float[batch, 64] y) {{
+    {LAYER.format(o="z", x="x")}
+    y = If (c) <
+        then_branch: graph = yes () => (t) {{ {LAYER.format(o="t", x="z")} }},
+        else_branch: graph = no () => (e) {{ e = Neg (z) }}
+    >
+}}"""
+LOOP = f"""g (float[batch, 64] x, int64 n) => (float[batch, 64] y, float[k, batch, 64] all) {{
+    yes = Constant <value = bool {{1}}> ()
+    y, all = Loop (n, yes, x) <body: graph = step (int64 i, bool c, float[batch, 64] s) => (o, t, p) {{
+        o = Identity (c) {LAYER.format(o="t", x="s")} p = Add (t, x)
+    }}>
+}}"""
+SCAN = f"""g (float[batch, 64] x, float[seq, batch, 64] steps) => (float[batch, 64] y, float[seq, batch, 64] all) {{
+    y, all = Scan (x, steps) <num_scan_inputs = 1,
+        body: graph = step (float[batch, 64] s, float[batch, 64] v) => (t, p) {{
+        u = Add (s, v) {LAYER.format(o="t", x="u")} p = Identity (t)
+    }}>
+}}"""
+NESTED = f"""g (float[batch, 64] x, bool c, int64 n) => (float[batch, 64] y) {{
+    y = If (c) <
+        then_branch: graph = yes () => (r) {{
+            go = Constant <value = bool {{1}}> ()
+            r = Loop (n, go, x) <body: graph = step (int64 i, bool d, float[batch, 64] s) => (o, t) {{
+                o = Identity (d) {LAYER.format(o="t", x="s")}
+            }}>
+        }},
+        else_branch: graph = no () => (e) {{ {LAYER.format(o="e", x="x")} }}
+    >
+}}"""
+X = RNG.normal(size=(3, 64)).astype(np.float32)
+STEPS = RNG.normal(size=(4, 3, 64)).astype(np.float32)
+CASES = {
+    "if": (IF, 2, [{"x": X, "c": np.array(True)}, {"x": X, "c": np.array(False)}]),
+    "loop": (LOOP, 1, [{"x": X, "n": np.array(3)}, {"x": X, "n": np.array(0)}]),
+    "scan": (SCAN, 1, [{"x": X, "steps": STEPS}]),
+    "nested": (NESTED, 2, [{"x": X, "c": np.array(c), "n": np.array(2)} for c in (True, False)]),
+}
+
+
+def model(text: str) -> onnx.ModelProto:
+    made = parse(text, {"w": (64, 64), "b": (64,)})
+    for tensor in made.graph.initializer:
+        tensor.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(tensor) / 8, tensor.name))
+    return made
+
+
+def fused(text: str, tmp_path: Path, **options: object) -> tuple[Path, Path, Report]:
+    source, output = tmp_path / "m.onnx", tmp_path / "fused.onnx"
+    onnx.save(model(text), source)
+    return source, output, fusion_cli.optimize(source, output, **options)
+
+
+@pytest.mark.parametrize(("text", "layers", "feeds"), CASES.values(), ids=CASES)
+def test_idioms_in_bodies_count(text: str, layers: int, feeds: object) -> None:
+    found = matches(model(text), "LinearActivation")
+    assert found.idioms["Linear"] == found.idioms["Silu"] == layers
+    assert len(operators(found, "LinearActivation")) == layers
+
+
+@pytest.mark.parametrize("target", ["portable", "cpu"])
+@pytest.mark.parametrize(("text", "layers", "feeds"), CASES.values(), ids=CASES)
+def test_bodies_are_fused(
+    text: str, layers: int, feeds: list[dict[str, np.ndarray]], target: str, tmp_path: Path
+) -> None:
+    source, output, report = fused(text, tmp_path, targets=[target], force=True, rules=["LinearActivation"])
+    assert report.verification is not None
+    assert report.verification.ok
+    assert not report.verification.skipped
+    onnx.checker.check_model(output, full_check=True)
+    plain = ort.InferenceSession(source, providers=["CPUExecutionProvider"])
+    stock = ort.InferenceSession(output, providers=["CPUExecutionProvider"])
+    ours = fusion_cli.session(output, providers=["CPUExecutionProvider"])
+    assert len(report.fusions) == layers
+    for feed in feeds:
+        for expected, a, b in zip(plain.run(None, feed), stock.run(None, feed), ours.run(None, feed), strict=True):
+            np.testing.assert_allclose(a, expected, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(b, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_path_through_a_body_keeps_a_region_apart() -> None:
+    text = """g (float[batch, 64] x, bool c) => (float[batch, 64] y) {
+        a = Relu (x)
+        r = If (c) <
+            then_branch: graph = yes () => (t) { t = Neg (a) }, else_branch: graph = no () => (e) { e = Abs (a) }
+        >
+        y = Add (a, r)
+    }"""
+    assert not operators(matches(parse(text), "PointwiseRegion"), "PointwiseRegion")
+
+
+def test_a_value_that_a_body_reads_stays_an_output_of_its_region(tmp_path: Path) -> None:
+    text = """g (float[batch, 64] x, bool c) => (float[batch, 64] y, float[batch, 64] r) {
+        a = Relu (x) d = Tanh (a) y = Mul (d, a)
+        r = If (c) <
+            then_branch: graph = yes () => (t) { t = Neg (d) }, else_branch: graph = no () => (e) { e = Abs (d) }
+        >
+    }"""
+    found = matches(parse(text), "PointwiseRegion")
+    assert sorted(v.name for r in found.regions for v in r.outputs) == ["d", "y"]
+    _, _, report = fused(text, tmp_path, targets=["portable"])
+    assert report.verification is not None
+    assert report.verification.ok
+
+
+@pytest.mark.parametrize("state", ["s", "float[u, 64] s"], ids=["undeclared", "declared"])
+def test_what_a_loop_carries_may_grow(state: str, tmp_path: Path) -> None:
+    text = f"""g (float[2, 64] x, int64 n) => (float[k, 64] y, int64[2] shape) {{
+        go = Constant <value = bool {{1}}> ()
+        z = Loop (n, go, x) <body: graph = step (int64 i, bool c, {state}) => (o, t) {{
+            o = Identity (c) a = Sigmoid (s) m = Mul (a, s) t = Concat <axis = 0> (m, x)
+        }}>
+        e = Tanh (z) y = Mul (e, z) shape = Shape (z)
+    }}"""
+    source, output, _ = fused(text, tmp_path, targets=["portable"])
+    plain, stock = (ort.InferenceSession(p, providers=["CPUExecutionProvider"]) for p in (source, output))
+    for n in (0, 1, 3):
+        feed = {"x": X[:2], "n": np.array(n)}
+        for expected, found in zip(plain.run(None, feed), stock.run(None, feed), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_a_loop_carries_a_sequence(tmp_path: Path) -> None:
+    text = """g (float[2, 64] x) => (float[6, 64] y) {
+        n = Constant <value = int64 {3}> () go = Constant <value = bool {1}> () none = SequenceEmpty ()
+        s = Loop (n, go, none) <body: graph = step (int64 i, bool c, q) => (o, r) {
+            o = Identity (c) a = Sigmoid (x) m = Mul (a, x) r = SequenceInsert (q, m)
+        }>
+        y = ConcatFromSequence <axis = 0> (s)
+    }"""
+    _, _, report = fused(text, tmp_path, targets=["portable"])
+    assert report.verification is not None
+    assert report.verification.ok
+    assert not report.verification.skipped

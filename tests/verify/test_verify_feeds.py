@@ -1,0 +1,137 @@
+"""Inputs for models of all kinds: sizes that run, integers that index, masks, and a user's own arrays."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import parser
+
+from fusion_cli.errors import ModelError
+from fusion_cli.sessions import CannotRun
+from fusion_cli.types import Options
+from fusion_cli.verify import load_feeds, make_feeds, reference_for, signature_of
+
+CORPUS = Path(os.environ.get("FUSION_CORPUS", Path(__file__).parents[2].parent / "shared" / "corpus"))
+
+
+PREFIX = '<ir_version: 9, opset_import: ["": 17]> '
+RELU = PREFIX + "g (float[n] x) => (float[n] y) { y = Relu (x) }"
+
+
+def model_file(folder: Path, text: str) -> Path:
+    path = folder / "model.onnx"
+    onnx.save(parser.parse_model(PREFIX + text), path)
+    return path
+
+
+def test_symbolic_sizes_and_values_are_the_same_in_every_run(tmp_path: Path) -> None:
+    path = model_file(tmp_path, "g (float[batch, seq, 4] x) => (float[batch, seq, 4] y) { y = Relu (x) }")
+    first, second = reference_for(path, Options()).feeds, reference_for(path, Options()).feeds
+    assert first["x"].shape == (2, 16, 4)
+    assert first["x"].dtype == np.float32
+    np.testing.assert_array_equal(first["x"], second["x"])
+
+
+def test_options_fix_sizes(tmp_path: Path) -> None:
+    path = model_file(tmp_path, "g (float[batch, seq, 4] x) => (float[batch, seq, 4] y) { y = Relu (x) }")
+    assert reference_for(path, Options(dims={"batch": (3, 3), "seq": (1, 64)})).feeds["x"].shape == (3, 8, 4)
+    assert reference_for(path, Options(shapes={"x": (5, 6, 4)})).feeds["x"].shape == (5, 6, 4)
+
+
+@pytest.mark.parametrize(("operator", "sizes"), [("Concat <axis = 1>", {16, 24}), ("Add", {16})])
+def test_sizes_differ_where_the_model_lets_them(tmp_path: Path, operator: str, sizes: set[int]) -> None:
+    text = f"g (float[2, n, 4] x, float[2, m, 4] z) => (float[a, b, c] y) {{ s = Sin (z) y = {operator} (x, s) }}"
+    feeds = reference_for(model_file(tmp_path, text), Options()).feeds
+    assert {array.shape[1] for array in feeds.values()} == sizes
+
+
+def test_a_size_that_depends_on_another_is_found(tmp_path: Path) -> None:
+    text = """g (float[batch, past, 4] cache, float[batch, 1, 4] x, float[batch, total, 4] bias) => (float[a, b, 4] y) {
+        k = Concat <axis = 1> (cache, x)
+        y = Add (k, bias)
+    }"""
+    feeds = reference_for(model_file(tmp_path, text), Options()).feeds
+    assert feeds["bias"].shape[1] == feeds["cache"].shape[1] + 1
+
+
+def test_integers_stay_within_what_they_index(tmp_path: Path) -> None:
+    text = """g (float[7, 3] table, int64[batch, seq] ids) => (float[batch, seq, 3] y) {
+        flat = Identity (ids)
+        y = Gather <axis = 0> (table, flat)
+    }"""
+    ids = reference_for(model_file(tmp_path, text), Options()).feeds["ids"]
+    assert ids.min() >= 0
+    assert ids.max() < 7
+    assert len(np.unique(ids)) > 2
+
+
+def test_integers_that_index_nothing_are_a_mask_without_empty_rows(tmp_path: Path) -> None:
+    text = """g (int64[batch, seq] attend) => (float[batch, seq] y) { y = Cast <to = 1> (attend) }"""
+    mask = reference_for(model_file(tmp_path, text), Options()).feeds["attend"]
+    assert set(np.unique(mask)) == {0, 1}
+    assert mask.any(axis=-1).all()
+
+
+def test_inputs_with_an_initializer_need_no_array(tmp_path: Path) -> None:
+    text = """g (float[2] x, float[2] w) => (float[2] y) <float[2] w = {1, 2}> { y = Add (x, w) }"""
+    assert set(reference_for(model_file(tmp_path, text), Options()).feeds) == {"x"}
+
+
+def test_no_sizes_that_run_is_told_with_the_first_reason() -> None:
+    proto = parser.parse_model(
+        '<ir_version: 9, opset_import: ["": 17]> g (float[n] x) => (float[n] y) { y = Relu (x) }'
+    )
+    with pytest.raises(CannotRun, match=r"too odd.*--dim"):
+        make_feeds(signature_of(ir.from_proto(proto)), Options(), lambda feeds: "too odd")
+
+
+def test_input_without_a_shape_asks_for_one() -> None:
+    proto = parser.parse_model(
+        '<ir_version: 9, opset_import: ["": 17]> g (float[n] x) => (float[n] y) { y = Relu (x) }'
+    )
+    proto.graph.input[0].type.tensor_type.ClearField("shape")
+    model = ir.from_proto(proto)
+    with pytest.raises(CannotRun, match="--shape x="):
+        make_feeds(signature_of(model), Options(), lambda feeds: "")
+    assert make_feeds(signature_of(model), Options(shapes={"x": (3,)}), lambda feeds: "")["x"].shape == (3,)
+
+
+def test_arrays_of_a_file(tmp_path: Path) -> None:
+    model = ir.load(model_file(tmp_path, "g (float[n, 2] x) => (float[n, 2] y) { y = Relu (x) }"))
+    path = tmp_path / "in.npz"
+    np.savez(path, in__x=np.ones((3, 2), np.float32), out__y=np.zeros(1))
+    assert load_feeds(path, signature_of(model))["x"].shape == (3, 2)
+    np.savez(path, z=np.ones((3, 2), np.float32))
+    with pytest.raises(ModelError, match=r"no array for the model's input 'x' \(it has: z\)"):
+        load_feeds(path, signature_of(model))
+    np.savez(path, x=np.ones((3, 2), np.int64))
+    with pytest.raises(ModelError, match="must be float32, found int64"):
+        load_feeds(path, signature_of(model))
+    np.savez(path, x=np.ones(3, np.float32))
+    with pytest.raises(ModelError, match="must have shape"):
+        load_feeds(path, signature_of(model))
+
+
+@pytest.mark.parametrize("content", [b"", b"no zip at all", None])
+def test_a_file_that_holds_no_arrays(tmp_path: Path, content: bytes | None) -> None:
+    model = ir.load(model_file(tmp_path, "g (float[n, 2] x) => (float[n, 2] y) { y = Relu (x) }"))
+    path = tmp_path / "in.npz"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ModelError, match=r"in\.npz: cannot be read"):
+        load_feeds(path, signature_of(model))
+
+
+@pytest.mark.skipif(not CORPUS.is_dir(), reason="FUSION_CORPUS names no folder of exported models")
+def test_inputs_are_found_for_every_exported_model() -> None:
+    for path in sorted(CORPUS.glob("*.onnx")):
+        if "bf16" in path.name:
+            with pytest.raises(CannotRun, match="NOT_IMPLEMENTED"):
+                assert reference_for(path, Options()).feeds
+        else:
+            assert reference_for(path, Options()).feeds
