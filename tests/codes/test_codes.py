@@ -26,7 +26,7 @@ CPU = Target("cpu", "cpu")
 
 
 def test_every_code_is_in_a_test() -> None:
-    text = "".join(p.read_text("utf-8") for p in TESTS.glob("*.py"))
+    text = "".join(p.read_text("utf-8") for p in TESTS.rglob("*.py"))
     codes = {c for stage, table in codes_by_stage().items() if stage != "match.lint" for c in table}
     assert sorted(codes - set(re.findall(r"FUS\d{3}", text))) == []
 
