@@ -208,6 +208,11 @@ class Plan:
     buffers: int
     host_inputs: tuple[int, ...] = ()
 
+    def viewed(self, operand: Operand) -> tuple[int | str, ...]:
+        """The compile-time shape of what a kernel reads by an operand: the tensor's, transposed."""
+        shape = self.tensors[operand.tensor].shape
+        return shape if operand.perm is None else tuple(shape[p] for p in operand.perm)
+
     def root(self, tensor: int) -> int:
         """The tensor in whose memory this one lies."""
         return root_of(self.tensors, tensor)
