@@ -43,7 +43,7 @@ def _faults(plan: Plan) -> Iterator[str]:
 def _interface_faults(plan: Plan) -> Iterator[str]:
     for role, listed in (("input", plan.inputs), ("output", plan.outputs)):
         for slot, index in enumerate(listed):
-            if index == -1 and slot in plan.host_inputs and role == "input":
+            if index == -1 and role == "input":
                 continue
             tensor = plan.tensors[index] if 0 <= index < len(plan.tensors) else None
             if tensor is None or (tensor.role, tensor.slot) != (role, slot):

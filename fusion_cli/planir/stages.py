@@ -203,7 +203,7 @@ class Plan:
     host: tuple[HostOp, ...]
     stages: tuple[Stage, ...]
     inputs: tuple[int, ...]
-    """Tensor index per operator input (-1: only read on the host)."""
+    """Tensor index per operator input (-1: read on the host, if at all)."""
     outputs: tuple[int, ...]
     buffers: int
     host_inputs: tuple[int, ...] = ()

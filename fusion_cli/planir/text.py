@@ -26,7 +26,7 @@ def show(plan: Plan) -> str:
     """
     kinds = Counter(type(stage).__name__.lower() for stage in plan.stages)
     counted = ", ".join(f"{n} {kind}" for kind, n in kinds.items())
-    lines = [f"{len(plan.stages)} stages: {counted}; {plan.buffers} buffers"]
+    lines = [f"stages: {counted or None}; buffers: {plan.buffers}"]
     lines += [f"t{i} = {_tensor(t)}" for i, t in enumerate(plan.tensors)]
     lines += [f"h{i} = {_host(op)}" for i, op in enumerate(plan.host)]
     shapes = {t.dims: _shape(t) for t in plan.tensors}
