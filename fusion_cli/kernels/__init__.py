@@ -13,7 +13,7 @@ from fusion_cli.kernels.pointwise import PointwiseFamily
 from fusion_cli.kernels.rowwise import RowwiseFamily
 from fusion_cli.planir.stages import Plan, Stage
 
-__all__ = ["FAMILIES", "Family", "Kind", "Schedule", "Sized", "family_of"]
+__all__ = ["FAMILIES", "Family", "Kind", "Schedule", "Sized", "family_of", "kind_of"]
 
 FAMILIES: tuple[Family, ...] = (
     PointwiseFamily(),
@@ -27,3 +27,8 @@ FAMILIES: tuple[Family, ...] = (
 def family_of(plan: Plan, stage: Stage, kind: Kind) -> Family:
     """The family that runs a stage."""
     return next(f for f in FAMILIES if f.accepts(plan, stage, kind))
+
+
+def kind_of(target: str) -> Kind | None:
+    """The kind of kernels that a target of this name has; None for the portable one, which has none."""
+    return None if target == "portable" else "cpu" if target == "cpu" else "cuda"
