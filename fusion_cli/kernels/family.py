@@ -98,13 +98,13 @@ class Family(ABC):
     def schedules(self, plan: Plan, stage: Any, kind: Kind) -> tuple[Schedule, ...]:
         """The variants that are compiled in; the sizes of a run choose among them."""
 
-    @abstractmethod
     def cpu(self, plan: Plan, stage: Any, index: int) -> CpuStage:
         """The stage as the CPU templates print it. Raises Unsupported."""
+        raise NotImplementedError(f"{self.name} accepts no stage for CPUs")
 
-    @abstractmethod
     def cuda(self, plan: Plan, stage: Any, index: int) -> CudaStage:
         """The stage as the CUDA templates print it. Raises Unsupported."""
+        raise NotImplementedError(f"{self.name} accepts no stage for GPUs")
 
 
 def operations(program: Sequence[Instr]) -> tuple[int, int]:
