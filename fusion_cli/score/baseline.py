@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from fusion_cli.devices.profile import DeviceProfile
+from fusion_cli.devices.work import BYTES, Work, count, operations_of
 from fusion_cli.load.overridable import is_constant
 from fusion_cli.load.structure import bodies_of
 from fusion_cli.score.assumed_sizes import dimensions
-from fusion_cli.score.work import BYTES, Work, count, operations_of
 from fusion_cli.types import Region
 
 # Fusions of chains: the operators in dataflow order, with alternatives; "?" marks what may be absent. Which ones ONNX
@@ -272,7 +272,3 @@ def _count(value: ir.Value, sizes: Mapping[str, int]) -> int:
 def _dtype(value: ir.Value) -> str:
     name = value.dtype.name if value.dtype is not None else "FLOAT"
     return _DTYPES.get(name, name.lower())
-
-
-def total_bytes(works: Iterable[Work]) -> int:
-    return int(sum(w.bytes for w in works))
