@@ -7,8 +7,16 @@ from collections.abc import Iterator, Sequence
 from fusion_cli.planir.host_faults import host_faults
 from fusion_cli.planir.memory_faults import memory_faults, volumes_differ
 from fusion_cli.planir.stage_faults import DTYPES, Shape, stage_faults
-from fusion_cli.planir.stages import Plan, Tensor
+from fusion_cli.planir.stages import Attention, Conv, Linear, Plan, Pointwise, Rowwise, Stage, Tensor
 from fusion_cli.planir.text import show
+
+_GROUPED: dict[str, tuple[type[Stage], type[Stage]]] = {
+    "products": (Linear, Linear),
+    "rows": (Linear, Rowwise),
+    "prologue": (Pointwise, Attention),
+    "convolutions": (Conv, Conv),
+}
+"""Per kind of group: what all its stages but the last are, and what that is."""
 
 
 class BrokenPlan(Exception):
@@ -38,6 +46,11 @@ def _faults(plan: Plan) -> Iterator[str]:
             yield f"tensor {index} ({tensor.role}): host value {tensor.dims} is {shapes[tensor.dims]} elsewhere"
     yield from stage_faults(plan, lengths, shapes)
     yield from memory_faults(plan)
+    for group in plan.groups:
+        first, last = _GROUPED[group.kind]
+        kinds = [type(plan.stages[i]) for i in range(len(plan.stages)) if i in group.stages]
+        if len(kinds) != len(group.stages) or kinds != [*[first] * (len(kinds) - 1), last] or len(kinds) < 2:
+            yield f"stages {group.stages} cannot run together as {group.kind}"
 
 
 def _interface_faults(plan: Plan) -> Iterator[str]:

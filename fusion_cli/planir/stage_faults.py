@@ -23,15 +23,9 @@ def stage_faults(plan: Plan, lengths: Sequence[int | None], shapes: Mapping[int,
         at = f"stage {index} ({type(stage).__name__})"
         if not 0 <= stage.dims < len(lengths):
             yield f"{at}: its space {stage.dims} is no host value"
-        for fault in _faults(plan, stage, shapes.get(stage.dims) or _unknown(plan, stage, lengths[stage.dims])):
+        space = shapes.get(stage.dims, (None,) * (lengths[stage.dims] or 0))
+        for fault in _faults(plan, stage, space):
             yield f"{at}: {fault}"
-
-
-def _unknown(plan: Plan, stage: Stage, rank: int | None) -> Shape:
-    """A space of which at most the rank is known; then it is that of what is read or written."""
-    tensors = (*(o.tensor for o in stage.operands), *(s.tensor for s in stage.stores))
-    widest = max((len(plan.tensors[t].shape) for t in tensors if t < len(plan.tensors)), default=0)
-    return (None,) * (widest if rank is None else rank)
 
 
 def _faults(plan: Plan, stage: Stage, space: Shape) -> Iterator[str]:
@@ -120,24 +114,9 @@ def _store_faults(plan: Plan, stage: Stage, store: Store, space: Shape) -> Itera
     dtype = stage.program[store.instr].dtype
     if tensor.dtype != dtype and not {tensor.dtype, dtype} <= _AS_FLOAT:
         yield f"{dtype} in memory of {tensor.dtype}"
-    per_row = isinstance(stage, Rowwise) and not _varies(plan, stage)[store.instr]
-    if not _equal(tensor.shape, space) and not (
-        per_row and (_equal(tensor.shape, (*space[:-1], 1)) or _equal(tensor.shape, space[:-1]))
-    ):
+    per_row = ((*space[:-1], 1), space[:-1]) if isinstance(stage, Rowwise) else ()
+    if not any(_equal(tensor.shape, shape) for shape in (space, *per_row)):
         yield f"values over {space} in {tensor.shape}"
-
-
-def _varies(plan: Plan, stage: Rowwise) -> list[bool]:
-    """Which instructions' values differ along a row."""
-    varies: list[bool] = []
-    for instr in stage.program:
-        if instr.op == "load":
-            assert isinstance(instr.value, int)
-            varies.append(plan.viewed(stage.operands[instr.value])[-1:] not in ((), (1,)))
-        else:
-            here = instr.op == "index" and instr.value == -1
-            varies.append(here or (not instr.op.startswith("reduce_") and any(varies[a] for a in instr.args)))
-    return varies
 
 
 # Products, attention and convolution

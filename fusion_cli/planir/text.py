@@ -35,6 +35,7 @@ def show(plan: Plan) -> str:
         space = f"h{stage.dims}{shapes.get(stage.dims, '')}{nodes and f'  # {nodes}'}"
         lines.append(f"stage {index}: {type(stage).__name__.lower()} over {space}")
         lines += [f"  {line}" for line in _stage(plan, stage)]
+    lines += [f"together as {g.kind}: stages {', '.join(map(str, g.stages))}" for g in plan.groups]
     return "\n".join(lines) + "\n"
 
 
@@ -100,9 +101,10 @@ class _Program:
     def lines(self, targets: Sequence[tuple[str, int]]) -> Iterator[str]:
         """Assignments to the targets (names, and instructions), and to names for values on the way to them."""
         uses = Counter([*(a for instr in self.program for a in instr.args), *(instr for _, instr in targets)])
+        last = {instr for _, instr in targets}
         for index, instr in enumerate(self.program):
             text = self._expression(index, instr)
-            if instr.op not in _LEAVES and (uses[index] != 1 or len(text) > _LONGEST):
+            if instr.op not in _LEAVES and (uses[index] != 1 or (len(text) > _LONGEST and index not in last)):
                 yield f"{self.prefix}{index} = {text}"
                 text = f"{self.prefix}{index}"
                 self.infix.discard(index)

@@ -18,6 +18,7 @@ OPERATORS = {
     "layer_norm": "layer_norm",
     "softmax": "softmax_masked",
     "linear": "linear_epilogue",
+    "linear_horizontal": "linear_horizontal",
     "conv": "conv_block",
     "attention": "attention_masked",
     "attention_float16": "attention_float16",

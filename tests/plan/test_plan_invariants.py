@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fusion_cli.planir.invariants import BrokenPlan, check
-from fusion_cli.planir.stages import Instr, Linear, Plan, Pointwise, Rowwise, Stage, Store, Tensor
+from fusion_cli.planir.stages import Group, Instr, Linear, Plan, Pointwise, Rowwise, Stage, Store, Tensor
 from tests.helpers.cuda_attention_plans import attention, bare
 from tests.helpers.cuda_product_plans import conv
 from tests.helpers.plan_builder import Builder, Program, operands
@@ -189,8 +189,6 @@ BREAKS: dict[str, tuple[Plan, Break, str]] = {
     "a store of no instruction": (CHAIN, store(ROWWISE, instr=3), "store to tensor 3: there is no instruction 3"),
     "a store of another type": (CHAIN, instr(ROWWISE, 2, dtype="int64"), "tensor 3: int64 in memory of float32"),
     "a store over another space": (CHAIN, stage(ROWWISE, stores=(Store(LEFT, 2),)), "tensor 6: values over"),
-    "a row where a number per row goes": (ROWS, store(0, instr=0), r"tensor 1: values over \('R', 8\) in \('R', 1\)"),
-    "a number per row that varies along it": (ROWS, instr(0, 1, op="Exp"), "tensor 1: values over"),
     # Products, attention and convolution
     "a product of no operand": (CHAIN, stage(LINEAR, b=2), r"stage 0 .* operands \(0, 2\) are not all among 2"),
     "a product turned": (CHAIN, stage(LINEAR, trans_b=True), r"a product of \('R', 6\) and \(8, 6\)"),
@@ -239,6 +237,9 @@ BREAKS: dict[str, tuple[Plan, Break, str]] = {
     "a part written twice": (CHAIN, store(SECOND_HALF, tensor=LEFT), "tensor 6, which is written already"),
     "a part of what is written": (PARTS, both(store(1, tensor=2), order(1, 0, 2, 3)), "tensor 5, which is written al"),
     "a part that is missing": (CHAIN, order(LINEAR, ROWWISE, FIRST_HALF), "tensor 5 .* not written as a whole"),
+    "rows of one stage": (CHAIN, plan(groups=(Group("rows", (1,)),)), r"stages \(1,\) cannot run together as rows"),
+    "rows with a stage too many": (CHAIN, plan(groups=(Group("rows", (0, 1, 4)),)), "cannot run together"),
+    "products of which one is none": (CHAIN, plan(groups=(Group("products", (0, 1)),)), "cannot run together"),
     "a temp that nothing reads": (CHAIN, order(LINEAR, ROWWISE), "tensor 3 .* nothing reads it"),
     "an output that nothing writes": (ROWS, order(), "tensor 1 .* nothing writes it"),
 }

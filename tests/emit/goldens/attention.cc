@@ -1,18 +1,17 @@
 // Attention: rule Test, for the CPU.
 #include "include/dims.h"
 #include "include/scalar.h"
-#include "cpu/attention.h"
 #include "cpu/loop.h"
-#include "cpu/vendor.h"
+#include "cpu/attention.h"
 #include "ort/op.h"
 
 namespace {
 using namespace fusion;
 using namespace fusion::cpu;
 
-// Stage 0, attention: MatMul, Mul, Where, Softmax, IsNaN
+// stage_0: MatMul, Mul, Where, Softmax, IsNaN
 template <bool kUnit>
-FUSION_FN void body_0(const int64_t* at, const int64_t* step, int64_t n, float* acc, const bool* x3) {
+FUSION_FN void stage_0_body(const int64_t* at, const int64_t* step, int64_t n, float* acc, const bool* x3) {
   x3 += at[1];
   const int64_t step_x3 = kUnit ? 1 : step[1];
   float* k3 = thread_row<float>(0, n);
@@ -45,19 +44,19 @@ FUSION_FN void body_0(const int64_t* at, const int64_t* step, int64_t n, float* 
     store(acc + i, v12);
   }
 }
-void loop_0_unit(const int64_t* at, const int64_t* step, int64_t n, float* acc, const bool* x3) {
-  body_0<true>(at, step, n, acc, x3);
+void stage_0_unit(const int64_t* at, const int64_t* step, int64_t n, float* acc, const bool* x3) {
+  stage_0_body<true>(at, step, n, acc, x3);
 }
-FUSION_WIDE void loop_0_wide(const int64_t* at, const int64_t* step, int64_t n, float* acc, const bool* x3) {
-  body_0<true>(at, step, n, acc, x3);
+FUSION_WIDE void stage_0_wide(const int64_t* at, const int64_t* step, int64_t n, float* acc, const bool* x3) {
+  stage_0_body<true>(at, step, n, acc, x3);
 }
-void loop_0_any(const int64_t* at, const int64_t* step, int64_t n, float* acc, const bool* x3) {
-  body_0<false>(at, step, n, acc, x3);
+void stage_0_any(const int64_t* at, const int64_t* step, int64_t n, float* acc, const bool* x3) {
+  stage_0_body<false>(at, step, n, acc, x3);
 }
 void stage_0_rows(const Run& run, const Ints& space, float* scores, int64_t first, int64_t last, const Array<bool>& x3) {
   const Loop<2> loop(space, {contiguous(space), strides_over(space, x3)}, true);
   const bool unit = loop.fits({1, 1});
-  const auto walk = !unit ? loop_0_any : has_wide_vectors() ? loop_0_wide : loop_0_unit;
+  const auto walk = !unit ? stage_0_any : has_wide_vectors() ? stage_0_wide : stage_0_unit;
   const int64_t n = loop.length();
   parallel(run, last - first, 1310 / std::max(n, int64_t(1)), [&](int64_t begin, int64_t end) {
     float* acc = scores + begin * n;
@@ -94,8 +93,8 @@ struct Kernel {
                 stage_0_rows(run, space, scores, first, last, t2);
               });
   }
-
-  MatMul product_0, values_0;
+  MatMul product_0;
+  MatMul values_0;
 };
 }  // namespace
 

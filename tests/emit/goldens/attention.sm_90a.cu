@@ -10,13 +10,12 @@ using fusion::Ints;
 namespace gpu = fusion::gpu;
 namespace host = fusion::host;
 
-// stage_0, attention.
+// stage_0.
 //   MatMul
 //   Mul
 //   Where
 //   Softmax
 //   IsNaN
-
 struct stage_0_program {
   const bool* in3;
   int row3, column3;
@@ -52,20 +51,20 @@ void stage_0_prepare(const gpu::Device& device) {
 
 void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3, const gpu::Tensor& t4) {
   (void)device;
-  const gpu::View q = gpu::view(t1), k = gpu::view(t0), v = gpu::view(t3), out = gpu::view(t4);
-  const gpu::View views[] = {q, k, v, out, gpu::view(t2)};
+  const gpu::View q = gpu::view(t0), k = gpu::view(t1), v = gpu::view(t2), out = gpu::view(t4);
+  const gpu::View views[] = {q, k, v, out, gpu::view(t3)};
   const gpu::AttentionShape shape = gpu::attention_shape(q, k, v, out, 0.25f);
   const gpu::Space<5> batches = gpu::space<5>(dims, views, 2);
   const stage_0_program program{
-      static_cast<const bool*>(t2.data), gpu::narrow(views[4].step(2)), gpu::narrow(views[4].step(1))};
+      static_cast<const bool*>(t3.data), gpu::narrow(views[4].step(2)), gpu::narrow(views[4].step(1))};
   if (shape.depth <= 16 && shape.value_depth <= 16) {
     using Tile = gpu::AttentionTile<16, 16, stage_0_program::kBare>;
     const unsigned grid = gpu::attention_grid(shape, batches.count, Tile::kRows, "stage_0");
     if (grid == 0) return;
     stage_0_kernel<16, 16>
         <<<grid, gpu::kAttentionThreads, Tile::kBytes, stream>>>(
-            static_cast<const float*>(t1.data), static_cast<const float*>(t0.data),
-            static_cast<const float*>(t3.data), static_cast<float*>(t4.data), shape, batches, program);
+            static_cast<const float*>(t0.data), static_cast<const float*>(t1.data),
+            static_cast<const float*>(t2.data), static_cast<float*>(t4.data), shape, batches, program);
     gpu::check(cudaGetLastError(), "stage_0");
     return;
   }
@@ -100,7 +99,7 @@ struct Kernel {
     const gpu::Tensor t4{output_0, &h6};
 
     // Kernels.
-    stage_0(device, stream, h6, t0, t1, t2, t3, t4);
+    stage_0(device, stream, h6, t1, t0, t3, t2, t4);
   }
 };
 

@@ -11,9 +11,8 @@ using fusion::Ints;
 namespace gpu = fusion::gpu;
 namespace host = fusion::host;
 
-// stage_0, attention.
+// stage_0.
 //   Attention
-
 struct stage_0_program {
   static constexpr bool kCausal = true;  // keys later than the query score -inf
   static constexpr bool kBare = true;    // all others score the scaled product itself
@@ -96,7 +95,7 @@ struct Kernel {
     const cudaStream_t stream = static_cast<cudaStream_t>(run.stream());
     void* const output_0 = run.output(0, h5);
     gpu::Layout layout;
-    const size_t stage_0_parts = layout.add(gpu::largest({gpu::attention_part_bytes(device, h5, h1[2])}));
+    const size_t parts_0 = layout.add(gpu::largest({gpu::attention_part_bytes(device, h5, h1[2])}));
     char* const work = workspace.reserve(stream, layout.size());
     const gpu::Tensor t0{const_cast<void*>(run.input(0)), &h0};
     const gpu::Tensor t1{const_cast<void*>(run.input(1)), &h1};
@@ -104,7 +103,7 @@ struct Kernel {
     const gpu::Tensor t3{output_0, &h5};
 
     // Kernels.
-    stage_0(device, stream, h5, t0, t1, t2, t3, work + stage_0_parts);
+    stage_0(device, stream, h5, t0, t1, t2, t3, work + parts_0);
   }
 };
 

@@ -9,11 +9,11 @@ namespace {
 using namespace fusion;
 using namespace fusion::cpu;
 
-// Stage 0, conv: Conv, HardSwish
+// stage_0: Conv, HardSwish
 template <bool kUnit>
-FUSION_FN void body_0(const int64_t* at, const int64_t* step, int64_t n, float* acc, float* y5) {
+FUSION_FN void stage_0_body(const int64_t* at, const int64_t* step, int64_t n, float* acc, float* y0) {
   acc += at[0];
-  y5 += at[1];
+  y0 += at[1];
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) {
     const float v0 = acc[i];
@@ -22,65 +22,67 @@ FUSION_FN void body_0(const int64_t* at, const int64_t* step, int64_t n, float* 
     const float v6 = fusion::max(v4, 0.0f);
     const float v8 = fusion::min(v6, 1.0f);
     const float v9 = v0 * v8;
-    store(y5 + i, v9);
+    store(y0 + i, v9);
   }
 }
-void loop_0_unit(const int64_t* at, const int64_t* step, int64_t n, float* acc, float* y5) {
-  body_0<true>(at, step, n, acc, y5);
+void stage_0_unit(const int64_t* at, const int64_t* step, int64_t n, float* acc, float* y0) {
+  stage_0_body<true>(at, step, n, acc, y0);
 }
-void loop_0_any(const int64_t* at, const int64_t* step, int64_t n, float* acc, float* y5) {
-  body_0<false>(at, step, n, acc, y5);
+void stage_0_any(const int64_t* at, const int64_t* step, int64_t n, float* acc, float* y0) {
+  stage_0_body<false>(at, step, n, acc, y0);
 }
-void stage_0(const Run& run, const Ints& space, float* acc, const Array<float>& y5) {
+void stage_0(const Run& run, const Ints& space, float* acc, const Array<float>& y0) {
   const Loop<2> loop(space, {contiguous(space), contiguous(space)}, false);
   const bool unit = loop.fits({1, 1});
-  const auto walk = !unit ? loop_0_any : loop_0_unit;
+  const auto walk = !unit ? stage_0_any : stage_0_unit;
   const int64_t block = loop.length();
   parallel(run, loop.total(), 3276, [&](int64_t begin, int64_t end) {
     loop.spans(begin, end, block, [&](const int64_t* at, int64_t n) {
-      walk(at, loop.inner(), n, acc, y5.data);
+      walk(at, loop.inner(), n, acc, y0.data);
     });
   });
 }
 
-// Stage 1, conv: Conv, Add
+
+// stage_1: Conv, Add
 template <bool kUnit>
-FUSION_FN void body_1(const int64_t* at, const int64_t* step, int64_t n, float* acc, const float* x2, float* y4) {
+FUSION_FN void stage_1_body(const int64_t* at, const int64_t* step, int64_t n, float* acc, const float* x2, float* y0) {
   acc += at[0];
   x2 += at[1];
-  y4 += at[2];
+  y0 += at[2];
   const int64_t step_x2 = kUnit ? 1 : step[1];
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) {
     const float v0 = acc[i];
     const float v1 = x2[i * step_x2];
     const float v2 = v0 + v1;
-    store(y4 + i, v2);
+    store(y0 + i, v2);
   }
 }
-void loop_1_unit(const int64_t* at, const int64_t* step, int64_t n, float* acc, const float* x2, float* y4) {
-  body_1<true>(at, step, n, acc, x2, y4);
+void stage_1_unit(const int64_t* at, const int64_t* step, int64_t n, float* acc, const float* x2, float* y0) {
+  stage_1_body<true>(at, step, n, acc, x2, y0);
 }
-void loop_1_any(const int64_t* at, const int64_t* step, int64_t n, float* acc, const float* x2, float* y4) {
-  body_1<false>(at, step, n, acc, x2, y4);
+void stage_1_any(const int64_t* at, const int64_t* step, int64_t n, float* acc, const float* x2, float* y0) {
+  stage_1_body<false>(at, step, n, acc, x2, y0);
 }
-void stage_1(const Run& run, const Ints& space, float* acc, const Array<float>& x2, const Array<float>& y4) {
+void stage_1(const Run& run, const Ints& space, float* acc, const Array<float>& x2, const Array<float>& y0) {
   const Loop<3> loop(space, {contiguous(space), strides_over(space, x2), contiguous(space)}, false);
   const bool unit = loop.fits({1, 1, 1});
-  const auto walk = !unit ? loop_1_any : loop_1_unit;
+  const auto walk = !unit ? stage_1_any : stage_1_unit;
   const int64_t block = loop.length();
   parallel(run, loop.total(), 10922, [&](int64_t begin, int64_t end) {
     loop.spans(begin, end, block, [&](const int64_t* at, int64_t n) {
-      walk(at, loop.inner(), n, acc, x2.data, y4.data);
+      walk(at, loop.inner(), n, acc, x2.data, y0.data);
     });
   });
 }
+
 
 constexpr Port kInputs[] = {{1, false}, {1, false}, {1, false}, {1, false}};
 constexpr Port kOutputs[] = {{1, false}};
 
 struct Kernel {
-  Kernel(const Api& api, const OrtKernelInfo* info) : product_0(api, info, 1, true, Ints{1, 1}, Ints{}, Ints{1, 1}, 8, "SAME_UPPER"), product_1(api, info, 1, false, Ints{1, 1}, Ints{0, 0, 0, 0}, Ints{1, 1}, 1, "NOTSET") {}
+  Kernel(const Api& api, const OrtKernelInfo* info) : product_0(api, info, 1, true, fusion::Ints{1, 1}, fusion::Ints{}, fusion::Ints{1, 1}, 8, "SAME_UPPER"), product_1(api, info, 1, false, fusion::Ints{1, 1}, fusion::Ints{0, 0, 0, 0}, fusion::Ints{1, 1}, 1, "NOTSET") {}
 
   void compute(Run& run) {
     const Ints h0 = run.dims(0);
@@ -107,9 +109,7 @@ struct Kernel {
       stage_1(run, h5, acc.data, t0, t4);
     }
   }
-
   Conv product_0;
-
   Conv product_1;
 };
 }  // namespace

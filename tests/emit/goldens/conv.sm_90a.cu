@@ -12,10 +12,9 @@ using fusion::Ints;
 namespace gpu = fusion::gpu;
 namespace host = fusion::host;
 
-// stage_0, convolution.
+// stage_0.
 //   Conv
 //   HardSwish
-
 struct stage_0_pass_args {
   const float* in3;
   float* out0;
@@ -46,11 +45,11 @@ __global__ void __launch_bounds__(gpu::kPointwiseThreads) stage_0_pass_kernel(co
   }
 }
 
-void stage_0_pass(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& product, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t5) {
+void stage_0_pass(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& product, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3) {
   const gpu::View views[] = {gpu::view(product)};
   const stage_0_pass_args a{
       static_cast<const float*>(product.data),
-      static_cast<float*>(t5.data),
+      static_cast<float*>(t3.data),
       gpu::space<1>(dims, views)};
   if (a.space.count == 0) return;
   if (gpu::vectorizable(a.space, 4)) {
@@ -62,17 +61,16 @@ void stage_0_pass(const gpu::Device& device, cudaStream_t stream, const Ints& di
   gpu::check(cudaGetLastError(), "stage_0_pass");
 }
 
-void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t5, const fusion::Run& run, const gpu::Conv& convolve, void* accumulator) {
+void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3, const fusion::Run& run, const gpu::Conv& convolve, void* accumulator) {
   if (fusion::count(dims) == 0) return;
   const gpu::Tensor product{accumulator, &dims};
   convolve(run, {t0, t1, t2, product}, sizeof(float));
-  stage_0_pass(device, stream, dims, product, t0, t1, t2, t5);
+  stage_0_pass(device, stream, dims, product, t0, t1, t2, t3);
 }
 
-// stage_1, convolution.
+// stage_1.
 //   Conv
 //   Add
-
 struct stage_1_pass_args {
   const float* in2;
   const float* in3;
@@ -103,12 +101,12 @@ __global__ void __launch_bounds__(gpu::kPointwiseThreads) stage_1_pass_kernel(co
   }
 }
 
-void stage_1_pass(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& product, const gpu::Tensor& t0, const gpu::Tensor& t3, const gpu::Tensor& t4, const gpu::Tensor& t5) {
-  const gpu::View views[] = {gpu::view(t0), gpu::view(product)};
+void stage_1_pass(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& product, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3) {
+  const gpu::View views[] = {gpu::view(t2), gpu::view(product)};
   const stage_1_pass_args a{
-      static_cast<const float*>(t0.data),
+      static_cast<const float*>(t2.data),
       static_cast<const float*>(product.data),
-      static_cast<float*>(t4.data),
+      static_cast<float*>(t3.data),
       gpu::space<2>(dims, views)};
   if (a.space.count == 0) return;
   if (gpu::vectorizable(a.space, 4)) {
@@ -120,22 +118,22 @@ void stage_1_pass(const gpu::Device& device, cudaStream_t stream, const Ints& di
   gpu::check(cudaGetLastError(), "stage_1_pass");
 }
 
-void stage_1(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t3, const gpu::Tensor& t4, const gpu::Tensor& t5, const fusion::Run& run, const gpu::Conv& convolve, void* accumulator) {
+void stage_1(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3, const fusion::Run& run, const gpu::Conv& convolve, void* accumulator) {
   if (fusion::count(dims) == 0) return;
   const gpu::Tensor product{accumulator, &dims};
-  convolve(run, {t5, t3, product}, sizeof(float));
-  stage_1_pass(device, stream, dims, product, t0, t3, t4, t5);
+  convolve(run, {t0, t1, product}, sizeof(float));
+  stage_1_pass(device, stream, dims, product, t0, t1, t2, t3);
 }
 
 struct Kernel {
   gpu::Device device;
   gpu::Workspace workspace;
-  gpu::Conv stage_0_conv;
-  gpu::Conv stage_1_conv;
+  gpu::Conv convolution_0;
+  gpu::Conv convolution_1;
 
   Kernel(const fusion::Api& api, const OrtKernelInfo* info)
-      : stage_0_conv(api, info, 1, 3, {fusion::Ints{1, 1}, fusion::Ints{}, fusion::Ints{1, 1}, 8, "SAME_UPPER"}),
-        stage_1_conv(api, info, 1, 2, {fusion::Ints{1, 1}, fusion::Ints{0, 0, 0, 0}, fusion::Ints{1, 1}, 1, "NOTSET"}) {
+      : convolution_0(api, info, 1, 3, {fusion::Ints{1, 1}, fusion::Ints{}, fusion::Ints{1, 1}, 8, "SAME_UPPER"}),
+        convolution_1(api, info, 1, 2, {fusion::Ints{1, 1}, fusion::Ints{0, 0, 0, 0}, fusion::Ints{1, 1}, 1, "NOTSET"}) {
     (void)api, (void)info;
   }
 
@@ -162,8 +160,8 @@ struct Kernel {
     const gpu::Tensor t5{work + buffer_0, &h3};
 
     // Kernels.
-    stage_0(device, stream, h3, t0, t1, t2, t5, run, stage_0_conv, t5.data);
-    stage_1(device, stream, h5, t0, t3, t4, t5, run, stage_1_conv, t4.data);
+    stage_0(device, stream, h3, t0, t1, t2, t5, run, convolution_0, t5.data);
+    stage_1(device, stream, h5, t5, t3, t0, t4, run, convolution_1, t4.data);
   }
 };
 

@@ -8,13 +8,13 @@ namespace {
 using namespace fusion;
 using namespace fusion::cpu;
 
-// Stage 0, rowwise: LayerNormalization
+// stage_0: LayerNormalization
 template <bool kUnit>
-FUSION_FN void body_0(const int64_t* at, const int64_t* step, int64_t n, const float* x0, const float* x1, const float* x2, float* y3) {
+FUSION_FN void stage_0_body(const int64_t* at, const int64_t* step, int64_t n, const float* x0, const float* x1, const float* x2, float* y0) {
   x0 += at[0];
   x1 += at[1];
   x2 += at[2];
-  y3 += at[3];
+  y0 += at[3];
   const int64_t step_x0 = kUnit ? 1 : step[0];
   const int64_t step_x1 = kUnit ? 1 : step[1];
   const int64_t step_x2 = kUnit ? 1 : step[2];
@@ -46,26 +46,26 @@ FUSION_FN void body_0(const int64_t* at, const int64_t* step, int64_t n, const f
     const float v11 = v9 * v10;
     const float v12 = x2[i * step_x2];
     const float v13 = v11 + v12;
-    store(y3 + i, v13);
+    store(y0 + i, v13);
   }
 }
-void loop_0_unit(const int64_t* at, const int64_t* step, int64_t n, const float* x0, const float* x1, const float* x2, float* y3) {
-  body_0<true>(at, step, n, x0, x1, x2, y3);
+void stage_0_unit(const int64_t* at, const int64_t* step, int64_t n, const float* x0, const float* x1, const float* x2, float* y0) {
+  stage_0_body<true>(at, step, n, x0, x1, x2, y0);
 }
-FUSION_WIDE void loop_0_wide(const int64_t* at, const int64_t* step, int64_t n, const float* x0, const float* x1, const float* x2, float* y3) {
-  body_0<true>(at, step, n, x0, x1, x2, y3);
+FUSION_WIDE void stage_0_wide(const int64_t* at, const int64_t* step, int64_t n, const float* x0, const float* x1, const float* x2, float* y0) {
+  stage_0_body<true>(at, step, n, x0, x1, x2, y0);
 }
-void loop_0_any(const int64_t* at, const int64_t* step, int64_t n, const float* x0, const float* x1, const float* x2, float* y3) {
-  body_0<false>(at, step, n, x0, x1, x2, y3);
+void stage_0_any(const int64_t* at, const int64_t* step, int64_t n, const float* x0, const float* x1, const float* x2, float* y0) {
+  stage_0_body<false>(at, step, n, x0, x1, x2, y0);
 }
-void stage_0(const Run& run, const Ints& space, const Array<float>& x0, const Array<float>& x1, const Array<float>& x2, const Array<float>& y3) {
+void stage_0(const Run& run, const Ints& space, const Array<float>& x0, const Array<float>& x1, const Array<float>& x2, const Array<float>& y0) {
   const Loop<4> loop(space, {strides_over(space, x0), strides_over(space, x1), strides_over(space, x2), contiguous(space)}, true);
   const bool unit = loop.fits({1, 1, 1, 1});
-  const auto walk = !unit ? loop_0_any : has_wide_vectors() ? loop_0_wide : loop_0_unit;
+  const auto walk = !unit ? stage_0_any : has_wide_vectors() ? stage_0_wide : stage_0_unit;
   const int64_t n = loop.length();
   parallel(run, loop.rows(), 2340 / std::max(n, int64_t(1)), [&](int64_t begin, int64_t end) {
     loop.each_row(begin, end, [&](const int64_t* at) {
-      walk(at, loop.inner(), n, x0.data, x1.data, x2.data, y3.data);
+      walk(at, loop.inner(), n, x0.data, x1.data, x2.data, y0.data);
     });
   });
 }

@@ -10,9 +10,8 @@ using fusion::Ints;
 namespace gpu = fusion::gpu;
 namespace host = fusion::host;
 
-// stage_0, rowwise.
+// stage_0.
 //   LayerNormalization
-
 struct stage_0_args {
   const float* in0;
   const float* in1;

@@ -9,13 +9,13 @@ namespace {
 using namespace fusion;
 using namespace fusion::cpu;
 
-// Stage 0, linear: MatMul, Add, Gelu
+// stage_0: MatMul, Add, Gelu
 template <bool kUnit>
-FUSION_FN void body_0(const int64_t* at, const int64_t* step, int64_t n, float* acc, const float* x2, const float* x3, float* y4) {
+FUSION_FN void stage_0_body(const int64_t* at, const int64_t* step, int64_t n, float* acc, const float* x2, const float* x3, float* y0) {
   acc += at[0];
   x2 += at[1];
   x3 += at[2];
-  y4 += at[3];
+  y0 += at[3];
   const int64_t step_x2 = kUnit ? 1 : step[1];
   const int64_t step_x3 = kUnit ? 1 : step[2];
 #pragma omp simd
@@ -30,29 +30,30 @@ FUSION_FN void body_0(const int64_t* at, const int64_t* step, int64_t n, float* 
     const float v10 = v4 * v9;
     const float v11 = x3[i * step_x3];
     const float v12 = v10 + v11;
-    store(y4 + i, v12);
+    store(y0 + i, v12);
   }
 }
-void loop_0_unit(const int64_t* at, const int64_t* step, int64_t n, float* acc, const float* x2, const float* x3, float* y4) {
-  body_0<true>(at, step, n, acc, x2, x3, y4);
+void stage_0_unit(const int64_t* at, const int64_t* step, int64_t n, float* acc, const float* x2, const float* x3, float* y0) {
+  stage_0_body<true>(at, step, n, acc, x2, x3, y0);
 }
-FUSION_WIDE void loop_0_wide(const int64_t* at, const int64_t* step, int64_t n, float* acc, const float* x2, const float* x3, float* y4) {
-  body_0<true>(at, step, n, acc, x2, x3, y4);
+FUSION_WIDE void stage_0_wide(const int64_t* at, const int64_t* step, int64_t n, float* acc, const float* x2, const float* x3, float* y0) {
+  stage_0_body<true>(at, step, n, acc, x2, x3, y0);
 }
-void loop_0_any(const int64_t* at, const int64_t* step, int64_t n, float* acc, const float* x2, const float* x3, float* y4) {
-  body_0<false>(at, step, n, acc, x2, x3, y4);
+void stage_0_any(const int64_t* at, const int64_t* step, int64_t n, float* acc, const float* x2, const float* x3, float* y0) {
+  stage_0_body<false>(at, step, n, acc, x2, x3, y0);
 }
-void stage_0(const Run& run, const Ints& space, float* acc, const Array<float>& x2, const Array<float>& x3, const Array<float>& y4) {
+void stage_0(const Run& run, const Ints& space, float* acc, const Array<float>& x2, const Array<float>& x3, const Array<float>& y0) {
   const Loop<4> loop(space, {contiguous(space), strides_over(space, x2), strides_over(space, x3), contiguous(space)}, false);
   const bool unit = loop.fits({1, 1, 1, 1});
-  const auto walk = !unit ? loop_0_any : has_wide_vectors() ? loop_0_wide : loop_0_unit;
+  const auto walk = !unit ? stage_0_any : has_wide_vectors() ? stage_0_wide : stage_0_unit;
   const int64_t block = loop.length();
   parallel(run, loop.total(), 1024, [&](int64_t begin, int64_t end) {
     loop.spans(begin, end, block, [&](const int64_t* at, int64_t n) {
-      walk(at, loop.inner(), n, acc, x2.data, x3.data, y4.data);
+      walk(at, loop.inner(), n, acc, x2.data, x3.data, y0.data);
     });
   });
 }
+
 
 constexpr Port kInputs[] = {{1, false}, {1, false}, {1, false}, {1, false}};
 constexpr Port kOutputs[] = {{1, false}};
@@ -77,7 +78,6 @@ struct Kernel {
       stage_0(run, h2, acc.data, t2, t3, t4);
     }
   }
-
   MatMul product_0;
 };
 }  // namespace

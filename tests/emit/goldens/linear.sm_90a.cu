@@ -12,11 +12,10 @@ using fusion::Ints;
 namespace gpu = fusion::gpu;
 namespace host = fusion::host;
 
-// stage_0, linear.
+// stage_0.
 //   MatMul
 //   Add
 //   Gelu
-
 struct stage_0_pass_args {
   const float* in2;
   const float* in3;

@@ -10,13 +10,12 @@ using fusion::Ints;
 namespace gpu = fusion::gpu;
 namespace host = fusion::host;
 
-// stage_0, pointwise.
+// stage_0.
 //   Add
 //   Sigmoid
 //   Mul
 //   Where
 //   Cast
-
 struct stage_0_args {
   const fusion::half* in0;
   const fusion::half* in1;
@@ -64,11 +63,11 @@ __global__ void __launch_bounds__(gpu::kPointwiseThreads) stage_0_kernel(const s
 }
 
 void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3, const gpu::Tensor& t4, const gpu::Tensor& t5) {
-  const gpu::View views[] = {gpu::view(t1), gpu::view(t2), gpu::view(t0, {1, 2, 0}), gpu::view(t3)};
+  const gpu::View views[] = {gpu::view(t0), gpu::view(t1), gpu::view(t2, {1, 2, 0}), gpu::view(t3)};
   const stage_0_args a{
+      static_cast<const fusion::half*>(t0.data),
       static_cast<const fusion::half*>(t1.data),
       static_cast<const fusion::half*>(t2.data),
-      static_cast<const fusion::half*>(t0.data),
       static_cast<const bool*>(t3.data),
       static_cast<fusion::half*>(t4.data),
       static_cast<float*>(t5.data),
@@ -110,7 +109,7 @@ struct Kernel {
     const gpu::Tensor t5{output_1, &h1};
 
     // Kernels.
-    stage_0(device, stream, h1, t0, t1, t2, t3, t4, t5);
+    stage_0(device, stream, h1, t1, t2, t0, t3, t4, t5);
   }
 };
 

@@ -8,21 +8,21 @@ namespace {
 using namespace fusion;
 using namespace fusion::cpu;
 
-// Stage 0, pointwise: RotaryEmbedding
+// stage_0: RotaryEmbedding
 template <bool kUnit>
-FUSION_FN void body_0(const int64_t* at, const int64_t* step, int64_t n, const float* x0, const float* x1, const float* x2, const float* x3, float* y8, float* y9) {
+FUSION_FN void stage_0_body(const int64_t* at, const int64_t* step, int64_t n, const float* x0, const float* x1, const float* x2, const float* x3, float* y0, float* y1) {
   x0 += at[0];
   x1 += at[1];
   x2 += at[2];
   x3 += at[3];
-  y8 += at[4];
-  y9 += at[5];
+  y0 += at[4];
+  y1 += at[5];
   const int64_t step_x0 = kUnit ? 1 : step[0];
   const int64_t step_x1 = kUnit ? 1 : step[1];
   const int64_t step_x2 = kUnit ? 1 : step[2];
   const int64_t step_x3 = kUnit ? 1 : step[3];
-  const int64_t step_y8 = kUnit ? 1 : step[4];
-  const int64_t step_y9 = kUnit ? 1 : step[5];
+  const int64_t step_y0 = kUnit ? 1 : step[4];
+  const int64_t step_y1 = kUnit ? 1 : step[5];
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) {
     const float v0 = x0[i * step_x0];
@@ -35,27 +35,28 @@ FUSION_FN void body_0(const int64_t* at, const int64_t* step, int64_t n, const f
     const float v7 = v3 * v1;
     const float v8 = v0 * v4;
     const float v9 = v7 + v8;
-    store(y8 + i * step_y8, v6);
-    store(y9 + i * step_y9, v9);
+    store(y0 + i * step_y0, v6);
+    store(y1 + i * step_y1, v9);
   }
 }
-void loop_0_unit(const int64_t* at, const int64_t* step, int64_t n, const float* x0, const float* x1, const float* x2, const float* x3, float* y8, float* y9) {
-  body_0<true>(at, step, n, x0, x1, x2, x3, y8, y9);
+void stage_0_unit(const int64_t* at, const int64_t* step, int64_t n, const float* x0, const float* x1, const float* x2, const float* x3, float* y0, float* y1) {
+  stage_0_body<true>(at, step, n, x0, x1, x2, x3, y0, y1);
 }
-void loop_0_any(const int64_t* at, const int64_t* step, int64_t n, const float* x0, const float* x1, const float* x2, const float* x3, float* y8, float* y9) {
-  body_0<false>(at, step, n, x0, x1, x2, x3, y8, y9);
+void stage_0_any(const int64_t* at, const int64_t* step, int64_t n, const float* x0, const float* x1, const float* x2, const float* x3, float* y0, float* y1) {
+  stage_0_body<false>(at, step, n, x0, x1, x2, x3, y0, y1);
 }
-void stage_0(const Run& run, const Ints& space, const Array<float>& x0, const Array<float>& x1, const Array<float>& x2, const Array<float>& x3, const Array<float>& y8, const Array<float>& y9) {
-  const Loop<6> loop(space, {strides_over(space, x0), strides_over(space, x1), strides_over(space, x2), strides_over(space, x3), strides_over(space, y8), strides_over(space, y9)}, false);
+void stage_0(const Run& run, const Ints& space, const Array<float>& x0, const Array<float>& x1, const Array<float>& x2, const Array<float>& x3, const Array<float>& y0, const Array<float>& y1) {
+  const Loop<6> loop(space, {strides_over(space, x0), strides_over(space, x1), strides_over(space, x2), strides_over(space, x3), strides_over(space, y0), strides_over(space, y1)}, false);
   const bool unit = loop.fits({1, 1, 1, 1, 1, 1});
-  const auto walk = !unit ? loop_0_any : loop_0_unit;
+  const auto walk = !unit ? stage_0_any : stage_0_unit;
   const int64_t block = loop.length();
   parallel(run, loop.total(), 3276, [&](int64_t begin, int64_t end) {
     loop.spans(begin, end, block, [&](const int64_t* at, int64_t n) {
-      walk(at, loop.inner(), n, x0.data, x1.data, x2.data, x3.data, y8.data, y9.data);
+      walk(at, loop.inner(), n, x0.data, x1.data, x2.data, x3.data, y0.data, y1.data);
     });
   });
 }
+
 
 constexpr Port kInputs[] = {{1, false}, {1, false}, {1, false}};
 constexpr Port kOutputs[] = {{1, false}};

@@ -10,9 +10,8 @@ using fusion::Ints;
 namespace gpu = fusion::gpu;
 namespace host = fusion::host;
 
-// stage_0, pointwise.
+// stage_0.
 //   RotaryEmbedding
-
 struct stage_0_args {
   const float* in0;
   const float* in1;
@@ -60,15 +59,15 @@ __global__ void __launch_bounds__(gpu::kPointwiseThreads) stage_0_kernel(const s
   }
 }
 
-void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t4, const gpu::Tensor& t5, const gpu::Tensor& t6, const gpu::Tensor& t7, const gpu::Tensor& t8, const gpu::Tensor& t9) {
-  const gpu::View views[] = {gpu::view(t4), gpu::view(t5), gpu::view(t6), gpu::view(t7), gpu::view(t8), gpu::view(t9)};
+void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3, const gpu::Tensor& t4, const gpu::Tensor& t5) {
+  const gpu::View views[] = {gpu::view(t0), gpu::view(t1), gpu::view(t2), gpu::view(t3), gpu::view(t4), gpu::view(t5)};
   const stage_0_args a{
-      static_cast<const float*>(t4.data),
-      static_cast<const float*>(t5.data),
-      static_cast<const float*>(t6.data),
-      static_cast<const float*>(t7.data),
-      static_cast<float*>(t8.data),
-      static_cast<float*>(t9.data),
+      static_cast<const float*>(t0.data),
+      static_cast<const float*>(t1.data),
+      static_cast<const float*>(t2.data),
+      static_cast<const float*>(t3.data),
+      static_cast<float*>(t4.data),
+      static_cast<float*>(t5.data),
       gpu::space<6>(dims, views)};
   if (a.space.count == 0) return;
   if (gpu::vectorizable(a.space, 4)) {

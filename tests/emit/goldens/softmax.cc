@@ -8,12 +8,12 @@ namespace {
 using namespace fusion;
 using namespace fusion::cpu;
 
-// Stage 0, rowwise: Add, Softmax
+// stage_0: Add, Softmax
 template <bool kUnit>
-FUSION_FN void body_0(const int64_t* at, const int64_t* step, int64_t n, const float* x0, const float* x1, float* y2) {
+FUSION_FN void stage_0_body(const int64_t* at, const int64_t* step, int64_t n, const float* x0, const float* x1, float* y0) {
   x0 += at[0];
   x1 += at[1];
-  y2 += at[2];
+  y0 += at[2];
   const int64_t step_x0 = kUnit ? 1 : step[0];
   const int64_t step_x1 = kUnit ? 1 : step[1];
   float* k2 = thread_row<float>(0, n);
@@ -40,26 +40,26 @@ FUSION_FN void body_0(const int64_t* at, const int64_t* step, int64_t n, const f
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) {
     const float v7 = fusion::div(k5[i], v6);
-    store(y2 + i, v7);
+    store(y0 + i, v7);
   }
 }
-void loop_0_unit(const int64_t* at, const int64_t* step, int64_t n, const float* x0, const float* x1, float* y2) {
-  body_0<true>(at, step, n, x0, x1, y2);
+void stage_0_unit(const int64_t* at, const int64_t* step, int64_t n, const float* x0, const float* x1, float* y0) {
+  stage_0_body<true>(at, step, n, x0, x1, y0);
 }
-FUSION_WIDE void loop_0_wide(const int64_t* at, const int64_t* step, int64_t n, const float* x0, const float* x1, float* y2) {
-  body_0<true>(at, step, n, x0, x1, y2);
+FUSION_WIDE void stage_0_wide(const int64_t* at, const int64_t* step, int64_t n, const float* x0, const float* x1, float* y0) {
+  stage_0_body<true>(at, step, n, x0, x1, y0);
 }
-void loop_0_any(const int64_t* at, const int64_t* step, int64_t n, const float* x0, const float* x1, float* y2) {
-  body_0<false>(at, step, n, x0, x1, y2);
+void stage_0_any(const int64_t* at, const int64_t* step, int64_t n, const float* x0, const float* x1, float* y0) {
+  stage_0_body<false>(at, step, n, x0, x1, y0);
 }
-void stage_0(const Run& run, const Ints& space, const Array<float>& x0, const Array<float>& x1, const Array<float>& y2) {
+void stage_0(const Run& run, const Ints& space, const Array<float>& x0, const Array<float>& x1, const Array<float>& y0) {
   const Loop<3> loop(space, {strides_over(space, x0), strides_over(space, x1), contiguous(space)}, true);
   const bool unit = loop.fits({1, 1, 1});
-  const auto walk = !unit ? loop_0_any : has_wide_vectors() ? loop_0_wide : loop_0_unit;
+  const auto walk = !unit ? stage_0_any : has_wide_vectors() ? stage_0_wide : stage_0_unit;
   const int64_t n = loop.length();
   parallel(run, loop.rows(), 1638 / std::max(n, int64_t(1)), [&](int64_t begin, int64_t end) {
     loop.each_row(begin, end, [&](const int64_t* at) {
-      walk(at, loop.inner(), n, x0.data, x1.data, y2.data);
+      walk(at, loop.inner(), n, x0.data, x1.data, y0.data);
     });
   });
 }
