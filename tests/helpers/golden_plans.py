@@ -69,6 +69,13 @@ GRAPHS = {
         => (float[B, S, 32] q, float[B, S, 32] k, float[B, S, 32] v)
         { n = LayerNormalization <axis = -1> (x, g) q0 = MatMul (n, wq) q = Add (q0, b) k = MatMul (n, wk)
           v0 = MatMul (n, wv) v = Add (v0, b) }""",
+    "linear_float16": """
+        (float16[B, S, 64] x, float16[64, 128] w, float16[128] b) => (float16[B, S, 128] y)
+        { m = MatMul (x, w) a = Add (m, b) y = Relu (a) }""",
+    "linear_pair": """
+        (float[B, S, 32] x, float[32, 32] w, float[32, 32] v, float[32] b, float[32] c)
+        => (float[B, S, 32] y, float[B, S, 32] z)
+        { m = MatMul (x, w) y = Add (m, b) n = MatMul (x, v) z = Add (n, c) }""",
     "gated_by_two_products": """
         (float[B, S, 32] x, float[32, 64] wg, float[32, 64] wu, float[64, 32] wd) => (float[B, S, 32] y)
         { g = MatMul (x, wg) u = MatMul (x, wu) s = Sigmoid (g) a = Mul (g, s) h = Mul (a, u) y = MatMul (h, wd) }""",
