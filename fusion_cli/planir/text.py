@@ -31,9 +31,8 @@ def show(plan: Plan) -> str:
     lines += [f"h{i} = {_host(op)}" for i, op in enumerate(plan.host)]
     shapes = {t.dims: _shape(t) for t in plan.tensors}
     for index, stage in enumerate(plan.stages):
-        nodes = textwrap.shorten(", ".join(stage.nodes), _LONGEST, placeholder=" ...")
-        space = f"h{stage.dims}{shapes.get(stage.dims, '')}{nodes and f'  # {nodes}'}"
-        lines.append(f"stage {index}: {type(stage).__name__.lower()} over {space}")
+        space = f"h{stage.dims}{shapes.get(stage.dims, '')}"
+        lines.append(f"stage {index}: {type(stage).__name__.lower()} over {space}{_comment(', '.join(stage.nodes))}")
         lines += [f"  {line}" for line in _stage(plan, stage)]
     lines += [f"together as {g.kind}: stages {', '.join(map(str, g.stages))}" for g in plan.groups]
     return "\n".join(lines) + "\n"
@@ -42,8 +41,13 @@ def show(plan: Plan) -> str:
 def _tensor(tensor: Tensor) -> str:
     home = {"alias": "alias of t", "view": "view of t", "temp": "buffer "}.get(tensor.role, f"{tensor.role} ")
     part = "" if tensor.starts == tensor.steps == -1 else f" from h{tensor.starts} by h{tensor.steps}"
-    name = tensor.name and f"  # {tensor.name}"
-    return f"{home}{tensor.slot}: {tensor.dtype}{_shape(tensor)} h{tensor.dims}{part}{name}"
+    return f"{home}{tensor.slot}: {tensor.dtype}{_shape(tensor)} h{tensor.dims}{part}{_comment(tensor.name)}"
+
+
+def _comment(names: str) -> str:
+    """Names out of the model, which may hold anything: one line of what can be printed."""
+    printable = "".join(c if c.isprintable() else "?" for c in names)
+    return printable and f"  # {textwrap.shorten(printable, _LONGEST, placeholder=' ...')}"
 
 
 def _shape(tensor: Tensor) -> str:

@@ -68,3 +68,14 @@ def _difference(one: Any, other: Any) -> str:
         name = next(f.name for f in fields(one) if getattr(one, f.name) != getattr(other, f.name))
         return f"{type(one).__name__}.{name}: {_difference(getattr(one, name), getattr(other, name))}"
     return f"{one} and {other} are shown alike"
+
+
+def test_names_out_of_a_model_are_one_printable_line() -> None:
+    plan = PLANS["conv"]
+    tensors = (replace(plan.tensors[0], name="a\x1b[31m\nb"), *plan.tensors[1:])
+    stages = (replace(plan.stages[0], nodes=("c\x9b\n" * 99,)),)
+    text = show(replace(plan, tensors=tensors, stages=stages))
+    assert "# a?[31m?b\n" in text
+    assert all(c.isprintable() for c in text.replace("\n", ""))
+    assert text.count("\n") == show(plan).count("\n")
+    assert max(map(len, text.splitlines())) < 160
