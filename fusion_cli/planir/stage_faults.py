@@ -23,12 +23,15 @@ def stage_faults(plan: Plan, lengths: Sequence[int | None], shapes: Mapping[int,
         at = f"stage {index} ({type(stage).__name__})"
         if not 0 <= stage.dims < len(lengths):
             yield f"{at}: its space {stage.dims} is no host value"
-        space = shapes.get(stage.dims, (None,) * (lengths[stage.dims] or 0))
+        for fault in _operand_faults(plan, stage):
+            yield f"{at}: {fault}"
+        rank = lengths[stage.dims]
+        space = shapes.get(stage.dims, (None,) * (_widest(plan, stage) if rank is None else rank))
         for fault in _faults(plan, stage, space):
             yield f"{at}: {fault}"
 
 
-def _faults(plan: Plan, stage: Stage, space: Shape) -> Iterator[str]:
+def _operand_faults(plan: Plan, stage: Stage) -> Iterator[str]:
     for index, operand in enumerate(stage.operands):
         if not 0 <= operand.tensor < len(plan.tensors):
             yield f"operand {index}: there is no tensor {operand.tensor}"
@@ -38,6 +41,20 @@ def _faults(plan: Plan, stage: Stage, space: Shape) -> Iterator[str]:
     own = _own_operands(stage)
     if not all(0 <= i < len(stage.operands) for i in own):
         yield f"its operands {own} are not all among {len(stage.operands)}"
+    for store in stage.stores:
+        if not 0 <= store.tensor < len(plan.tensors):
+            yield f"store to tensor {store.tensor}: there is no such tensor"
+
+
+def _widest(plan: Plan, stage: Stage) -> int:
+    """The least rank that a stage's space can have, where its shape is decided as the operator runs."""
+    tensors = (*(o.tensor for o in stage.operands), *(s.tensor for s in stage.stores))
+    axes = (-i.value for i in stage.program if i.op == "index" and isinstance(i.value, int))
+    return max((*(len(plan.tensors[t].shape) for t in tensors), *axes), default=0)
+
+
+def _faults(plan: Plan, stage: Stage, space: Shape) -> Iterator[str]:
+    own = _own_operands(stage)
     yield from _anchor_faults(plan, stage, space)
     prob: tuple[Instr, ...] = ()
     points = space
@@ -101,8 +118,6 @@ def _instr_faults(plan: Plan, stage: Stage, index: int, instr: Instr, space: Sha
 
 
 def _store_faults(plan: Plan, stage: Stage, store: Store, space: Shape) -> Iterator[str]:
-    if not 0 <= store.tensor < len(plan.tensors):
-        yield "there is no such tensor"
     tensor = plan.tensors[store.tensor]
     if isinstance(stage, Attention):
         perm = stage.out_perm or range(len(space))

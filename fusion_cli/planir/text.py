@@ -33,7 +33,7 @@ def show(plan: Plan) -> str:
     for index, stage in enumerate(plan.stages):
         space = f"h{stage.dims}{shapes.get(stage.dims, '')}"
         lines.append(f"stage {index}: {type(stage).__name__.lower()} over {space}{_comment(', '.join(stage.nodes))}")
-        lines += [f"  {line}" for line in _stage(plan, stage)]
+        lines += [f"  {line}" for line in _stage(stage)]
     lines += [f"together as {g.kind}: stages {', '.join(map(str, g.stages))}" for g in plan.groups]
     return "\n".join(lines) + "\n"
 
@@ -58,7 +58,7 @@ def _host(op: HostOp) -> str:
     return f"{op.kind}({', '.join([*(f'h{a}' for a in op.args), *map(str, op.ints)])})"
 
 
-def _stage(plan: Plan, stage: Stage) -> Iterator[str]:
+def _stage(stage: Stage) -> Iterator[str]:
     def read(operand: int) -> str:
         if not 0 <= operand < len(stage.operands):
             return f"operand {operand}"
