@@ -192,6 +192,7 @@ BREAKS: dict[str, tuple[Plan, Break, str]] = {
     # Products, attention and convolution
     "a product of no operand": (CHAIN, stage(LINEAR, b=2), r"stage 0 .* operands \(0, 2\) are not all among 2"),
     "a product turned": (CHAIN, stage(LINEAR, trans_b=True), r"a product of \('R', 6\) and \(8, 6\)"),
+    "a product of vectors": (CHAIN, tensor(W, shape=(6,)), "a product of vectors"),
     "a product of other columns": (CHAIN, tensor(W, shape=(6, 7)), "a product of .* over"),
     "attention of no values": (ATTENTION, stage(0, v=5), "operands .* are not all among 5"),
     "attention with other keys": (ATTENTION, tensor(2, shape=("b", "k", "h", 32)), "a product of .*64.* and .*32"),
