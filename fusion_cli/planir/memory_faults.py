@@ -36,8 +36,8 @@ class _Memory:
         self.plan = plan
         self.holds: dict[int, int] = {}
         """Workspace buffer -> the temp that lies in it."""
-        self.written: dict[int, list[int]] = {}
-        """Tensor with memory of its own -> those by which it was written."""
+        self.written: dict[int, dict[tuple[int, ...], int]] = {}
+        """Tensor with memory of its own -> places in it that were written, and the tensors that they are."""
         self.read: set[int] = set()
 
     def run(self, stage: Stage) -> Iterator[str]:
@@ -60,27 +60,24 @@ class _Memory:
                 if self.holds.get(slot) in reads:
                     yield f"writes to buffer {slot}, which it reads"
                 self.holds[slot] = root
-            if self._is_part(store.tensor) and not isinstance(stage, Pointwise):
+            place, written = self._place(store.tensor), self.written.setdefault(root, {})
+            if place and not isinstance(stage, Pointwise):
                 yield f"writes to tensor {store.tensor}, a view"
-            if any(self._overlap(store.tensor, other) for other in self.written.get(root, ())):
+            if place in written or () in written or (written and not place):
                 yield f"writes to tensor {store.tensor}, which is written already"
-            self.written.setdefault(root, []).append(store.tensor)
+            written[place] = store.tensor
 
     def _in_place(self, root: int, does: str) -> Iterator[str]:
         tensor = self.plan.tensors[root]
         if tensor.role == "temp" and self.holds.get(tensor.slot) != root:
             yield f"{does} tensor {root}, whose buffer {tensor.slot} holds tensor {self.holds.get(tensor.slot)} by now"
 
-    def _is_part(self, index: int) -> bool:
+    def _place(self, index: int) -> tuple[int, ...]:
+        """Where in its memory a tensor lies: equal for the same view, empty if it is all of it."""
         tensor = self.plan.tensors[index]
-        return tensor.role == "view" or (tensor.role == "alias" and self._is_part(tensor.slot))
-
-    def _overlap(self, one: int, other: int) -> bool:
-        """Whether two tensors in the same memory are certainly not apart: one is all of it, or they are the same."""
-        if not (self._is_part(one) and self._is_part(other)):
-            return True
-        a, b = (self.plan.tensors[i] for i in (one, other))
-        return (a.slot, a.dims, a.starts, a.steps) == (b.slot, b.dims, b.starts, b.steps)
+        if tensor.role == "view":
+            return tensor.slot, tensor.dims, tensor.starts, tensor.steps
+        return self._place(tensor.slot) if tensor.role == "alias" else ()
 
     def end(self) -> Iterator[str]:
         for index, tensor in enumerate(self.plan.tensors):
@@ -91,5 +88,5 @@ class _Memory:
                 yield f"{at}: nothing writes it"
             if tensor.role == "temp" and index not in self.read:
                 yield f"{at}: nothing reads it"
-            if volumes_differ(tensor.shape, *(self.plan.tensors[i].shape for i in self.written[index])):
+            if volumes_differ(tensor.shape, *(self.plan.tensors[i].shape for i in self.written[index].values())):
                 yield f"{at}: not written as a whole"
