@@ -13,7 +13,7 @@ from fusion_cli.errors import Unsupported
 from fusion_cli.plan.shape_program import run_host
 from fusion_cli.planir.stages import Plan
 from fusion_cli.score.assumed_sizes import dimensions, number
-from fusion_cli.score.baseline import Baseline, private_shape_nodes, total_bytes
+from fusion_cli.score.baseline import Baseline, one_kernel, private_shape_nodes, total_bytes
 from fusion_cli.score.work import Work, stage_works
 from fusion_cli.types import Region, Score
 
@@ -35,13 +35,15 @@ class _Cost:
 
 def score_region(
     region: Region,
-    plan: Plan,
+    plan: Plan | None,
     baseline: Baseline,
     sizes: Sequence[Mapping[str, int]],
     *,
     force: bool = False,
 ) -> Score:
     """Predict a region's cost against the baseline's, as the mean over `sizes` (see `default_sizes`).
+
+    Without a plan, where the rule brings its own kernel, that is taken to be one that stores nothing in between.
 
     Raises Unsupported with a code of `score.codes` where the fusion does not pay for every one of the sizes, or cannot
     run; with `force`, or for a device that nothing is built for, only where it cannot be predicted at all.
@@ -53,7 +55,7 @@ def score_region(
     except Unsupported:
         if not lenient:
             raise
-        return Score(profile.target, 0.0, 0.0, 0, 0, len(region.nodes), len(plan.stages))
+        return Score(profile.target, 0.0, 0.0, 0, 0, len(region.nodes), 1 if plan is None else len(plan.stages))
     if not lenient and not all(c.pays for c in costs):
         _turn_down(costs)
     n = len(costs)
@@ -68,18 +70,24 @@ def score_region(
     )
 
 
-def _cost(region: Region, plan: Plan, baseline: Baseline, sizes: Mapping[str, int]) -> _Cost:
+def _cost(region: Region, plan: Plan | None, baseline: Baseline, sizes: Mapping[str, int]) -> _Cost:
     profile = baseline.profile
-    dims = _dimensions(region, plan, sizes)
-    weights = frozenset(i for i, v in enumerate(region.inputs) if v.const_value is not None)
     before, left = baseline.work(region, sizes)
-    own = [w for stage in plan.stages for w in stage_works(plan, stage, dims, profile, weights)]
+    own = _own_work(region, plan, profile, sizes)
     return _Cost(
         nodes_time(before, profile) + private_shape_nodes(region) * profile.shape_node_us,
         _operator_time(own, profile) + nodes_time(left, profile),
         before,
         [*own, *left],
     )
+
+
+def _own_work(region: Region, plan: Plan | None, profile: DeviceProfile, sizes: Mapping[str, int]) -> list[Work]:
+    if plan is None:
+        return [one_kernel(region.nodes, region.kernel, profile, sizes)]
+    dims = _dimensions(region, plan, sizes)
+    weights = frozenset(i for i, v in enumerate(region.inputs) if v.const_value is not None)
+    return [w for stage in plan.stages for w in stage_works(plan, stage, dims, profile, weights)]
 
 
 def nodes_time(works: Sequence[Work], profile: DeviceProfile) -> float:
