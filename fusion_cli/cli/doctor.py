@@ -17,7 +17,7 @@ from fusion_cli.cli.common import debug_option, echo_json, json_option
 from fusion_cli.errors import FusionError
 from fusion_cli.match import load_rules
 from fusion_cli.report.text import show_bytes
-from fusion_cli.types import Target
+from fusion_cli.targets import CPU, CUDA, resolve_targets
 
 
 @dataclass(frozen=True)
@@ -78,10 +78,13 @@ def _onnxruntime() -> Iterator[Finding]:
 
 
 def _compilers() -> Iterator[Finding]:
-    for name, target in (("C++ compiler", Target("cpu", "cpu")), ("nvcc", Target("sm_90a", "cuda", "sm_90a"))):
-        found = build.find_compiler(target)
-        text = "none" if found is None else f"{found.version} ({found.path})"
-        yield Finding(name, found is not None, text, build.advice(target))
+    for name, targets in (("C++ compiler", [CPU]), ("nvcc", CUDA)):
+        compilers = {t.name: found for t in targets if (found := build.find_compiler(t)) is not None}
+        text = "none"
+        for found in [*compilers.values()][:1]:
+            text = f"{found.version} ({found.path}), for {', '.join(compilers)}"
+        yield Finding(name, len(compilers) == len(targets), text, build.advice(targets[-1]))
+    yield Finding("target auto", True, ", ".join(t.name for t in resolve_targets(["auto"])))
 
 
 def _gpu() -> Iterator[Finding]:
