@@ -79,11 +79,12 @@ def _onnxruntime() -> Iterator[Finding]:
 
 def _compilers() -> Iterator[Finding]:
     for name, targets in (("C++ compiler", [CPU]), ("nvcc", CUDA)):
-        compilers = {t.name: found for t in targets if (found := build.find_compiler(t)) is not None}
+        found = {t.name: compiler for t in targets if (compiler := build.find_compiler(t)) is not None}
         text = "none"
-        for found in [*compilers.values()][:1]:
-            text = f"{found.version} ({found.path}), for {', '.join(compilers)}"
-        yield Finding(name, len(compilers) == len(targets), text, build.advice(targets[-1]))
+        if found:
+            compiler = next(iter(found.values()))
+            text = f"{compiler.version} ({compiler.path}), for {', '.join(found)}"
+        yield Finding(name, len(found) == len(targets), text, build.advice(targets[-1]))
     yield Finding("target auto", True, ", ".join(t.name for t in resolve_targets(["auto"])))
 
 
