@@ -15,13 +15,15 @@ import onnx_ir as ir
 from fusion_cli.codes import plan as plan_codes
 from fusion_cli.codes import score as score_codes
 from fusion_cli.errors import FusionError, NothingToDo, Unsupported, did_you_mean
+from fusion_cli.explain.near_misses import near_misses
+from fusion_cli.explain.potential import Potential
 from fusion_cli.explain.rank import rank
 from fusion_cli.explain.why import Answer, answer, unconcerned
 from fusion_cli.load import is_fused, load_model
 from fusion_cli.match import find_regions, load_rules
 from fusion_cli.plan import Plan, Planner
 from fusion_cli.report.text import counted
-from fusion_cli.score import Baseline, Potential, default_sizes, load_profile, score_region
+from fusion_cli.score import Baseline, default_sizes, load_profile, score_region
 from fusion_cli.select import select
 from fusion_cli.simplify import simplify
 from fusion_cli.simplify.trace import Traced, names, trace
@@ -86,6 +88,7 @@ def analyse(path: Path, options: Options, clock: Clock, node: str | None = None,
     watch = [] if traced is None or traced.node is None else [traced.node]
     with clock.stage("match"):
         found = find_regions(model, rules, watch, rule)
+        missed = near_misses(found)
     with clock.stage("score"):
         sizes = default_sizes(model, options)
         baselines = {t.name: Baseline(model.graph, load_profile(t)) for t in targets}
@@ -94,21 +97,14 @@ def analyse(path: Path, options: Options, clock: Clock, node: str | None = None,
         chosen, lost = select(candidates, model.graph, [t.name for t in targets])
         potential = Potential(baselines[targets[0].name], chosen, sizes[0])
         watched = [label(n) for n in watch]
-        ranked = rank((*found.rejections, *rejections, *lost), model.graph, chosen, potential, watched)
-    told = None
+        ranked = rank((*missed.rejections, *rejections, *lost), model.graph, chosen, potential, watched)
+    asked = None
     if node is not None and traced is not None:
-        told = answer(
-            node,
-            traced,
-            model.graph,
-            rules,
-            chosen,
-            [r for r in ranked if not set(watched).isdisjoint(r.nodes)],
-            found.meanings,
-        )
-    ranked += unconcerned(model.graph, rules, found.concerned)
+        concerning = [r for r in ranked if not set(watched).isdisjoint(r.nodes)]
+        asked = answer(node, traced, found, chosen, concerning)
+    ranked += unconcerned(found, missed.concerned)
     return Analysis(
-        model, nodes_before, signature, targets, candidates, chosen, found.idioms, ranked, told, _notes(model)
+        model, nodes_before, signature, targets, candidates, chosen, found.idioms, ranked, asked, _notes(model)
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from fusion_cli.build.toolchain import Compiler
+from fusion_cli.build.compiler import Compiler
 from fusion_cli.types import Target
 
 _PARTS = (

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
-from fusion_cli.score import Potential
+from fusion_cli.explain.potential import Potential
 from fusion_cli.types import Candidate, Rejection, label
 
 KINDS = 20

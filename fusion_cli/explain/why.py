@@ -3,7 +3,7 @@ nothing was said of."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,10 +11,9 @@ import onnx_ir as ir
 
 from fusion_cli.codes.match import NO_RULE, NOT_NEAR, UNKNOWN
 from fusion_cli.explain.hints import around, why_not_shaped
-from fusion_cli.graph.index import GraphIndex
 from fusion_cli.language.pattern import GROWING
 from fusion_cli.load.structure import bodies_of
-from fusion_cli.match import RuleSet
+from fusion_cli.match import MatchResult, RuleSet
 from fusion_cli.operators.kinds import ARRANGING, ELEMENTWISE, MOVES, ROW_OPERATORS, SHAPE_OPERATORS
 from fusion_cli.simplify.trace import Traced
 from fusion_cli.types import Candidate, Rejection, label
@@ -50,22 +49,15 @@ class Answer:
 
 
 def answer(
-    asked: str,
-    traced: Traced,
-    graph: ir.Graph,
-    rules: RuleSet,
-    chosen: Iterable[Candidate],
-    rejections: Sequence[Rejection],
-    meanings: Mapping[ir.Node, tuple[str, ...]],
+    asked: str, traced: Traced, found: MatchResult, chosen: Iterable[Candidate], rejections: Sequence[Rejection]
 ) -> Answer:
-    """Put an answer together; `rejections` are those that concern the node, the costliest first, and `meanings` the
-    idioms that it is part of."""
+    """Put an answer together; `rejections` are those that concern the node, the costliest first."""
     node = traced.node
     if node is None:
         text = f"gone before rules are matched: {traced.became or 'no graph output depends on it'}"
         return Answer(asked, "", traced.operator, "gone", traced.code, text, traced.code, traced.became)
-    verdict, code, text = _verdict(node, rules, chosen, rejections, meanings.get(node, ()))
-    owner = next((n for n in graph.all_nodes() if node.graph in bodies_of(n)), None)
+    verdict, code, text = _verdict(node, found, chosen, rejections)
+    owner = next((n for g in found.graphs for n in g.index.nodes if node.graph in bodies_of(n)), None)
     reads = (p for v in node.inputs if v is not None and (p := v.producer()) is not None)
     feeds = (user for v in node.outputs for user, _ in v.uses())
     return Answer(
@@ -84,11 +76,7 @@ def answer(
 
 
 def _verdict(
-    node: ir.Node,
-    rules: RuleSet,
-    chosen: Iterable[Candidate],
-    rejections: Sequence[Rejection],
-    meanings: Sequence[str],
+    node: ir.Node, found: MatchResult, chosen: Iterable[Candidate], rejections: Sequence[Rejection]
 ) -> tuple[Verdict, str, str]:
     owner = next((c for c in chosen if node in c.region.nodes), None)
     if owner is not None:
@@ -101,7 +89,7 @@ def _verdict(
         first = late[0]
         text = f"a candidate of {first.rule} holds it and is not taken: expected {first.expected}, found {first.found}"
         return "turned down", first.code, text
-    near = [r for r in rejections if r.rule in {f.name for f in rules.fusions}] or list(rejections)
+    near = [r for r in rejections if r.rule in {f.name for f in found.rules.fusions}] or list(rejections)
     if near:
         first = near[0]
         advice = f"; {first.hint}" if first.hint else ""
@@ -109,15 +97,16 @@ def _verdict(
         return "missed", first.code, text
     if _is_about_shapes(node):
         return "not near", NOT_NEAR, "it computes sizes or copies a value, which no kernel of ours would do any faster"
-    known = operators(rules)
+    known = operators(found.rules)
     if _is_unshaped(node) and _full_name(node) in known:
-        return "not near", UNKNOWN, f"the type or rank of what it makes is not known: {_why_not_shaped(node)}"
+        return "not near", UNKNOWN, f"the type or rank of what it makes is not known: {_why_not_shaped(node, found)}"
     hint = _hint(node)
     advice = f"; {hint}" if hint else ""
     if _full_name(node) not in known:
         listed = ", ".join(sorted(known))
         text = f"no rule of this level names the operator {_full_name(node)}{advice}; rules know {listed}"
         return "no rule", NO_RULE, text
+    meanings = found.meanings(node)
     what = f"it is part of {', '.join(meanings)}" if meanings else f"rules name {_full_name(node)}"
     return "not near", NOT_NEAR, f"{what}, but what is around this one is near none of them{advice}"
 
@@ -129,21 +118,21 @@ def operators(rules: RuleSet) -> frozenset[str]:
     return frozenset(named).union(*(_GROWN[c.op] for c in calls if c.is_pattern and c.op in GROWING))
 
 
-def unconcerned(graph: ir.Graph, rules: RuleSet, concerned: Collection[ir.Node]) -> tuple[Rejection, ...]:
+def unconcerned(found: MatchResult, concerned: Collection[ir.Node]) -> tuple[Rejection, ...]:
     """The nodes that are part of nothing that was found or nearly found, by operator: those that no rule names, those
     that compute, those that move data. Shapes and copies are not worth a word."""
-    known = operators(rules)
+    known = operators(found.rules)
     nodes: dict[tuple[str, str], list[ir.Node]] = {}
-    for node in graph.all_nodes():
+    for node in (n for g in found.graphs for n in g.index.nodes):
         if node not in concerned and not _is_about_shapes(node):
             name = _full_name(node)
             code = NO_RULE if name not in known else UNKNOWN if _is_unshaped(node) else NOT_NEAR
             nodes.setdefault((code, name), []).append(node)
     kinds = sorted(nodes.items(), key=lambda item: (item[0][0], item[0][1] in ARRANGING, -len(item[1]), item[0][1]))
-    return tuple(_nothing_near(code, name, found) for (code, name), found in kinds)
+    return tuple(_nothing_near(code, name, alike, found) for (code, name), alike in kinds)
 
 
-def _nothing_near(code: str, operator: str, nodes: Sequence[ir.Node]) -> Rejection:
+def _nothing_near(code: str, operator: str, nodes: Sequence[ir.Node], found: MatchResult) -> Rejection:
     first = nodes[0]
     return Rejection(
         "",
@@ -152,7 +141,7 @@ def _nothing_near(code: str, operator: str, nodes: Sequence[ir.Node]) -> Rejecti
         code,
         _EXPECTED[code],
         operator,
-        _why_not_shaped(first) if code == UNKNOWN else _hint(first),
+        _why_not_shaped(first, found) if code == UNKNOWN else _hint(first),
         nodes=(label(first),),
         places=len(nodes),
     )
@@ -162,14 +151,13 @@ def _is_unshaped(node: ir.Node) -> bool:
     return any(v.name and (v.dtype is None or v.shape is None) for v in node.outputs[:1])
 
 
-def _why_not_shaped(node: ir.Node) -> str:
-    graph = node.graph
-    return why_not_shaped(node.outputs[0], GraphIndex(graph)) if isinstance(graph, ir.Graph) else ""
+def _why_not_shaped(node: ir.Node, found: MatchResult) -> str:
+    return next(why_not_shaped(node.outputs[0], g.index) for g in found.graphs if node in g.index.position)
 
 
 def _hint(node: ir.Node) -> str:
-    makers = (v.producer() for v in node.inputs if v is not None)
-    return around(node, *makers, *(user for user, _ in node.outputs[0].uses()))
+    producers = (v.producer() for v in node.inputs if v is not None)
+    return around(node, *producers, *(user for user, _ in node.outputs[0].uses()))
 
 
 def _full_name(node: ir.Node) -> str:

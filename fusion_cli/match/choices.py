@@ -9,6 +9,7 @@ import onnx_ir as ir
 from fusion_cli.graph.index import GraphIndex
 from fusion_cli.language.pattern import Call, Pattern
 from fusion_cli.match.found import Idioms, Match
+from fusion_cli.match.grow import Grower
 
 Candidate = ir.Node | Match
 
@@ -19,6 +20,7 @@ class Choices:
     def __init__(self, index: GraphIndex, idioms: Idioms) -> None:
         self.index = index
         self.idioms = idioms
+        self.grower = Grower(index)
         self._nearest: dict[tuple[Pattern, frozenset[int]], tuple[Call, ...]] = {}
 
     def nearest(self, pattern: Pattern, assigned: Collection[int], bound: Collection[str]) -> Sequence[Call]:

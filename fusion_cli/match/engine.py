@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from fusion_cli.explain.words import MISSING, PASSABLE, Stop
+from fusion_cli.codes.match import MISSING
 from fusion_cli.graph.index import GraphIndex
 from fusion_cli.language.pattern import Call, Pattern
 from fusion_cli.match.choices import Choices
 from fusion_cli.match.found import Idioms, Match, Miss
-from fusion_cli.match.grow import Grower
 from fusion_cli.match.search import Search
+from fusion_cli.match.stops import PASSABLE, Stop
 
 PROBES = 64
 """Places where a pattern is tried only to say how near it came, because its rarest operator is not there or wrong."""
@@ -28,8 +28,8 @@ class Matcher:
     def __init__(self, index: GraphIndex, idioms: Idioms) -> None:
         self.index = index
         self.idioms = idioms
-        self.grower = Grower(index)
         self.choices = Choices(index, idioms)
+        self.grower = self.choices.grower
 
     def find(self, pattern: Pattern) -> tuple[list[Match], list[Miss]]:
         """All matches of a pattern, one per set of nodes, and the nearest misses."""
@@ -41,7 +41,7 @@ class Matcher:
         found, misses, silent = self._from(pattern, anchor)
         if anchor.is_pattern:
             near = self.idioms.nearly.get(anchor.op, [])[:PROBES]
-            tried = (Search(self, pattern, lenient=True).around(anchor, m) for m in near)
+            tried = (Search(self.choices, pattern, lenient=True).around(anchor, m) for m in near)
             misses += [m for m in tried if m is not None]
         if others and (silent or not self.count(anchor)) and self.count(others[0]):
             # The anchor itself was wrong, so nothing says how close the rest came: ask the next rarest operator.
@@ -63,7 +63,7 @@ class Matcher:
         silent = False
         probes = PROBES
         for candidate in self.candidates(anchor)[: PROBES if probing else None]:
-            search = Search(self, pattern, probing=probing)
+            search = Search(self.choices, pattern, probing=probing)
             matches = list(search.matches(anchor, candidate))
             found.update((m.nodes, m) for m in matches if m.nodes not in found)
             miss = search.miss
@@ -72,7 +72,7 @@ class Matcher:
                 continue
             if probes and self._may_be_all(miss.stop):
                 probes -= 1
-                miss = Search(self, pattern, lenient=True).all_but_one(anchor, candidate) or miss
+                miss = Search(self.choices, pattern, lenient=True).all_but_one(anchor, candidate) or miss
             misses.append(miss)
             silent = silent or not miss.calls or miss.stop.is_about_growth
         return list(found.values()), misses, silent

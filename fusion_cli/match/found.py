@@ -10,8 +10,8 @@ from typing import Any
 
 import onnx_ir as ir
 
-from fusion_cli.explain.words import Stop
 from fusion_cli.language.pattern import Pattern
+from fusion_cli.match.stops import Stop
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
 

@@ -8,20 +8,12 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from fusion_cli.explain.words import (
-    DIFFERENT,
-    MISSING,
-    SIZES,
-    closeness,
-    is_meant_otherwise,
-    is_of_other_sizes,
-    line_of,
-    short,
-)
+from fusion_cli.codes.match import DIFFERENT, MISSING, SIZES
 from fusion_cli.graph.index import GraphIndex
 from fusion_cli.language.pattern import Call, Pattern, Rule
 from fusion_cli.match.engine import Matcher
 from fusion_cli.match.found import Match, Miss
+from fusion_cli.match.stops import closeness, short
 
 KINDS_PER_RULE = 20
 """Misses of a rule that differ in more than their place; the nearest are kept."""
@@ -115,9 +107,9 @@ class Misses:
         if miss.pattern.rule in self.asked:
             return miss.match is not None or (_is_of_numbers(miss) and self.progress(miss) > FAINT_PROGRESS)
         stop, watched = miss.stop, not self.watch.isdisjoint(miss.nodes)
-        if is_meant_otherwise(stop, self.index):
+        if stop.is_meant_otherwise(self.index):
             return False
-        if rule.kind == "idiom" and is_of_other_sizes(stop, self.index):
+        if rule.kind == "idiom" and stop.is_of_other_sizes(self.index):
             return False
         if miss.match is not None:
             return True
@@ -148,7 +140,7 @@ def _kind(miss: Miss) -> object:
     stop = miss.stop
     operators = tuple(sorted(n.op_type for n in miss.nodes))
     node = stop.node.op_type if stop.node is not None else ""
-    return stop.pattern.rule, line_of(stop), stop.code, stop.name, short(stop.found), stop.condition, node, operators
+    return stop.pattern.rule, stop.line, stop.code, stop.name, short(stop.found), stop.condition, node, operators
 
 
 def covered_by(miss: Miss, index: GraphIndex) -> frozenset[ir.Node]:

@@ -13,6 +13,7 @@ import onnx_ir as ir
 from fusion_cli.build import build, find_compiler
 from fusion_cli.emit import emit, emit_registration
 from fusion_cli.errors import BuildError, FusionError, Unsupported
+from fusion_cli.explain.near_misses import near_misses
 from fusion_cli.language.lint.text import rule_folder
 from fusion_cli.match import Rule, RuleSet, find_regions
 from fusion_cli.outline import inline_back, outline
@@ -50,10 +51,11 @@ def try_kernels(components: Sequence[Component], rules: RuleSet, rule: Rule, mos
     proto = model_of(components)
     model = ready(proto, fold=True)
     found = find_regions(model, rules)
+    missed = near_misses(found).rejections
     results: dict[str, Kernel] = {}
     candidates: dict[str, Candidate] = {}
     for component in components:
-        region = region_of(model, found, rule.name, component)
+        region = region_of(model, found, missed, rule.name, component)
         if isinstance(region, Region):
             try:
                 candidates[component.prefix] = Candidate(region, plan_region(region), {}, ("cpu",), forced=True)

@@ -11,6 +11,7 @@ from typing import Literal
 import onnx
 
 from fusion_cli.errors import RuleError, did_you_mean
+from fusion_cli.explain.near_misses import near_misses
 from fusion_cli.language.pattern import PATTERN_DOMAIN, REST, Call, Pattern
 from fusion_cli.language.rule_files import rules_of
 from fusion_cli.match import Rule, RuleSet, find_regions
@@ -180,9 +181,10 @@ class _Trial:
             return {}
         model = ready(model_of(components), fold)
         found = find_regions(model, self.rules)
+        missed = near_misses(found).rejections
         faults: dict[str, str] = {}
         for component in components:
-            region = region_of(model, found, self.rule.name, component)
+            region = region_of(model, found, missed, self.rule.name, component)
             if isinstance(region, str):
                 faults[component.prefix] = f"{'; '.join(component.graph.sketch.choices) or 'as written'}: {region}"
             if self.keep is not None and (isinstance(region, str) or component.order == as_written(component.graph)):

@@ -10,6 +10,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
+from fusion_cli.codes.verify import CODES
 from fusion_cli.sessions import CannotRun, LocalRunner, Process, open_model
 from fusion_cli.types import (
     Candidate,
@@ -22,10 +23,11 @@ from fusion_cli.types import (
     TensorSpec,
     Verification,
 )
-from fusion_cli.verify import CODES, reference_for, rollback, verify_model
+from fusion_cli.verify import reference_for, verify_model
 from fusion_cli.verify import trial as trial_module
 from fusion_cli.verify.compare import output_errors
 from fusion_cli.verify.ops import Call, check_ops, single_op_model
+from fusion_cli.verify.rollback import rollback
 from tests.helpers.graphs import parse
 
 X = "float[batch, 4] x"
