@@ -22,7 +22,7 @@ from fusion_cli.explain.why import Answer, answer, unconcerned
 from fusion_cli.load import is_fused, load_model
 from fusion_cli.match import find_regions, load_rules
 from fusion_cli.plan import Plan, Planner
-from fusion_cli.report.text import counted
+from fusion_cli.report.readable import counted
 from fusion_cli.score import Baseline, default_sizes, load_profile, score_region
 from fusion_cli.select import select
 from fusion_cli.simplify import simplify

@@ -46,8 +46,9 @@ def heights() -> dict[str, int]:
     assert picture is not None
     rows = [re.split(r"\s{2,}", line)[0] for line in reversed(picture[1].splitlines())]
     layers = [layer.split(", ") for row in rows for layer in row.split(" < ")]
-    assert [name for name, count in Counter(sum(layers, [])).items() if count > 1] == []
-    return {name: height for height, layer in enumerate(layers) for name in layer}
+    found = [(name, height) for height, layer in enumerate(layers) for name in layer]
+    assert len(dict(found)) == len(found), "a part is named twice"
+    return dict(found)
 
 
 MODULES = modules()

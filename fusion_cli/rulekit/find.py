@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from fusion_cli.match import MatchResult
 from fusion_cli.quiet import quiet
-from fusion_cli.rulekit.models import Component
+from fusion_cli.rulekit.components import Component
 from fusion_cli.simplify import simplify
 from fusion_cli.simplify.libraries import infer_shapes
 from fusion_cli.types import Region, Rejection

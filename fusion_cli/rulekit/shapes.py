@@ -17,7 +17,7 @@ import numpy as np
 
 from fusion_cli.graph.attributes import INPUT_ATTRIBUTES
 from fusion_cli.rulekit.candidates import input_candidates
-from fusion_cli.rulekit.conditions import split, wanted_of
+from fusion_cli.rulekit.constraints import split, wanted_of
 from fusion_cli.rulekit.execute import Executor, NoKernel, content_key
 from fusion_cli.rulekit.families import Asked
 from fusion_cli.rulekit.schemas import Schema, find_schema

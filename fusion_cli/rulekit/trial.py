@@ -16,11 +16,11 @@ from fusion_cli.language.pattern import PATTERN_DOMAIN, REST, Call, Pattern
 from fusion_cli.language.rule_files import rules_of
 from fusion_cli.match import Rule, RuleSet, find_regions
 from fusion_cli.rulekit.arrangements import arrangements
+from fusion_cli.rulekit.components import Component, as_written, model_of, orders
 from fusion_cli.rulekit.execute import Executor
 from fusion_cli.rulekit.find import ready, region_of
+from fusion_cli.rulekit.findings import read_all
 from fusion_cli.rulekit.kernels import Kernel, try_kernels
-from fusion_cli.rulekit.lint import read_all
-from fusion_cli.rulekit.models import Component, as_written, model_of, orders
 from fusion_cli.rulekit.shapes import Concrete, Stuck, realise
 from fusion_cli.rulekit.sketch import Impossible, Sketcher
 

@@ -11,9 +11,9 @@ from fusion_cli.codes import verify as codes
 from fusion_cli.sessions import CPU, CUDA_FLOAT32, CannotRun, Process, Providers, Runner, Use
 from fusion_cli.targets import gpu_architectures
 from fusion_cli.types import FusedOp, Library, OpCheck, Options, Rejection, Verification
-from fusion_cli.verify.model import Reference, reference_for, verify_model
 from fusion_cli.verify.ops import check_ops
 from fusion_cli.verify.signature import Signature
+from fusion_cli.verify.whole_model import Reference, reference_for, verify_model
 
 Failed = tuple[str, str, Rejection]
 """Operator, target, and why its kernel is taken back."""

@@ -23,8 +23,7 @@ from fusion_cli.types import (
     TensorSpec,
     Verification,
 )
-from fusion_cli.verify import reference_for, verify_model
-from fusion_cli.verify import rollback
+from fusion_cli.verify import reference_for, rollback, verify_model
 from fusion_cli.verify.compare import output_errors
 from fusion_cli.verify.ops import Call, check_ops, single_op_model
 from tests.helpers.graphs import parse
