@@ -89,10 +89,13 @@ def analyse(path: Path, options: Options, clock: Clock, node: str | None = None,
     with clock.stage("match"):
         found = find_regions(model, rules, watch, rule)
         missed = near_misses(found)
+        nothing_near = unconcerned(found, missed.concerned)
+        regions, idioms, meanings = found.regions, found.idioms, [m for n in watch for m in found.meanings(n)]
+        del found  # what searches remember takes much memory, and is of no more use
     with clock.stage("score"):
         sizes = default_sizes(model, options)
         baselines = {t.name: Baseline(model.graph, load_profile(t)) for t in targets}
-    candidates, rejections = score_regions(found.regions, baselines, sizes, options, clock)
+    candidates, rejections = score_regions(regions, baselines, sizes, options, clock)
     with clock.stage("select"):
         chosen, lost = select(candidates, model.graph, [t.name for t in targets])
         potential = Potential(baselines[targets[0].name], chosen, sizes[0])
@@ -101,10 +104,9 @@ def analyse(path: Path, options: Options, clock: Clock, node: str | None = None,
     asked = None
     if node is not None and traced is not None:
         concerning = [r for r in ranked if not set(watched).isdisjoint(r.nodes)]
-        asked = answer(node, traced, found, chosen, concerning)
-    ranked += unconcerned(found, missed.concerned)
+        asked = answer(node, traced, model.graph, rules, chosen, concerning, meanings)
     return Analysis(
-        model, nodes_before, signature, targets, candidates, chosen, found.idioms, ranked, asked, _notes(model)
+        model, nodes_before, signature, targets, candidates, chosen, idioms, ranked + nothing_near, asked, _notes(model)
     )
 
 

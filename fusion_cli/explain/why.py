@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from fusion_cli.codes.match import NO_RULE, NOT_NEAR, UNKNOWN
 from fusion_cli.explain.hints import around, why_not_shaped
+from fusion_cli.graph.index import GraphIndex
 from fusion_cli.language.pattern import GROWING
 from fusion_cli.load.structure import bodies_of
 from fusion_cli.match import MatchResult, RuleSet
@@ -49,15 +50,22 @@ class Answer:
 
 
 def answer(
-    asked: str, traced: Traced, found: MatchResult, chosen: Iterable[Candidate], rejections: Sequence[Rejection]
+    asked: str,
+    traced: Traced,
+    graph: ir.Graph,
+    rules: RuleSet,
+    chosen: Iterable[Candidate],
+    rejections: Sequence[Rejection],
+    meanings: Sequence[str],
 ) -> Answer:
-    """Put an answer together; `rejections` are those that concern the node, the costliest first."""
+    """Put an answer together; `rejections` are those that concern the node, the costliest first, and `meanings` the
+    idioms that it is part of."""
     node = traced.node
     if node is None:
         text = f"gone before rules are matched: {traced.became or 'no graph output depends on it'}"
         return Answer(asked, "", traced.operator, "gone", traced.code, text, traced.code, traced.became)
-    verdict, code, text = _verdict(node, found, chosen, rejections)
-    owner = next((n for g in found.graphs for n in g.index.nodes if node.graph in bodies_of(n)), None)
+    verdict, code, text = _verdict(node, rules, chosen, rejections, meanings)
+    owner = next((n for n in graph.all_nodes() if node.graph in bodies_of(n)), None)
     reads = (p for v in node.inputs if v is not None and (p := v.producer()) is not None)
     feeds = (user for v in node.outputs for user, _ in v.uses())
     return Answer(
@@ -76,7 +84,11 @@ def answer(
 
 
 def _verdict(
-    node: ir.Node, found: MatchResult, chosen: Iterable[Candidate], rejections: Sequence[Rejection]
+    node: ir.Node,
+    rules: RuleSet,
+    chosen: Iterable[Candidate],
+    rejections: Sequence[Rejection],
+    meanings: Sequence[str],
 ) -> tuple[Verdict, str, str]:
     owner = next((c for c in chosen if node in c.region.nodes), None)
     if owner is not None:
@@ -89,7 +101,7 @@ def _verdict(
         first = late[0]
         text = f"a candidate of {first.rule} holds it and is not taken: expected {first.expected}, found {first.found}"
         return "turned down", first.code, text
-    near = [r for r in rejections if r.rule in {f.name for f in found.rules.fusions}] or list(rejections)
+    near = [r for r in rejections if r.rule in {f.name for f in rules.fusions}] or list(rejections)
     if near:
         first = near[0]
         advice = f"; {first.hint}" if first.hint else ""
@@ -97,16 +109,15 @@ def _verdict(
         return "missed", first.code, text
     if _is_about_shapes(node):
         return "not near", NOT_NEAR, "it computes sizes or copies a value, which no kernel of ours would do any faster"
-    known = operators(found.rules)
+    known = operators(rules)
     if _is_unshaped(node) and _full_name(node) in known:
-        return "not near", UNKNOWN, f"the type or rank of what it makes is not known: {_why_not_shaped(node, found)}"
+        return "not near", UNKNOWN, f"the type or rank of what it makes is not known: {_why_not_shaped(node)}"
     hint = _hint(node)
     advice = f"; {hint}" if hint else ""
     if _full_name(node) not in known:
         listed = ", ".join(sorted(known))
         text = f"no rule of this level names the operator {_full_name(node)}{advice}; rules know {listed}"
         return "no rule", NO_RULE, text
-    meanings = found.meanings(node)
     what = f"it is part of {', '.join(meanings)}" if meanings else f"rules name {_full_name(node)}"
     return "not near", NOT_NEAR, f"{what}, but what is around this one is near none of them{advice}"
 
@@ -129,10 +140,10 @@ def unconcerned(found: MatchResult, concerned: Collection[ir.Node]) -> tuple[Rej
             code = NO_RULE if name not in known else UNKNOWN if _is_unshaped(node) else NOT_NEAR
             nodes.setdefault((code, name), []).append(node)
     kinds = sorted(nodes.items(), key=lambda item: (item[0][0], item[0][1] in ARRANGING, -len(item[1]), item[0][1]))
-    return tuple(_nothing_near(code, name, alike, found) for (code, name), alike in kinds)
+    return tuple(_nothing_near(code, name, alike) for (code, name), alike in kinds)
 
 
-def _nothing_near(code: str, operator: str, nodes: Sequence[ir.Node], found: MatchResult) -> Rejection:
+def _nothing_near(code: str, operator: str, nodes: Sequence[ir.Node]) -> Rejection:
     first = nodes[0]
     return Rejection(
         "",
@@ -141,7 +152,7 @@ def _nothing_near(code: str, operator: str, nodes: Sequence[ir.Node], found: Mat
         code,
         _EXPECTED[code],
         operator,
-        _why_not_shaped(first, found) if code == UNKNOWN else _hint(first),
+        _why_not_shaped(first) if code == UNKNOWN else _hint(first),
         nodes=(label(first),),
         places=len(nodes),
     )
@@ -151,8 +162,9 @@ def _is_unshaped(node: ir.Node) -> bool:
     return any(v.name and (v.dtype is None or v.shape is None) for v in node.outputs[:1])
 
 
-def _why_not_shaped(node: ir.Node, found: MatchResult) -> str:
-    return next(why_not_shaped(node.outputs[0], g.index) for g in found.graphs if node in g.index.position)
+def _why_not_shaped(node: ir.Node) -> str:
+    graph = node.graph
+    return why_not_shaped(node.outputs[0], GraphIndex(graph)) if isinstance(graph, ir.Graph) else ""
 
 
 def _hint(node: ir.Node) -> str:
