@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from fusion_cli.codes.advice import FLOAT_FIRST, FOR_INFERENCE, INFER_SHAPES, UNOPTIMISED
 from fusion_cli.graph.index import GraphIndex
-from fusion_cli.graph.origins import QUANTISED, Origin, origin_of
+from fusion_cli.graph.origins import QUANTISED, origin_of
 from fusion_cli.operators.kinds import first_opset
 from fusion_cli.types import label
 
@@ -19,18 +19,18 @@ _INFERRED = ("", "com.microsoft")
 def why_not_constant(value: ir.Value, index: GraphIndex) -> str:
     """How to make a value the constant that a rule needs; "" if it is one, or if nothing would."""
     match origin_of(value, index):
-        case Origin.OVERRIDABLE:
+        case "overridable":
             return (
                 f"`{value.name}` is a graph input with an initializer, so callers may override it: "
                 f"pass --assume-constant {value.name}"
             )
-        case Origin.GIVEN:
+        case "given":
             return f"`{value.name}` is a graph input: export the model with it as an initializer"
-        case Origin.FOLDABLE:
+        case "foldable":
             producer = value.producer()
             assert producer is not None
             return f"{producer.op_type} computes `{value.name}` from constants at run time: fold it into the model"
-        case Origin.DEQUANTIZED:
+        case "dequantized":
             return f"the value is dequantized at run time: {FLOAT_FIRST}"
     return ""
 

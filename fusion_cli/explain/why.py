@@ -109,17 +109,17 @@ def _verdict(
         return "missed", first.code, text
     if _is_about_shapes(node):
         return "not near", NOT_NEAR, "it computes sizes or copies a value, which no kernel of ours would do any faster"
-    known = operators(rules)
-    if _is_unshaped(node) and _full_name(node) in known:
-        return "not near", UNKNOWN, f"the type or rank of what it makes is not known: {_why_not_shaped(node)}"
-    hint = _hint(node)
+    known, name = operators(rules), _full_name(node)
+    code = _code(node, known)
+    hint = _hint(node, code)
+    if code == UNKNOWN:
+        return "not near", code, f"the type or rank of what it makes is not known: {hint}"
     advice = f"; {hint}" if hint else ""
-    if _full_name(node) not in known:
+    if code == NO_RULE:
         listed = ", ".join(sorted(known))
-        text = f"no rule of this level names the operator {_full_name(node)}{advice}; rules know {listed}"
-        return "no rule", NO_RULE, text
-    what = f"it is part of {', '.join(meanings)}" if meanings else f"rules name {_full_name(node)}"
-    return "not near", NOT_NEAR, f"{what}, but what is around this one is near none of them{advice}"
+        return "no rule", code, f"no rule of this level names the operator {name}{advice}; rules know {listed}"
+    what = f"it is part of {', '.join(meanings)}" if meanings else f"rules name {name}"
+    return "not near", code, f"{what}, but what is around this one is near none of them{advice}"
 
 
 def operators(rules: RuleSet) -> frozenset[str]:
@@ -136,38 +136,28 @@ def unconcerned(found: MatchResult, concerned: Collection[ir.Node]) -> tuple[Rej
     nodes: dict[tuple[str, str], list[ir.Node]] = {}
     for node in (n for g in found.graphs for n in g.index.nodes):
         if node not in concerned and not _is_about_shapes(node):
-            name = _full_name(node)
-            code = NO_RULE if name not in known else UNKNOWN if _is_unshaped(node) else NOT_NEAR
-            nodes.setdefault((code, name), []).append(node)
+            nodes.setdefault((_code(node, known), _full_name(node)), []).append(node)
     kinds = sorted(nodes.items(), key=lambda item: (item[0][0], item[0][1] in ARRANGING, -len(item[1]), item[0][1]))
     return tuple(_nothing_near(code, name, alike) for (code, name), alike in kinds)
 
 
 def _nothing_near(code: str, operator: str, nodes: Sequence[ir.Node]) -> Rejection:
-    first = nodes[0]
-    return Rejection(
-        "",
-        label(first),
-        "match",
-        code,
-        _EXPECTED[code],
-        operator,
-        _why_not_shaped(first) if code == UNKNOWN else _hint(first),
-        nodes=(label(first),),
-        places=len(nodes),
-    )
+    first, name = nodes[0], label(nodes[0])
+    hint = _hint(first, code)
+    return Rejection("", name, "match", code, _EXPECTED[code], operator, hint, nodes=(name,), places=len(nodes))
 
 
-def _is_unshaped(node: ir.Node) -> bool:
-    return any(v.name and (v.dtype is None or v.shape is None) for v in node.outputs[:1])
+def _code(node: ir.Node, known: Collection[str]) -> str:
+    """Why nothing came near a node, where rules name the operators `known`."""
+    if _full_name(node) not in known:
+        return NO_RULE
+    return UNKNOWN if any(v.name and (v.dtype is None or v.shape is None) for v in node.outputs[:1]) else NOT_NEAR
 
 
-def _why_not_shaped(node: ir.Node) -> str:
-    graph = node.graph
-    return why_not_shaped(node.outputs[0], GraphIndex(graph)) if isinstance(graph, ir.Graph) else ""
-
-
-def _hint(node: ir.Node) -> str:
+def _hint(node: ir.Node, code: str) -> str:
+    if code == UNKNOWN:
+        assert isinstance(node.graph, ir.Graph)
+        return why_not_shaped(node.outputs[0], GraphIndex(node.graph))
     producers = (v.producer() for v in node.inputs if v is not None)
     return around(node, *producers, *(user for user, _ in node.outputs[0].uses()))
 

@@ -99,8 +99,8 @@ class GraphIndex:
     def predecessors(self, node: ir.Node) -> Sequence[ir.Node]:
         """The nodes of this graph that make what the node or its bodies read."""
         if node not in self._predecessors:
-            makers = dict.fromkeys(self.producer(value) for value in self._reads(node))
-            self._predecessors[node] = tuple(n for n in makers if n is not None)
+            producers = dict.fromkeys(self.producer(value) for value in self._reads(node))
+            self._predecessors[node] = tuple(n for n in producers if n is not None)
         return self._predecessors[node]
 
     @cached_property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum, auto
+from typing import Literal
 
 import onnx_ir as ir
 
@@ -19,35 +19,25 @@ _WEIGHTED = FILTERS | {"Gemm"}
 """...and those where it is, if the caller gives it."""
 
 
-class Origin(Enum):
-    """What could be done about a value that is no constant."""
-
-    CONSTANT = auto()
-    OVERRIDABLE = auto()
-    """A graph input with an initializer."""
-    GIVEN = auto()
-    """A graph input that looks like weights."""
-    FOLDABLE = auto()
-    """Computed at run time, from constants."""
-    DEQUANTIZED = auto()
-    DATA = auto()
-    """Something computed with, rather than a weight."""
+Origin = Literal["constant", "overridable", "given", "foldable", "dequantized", "data"]
+"""A graph input is overridable if it has an initializer, and given if it looks like weights; what is computed is
+foldable if it is from constants; data is what is computed with, rather than a weight."""
 
 
 def origin_of(value: ir.Value, index: GraphIndex) -> Origin:
-    """Where the value comes from."""
+    """What could be done about a value that is no constant, by where it comes from."""
     if index.is_constant(value):
-        return Origin.CONSTANT
+        return "constant"
     if value in index.graph_inputs:
         if value.const_value is not None:
-            return Origin.OVERRIDABLE
+            return "overridable"
         is_matrix = value.shape is not None and value.shape.is_static() and len(value.shape) <= 2
-        return Origin.GIVEN if is_matrix or not index.weighted(value).isdisjoint(_WEIGHTED) else Origin.DATA
+        return "given" if is_matrix or not index.weighted(value).isdisjoint(_WEIGHTED) else "data"
     producer = index.producer(value)
     if producer is not None:
         inputs = [v for v in producer.inputs if v is not None]
         if inputs and all(map(index.is_constant, inputs)):
-            return Origin.FOLDABLE
+            return "foldable"
         if producer.op_type in QUANTISED:
-            return Origin.DEQUANTIZED
-    return Origin.DATA
+            return "dequantized"
+    return "data"

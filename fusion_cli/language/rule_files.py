@@ -1,4 +1,4 @@
-"""Rule files as rules: ONNX functions with `# key: value` header lines, checked (match/lint) before they are used."""
+"""Rule files as rules: ONNX functions with `# key: value` header lines, checked before use."""
 
 from __future__ import annotations
 

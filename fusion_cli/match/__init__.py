@@ -14,7 +14,8 @@ from fusion_cli.graph.index import GraphIndex
 from fusion_cli.language.pattern import Rule, RuleSet
 from fusion_cli.language.rule_files import load_rules, parse_rules
 from fusion_cli.match import borders
-from fusion_cli.match.engine import Matcher
+from fusion_cli.match.choices import Choices
+from fusion_cli.match.engine import find
 from fusion_cli.match.found import Idioms, Match, Miss
 from fusion_cli.match.make_region import make_region
 from fusion_cli.match.misses import Misses
@@ -94,42 +95,41 @@ def _written_with(name: str | None, rules: RuleSet) -> frozenset[str]:
 
 def _find_in(graph: ir.Graph, rules: RuleSet, watch: Collection[ir.Node], asked: Collection[str]) -> GraphMatches:
     index = GraphIndex(graph)
-    matcher = Matcher(index, Idioms())
-    misses = Misses(matcher, watch, asked)
-    counts = _find_idioms(matcher, rules, misses)
+    choices = Choices(index, Idioms())
+    misses = Misses(choices, watch, asked)
+    counts = _find_idioms(choices, rules, misses)
     regions: list[Region] = []
     not_regions: list[tuple[Rule, frozenset[ir.Node], NoRegion]] = []
     proposed: set[ir.Node] = set()
     for rule in rules.fusions:
-        proposals = _proposals(matcher, rule, misses)
+        proposals = _proposals(choices, rule, misses)
         found, failed = _regions(index, rule, proposals)
         regions += found
         not_regions += failed
         proposed.update(*proposals)
     regions.sort(key=lambda r: (index.position[r.nodes[0]], r.rule))
-    return GraphMatches(index, regions, counts, matcher.idioms, misses, not_regions, frozenset(proposed))
+    return GraphMatches(index, regions, counts, choices.idioms, misses, not_regions, frozenset(proposed))
 
 
-def _find_idioms(matcher: Matcher, rules: RuleSet, near: Misses) -> Mapping[str, int]:
-    """Add the idioms to the matcher's, in an order in which each comes after those it refers to. Returns how many there
-    are of those that count."""
-    by_value = ValueIdioms(matcher.index, [r for r in rules.idioms if r.by_value])
+def _find_idioms(choices: Choices, rules: RuleSet, near: Misses) -> Mapping[str, int]:
+    """Add the idioms to `choices`, each after those it refers to. Returns how many there are of those that count."""
+    by_value = ValueIdioms(choices.index, [r for r in rules.idioms if r.by_value])
     counts: dict[str, int] = {}
     for rule in rules.idioms:
-        matches, misses = by_value.find(rule) if rule.by_value else _find_rule(matcher, rule)
-        matches = _not_parts(matches, rule, matcher.idioms)
-        matcher.idioms.add(rule.name, matches)
+        matches, misses = by_value.find(rule) if rule.by_value else _find_rule(choices, rule)
+        matches = _not_parts(matches, rule, choices.idioms)
+        choices.idioms.add(rule.name, matches)
         if matches and rule.counted:
             counts[rule.name] = len(_instances(matches))
         for miss in near.add(rule, misses, matches):
-            matcher.idioms.add_nearly(rule.name, miss)
+            choices.idioms.add_nearly(rule.name, miss)
     return counts
 
 
-def _proposals(matcher: Matcher, rule: Rule, near: Misses) -> Mapping[frozenset[ir.Node], Match | None]:
+def _proposals(choices: Choices, rule: Rule, near: Misses) -> Mapping[frozenset[ir.Node], Match | None]:
     """What a fusion would take as one: sets of nodes, each with the match it comes from, if it was not grown."""
-    matches, misses = _find_rule(matcher, rule)
-    groups, at_borders = _grown(matcher, rule)
+    matches, misses = _find_rule(choices, rule)
+    groups, at_borders = _grown(choices, rule)
     near.add(rule, [*misses, *at_borders], matches)
     found: dict[frozenset[ir.Node], Match | None] = {m.nodes: m for m in matches}
     return found | {nodes: None for nodes in groups if nodes not in found}
@@ -151,11 +151,11 @@ def _regions(
     return regions.values(), failed
 
 
-def _find_rule(matcher: Matcher, rule: Rule) -> tuple[list[Match], list[Miss]]:
+def _find_rule(choices: Choices, rule: Rule) -> tuple[list[Match], list[Miss]]:
     found: dict[object, Match] = {}
     misses: list[Miss] = []
     for pattern in rule.patterns:
-        matches, missed = matcher.find(pattern)
+        matches, missed = find(choices, pattern)
         for match in matches:
             # The same nodes may be read in two ways: either half of a value can be the gate, either factor the values.
             found.setdefault((match.nodes, match.inputs, match.outputs), match)
@@ -163,15 +163,15 @@ def _find_rule(matcher: Matcher, rule: Rule) -> tuple[list[Match], list[Miss]]:
     return list(found.values()), misses
 
 
-def _grown(matcher: Matcher, rule: Rule) -> tuple[list[frozenset[ir.Node]], list[Miss]]:
+def _grown(choices: Choices, rule: Rule) -> tuple[list[frozenset[ir.Node]], list[Miss]]:
     """Regions of rules that are nothing but one growing pattern, and what nearly belongs to one."""
     groups: list[frozenset[ir.Node]] = []
     misses: list[Miss] = []
     for pattern in rule.patterns:
         if len(pattern.calls) == 1 and pattern.calls[0].is_growing:
-            found = matcher.grower.groups(pattern.calls[0])
+            found = choices.grower.groups(pattern.calls[0])
             groups += found
-            misses += borders.misses(matcher.grower.members, pattern, found)
+            misses += borders.misses(choices.grower.members, pattern, found)
     return groups, misses
 
 

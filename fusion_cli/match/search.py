@@ -99,7 +99,7 @@ class Search:
         nearest = self.choices.nearest(self.pattern, self.assigned, self.bindings)
         if not nearest:
             return
-        # The one with the fewest candidates. One that has none comes last: a miss is told of with all that did match.
+        # The one with the fewest candidates. One that has none comes last: a miss is reported with all that did match.
         tried = [(call, self.choices.of(call, self.bindings)) for call in nearest]
         call, candidates = min(tried, key=lambda c: len(c[1]) or math.inf)
         if call.is_growing:

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from fusion_cli.codes.match import ARITY, ATTRIBUTE, CONDITION, CONSTANT, DIFFERENT, MISSING
 from fusion_cli.graph.index import GraphIndex
-from fusion_cli.graph.origins import FILTERS, Origin, origin_of
+from fusion_cli.graph.origins import FILTERS, origin_of
 from fusion_cli.language.pattern import Call, Pattern
 from fusion_cli.language.predicates import conjuncts, holds, predicate_calls, unknown_sizes
 
@@ -71,7 +71,7 @@ class Stop:
             asked = _IS_CONSTANT.fullmatch(part)
             value = self.bindings.get(asked[1]) if asked is not None else None
             if value is not None:
-                return origin_of(value, index) is Origin.DATA and index.weighted(value).isdisjoint(FILTERS)
+                return origin_of(value, index) == "data" and index.weighted(value).isdisjoint(FILTERS)
         return False
 
     def is_of_other_sizes(self, index: GraphIndex) -> bool:
@@ -86,8 +86,8 @@ class Stop:
 
 
 def closeness(code: str, value: ir.Value | None) -> int:
-    """Among stops that got equally far, the one that says more is the one to tell: an operator that is there but for an
-    attribute, rather than one that is not; of two orders of operands, that with the constant in place."""
+    """Among stops that got equally far, the one to report says more: an operator that is there but for an attribute,
+    rather than one that is not; of two orders of operands, that with the constant in place."""
     if code == CONSTANT and value is not None and value.const_value is not None:
         return 3
     return {MISSING: 0, ARITY: 1, DIFFERENT: 1}.get(code, 2)
