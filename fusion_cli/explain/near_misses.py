@@ -48,7 +48,7 @@ class _Diagnosis:
         self.sources = {r.name: r.source for r in self.rules}
         self.users = rules.users
         self.meanings = _Meanings(rules, graph.idioms)
-        self.concerned = set(graph.proposed)
+        self.concerned = {n for r in graph.regions for n in r.nodes}
 
     def misses(self) -> Iterator[Rejection]:
         """Every miss that says something."""
@@ -62,6 +62,7 @@ class _Diagnosis:
     def not_regions(self) -> Iterator[Rejection]:
         """Every set of nodes that a rule matched wholly and that is no region."""
         for rule, nodes, reason in self.graph.not_regions:
+            self.concerned |= nodes
             words = why_no_region(reason, self.index)
             names = self._names(nodes)
             yield Rejection(

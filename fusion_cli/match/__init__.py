@@ -25,8 +25,7 @@ from fusion_cli.types import Region
 
 __all__ = ["GraphMatches", "MatchResult", "NoRegion", "Rule", "RuleSet", "find_regions", "load_rules", "parse_rules"]
 
-
-NotRegions = Sequence[tuple[Rule, frozenset[ir.Node], NoRegion]]
+NotRegion = tuple[Rule, frozenset[ir.Node], NoRegion]
 """Nodes that a rule matched wholly, and why they are no region."""
 
 
@@ -40,9 +39,7 @@ class GraphMatches:
     """How many there are of each idiom that counts, readings of one result counted once."""
     idioms: Idioms
     misses: Misses
-    not_regions: NotRegions
-    proposed: frozenset[ir.Node]
-    """Every node that some fusion matched, whether it makes a region or not."""
+    not_regions: Sequence[NotRegion]
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,16 +96,13 @@ def _find_in(graph: ir.Graph, rules: RuleSet, watch: Collection[ir.Node], asked:
     misses = Misses(choices, watch, asked)
     counts = _find_idioms(choices, rules, misses)
     regions: list[Region] = []
-    not_regions: list[tuple[Rule, frozenset[ir.Node], NoRegion]] = []
-    proposed: set[ir.Node] = set()
+    not_regions: list[NotRegion] = []
     for rule in rules.fusions:
-        proposals = _proposals(choices, rule, misses)
-        found, failed = _regions(index, rule, proposals)
+        found, failed = _regions(index, rule, _proposals(choices, rule, misses))
         regions += found
         not_regions += failed
-        proposed.update(*proposals)
     regions.sort(key=lambda r: (index.position[r.nodes[0]], r.rule))
-    return GraphMatches(index, regions, counts, choices.idioms, misses, not_regions, frozenset(proposed))
+    return GraphMatches(index, regions, counts, choices.idioms, misses, not_regions)
 
 
 def _find_idioms(choices: Choices, rules: RuleSet, near: Misses) -> Mapping[str, int]:
@@ -137,10 +131,10 @@ def _proposals(choices: Choices, rule: Rule, near: Misses) -> Mapping[frozenset[
 
 def _regions(
     index: GraphIndex, rule: Rule, proposed: Mapping[frozenset[ir.Node], Match | None]
-) -> tuple[Iterable[Region], NotRegions]:
+) -> tuple[Iterable[Region], list[NotRegion]]:
     """The regions that these sets of nodes are, each once, and why others are none."""
     regions: dict[tuple[ir.Node, ...], Region] = {}
-    failed: list[tuple[Rule, frozenset[ir.Node], NoRegion]] = []
+    failed: list[NotRegion] = []
     for nodes, match in proposed.items():
         try:
             region = make_region(index, nodes, rule.name, rule.kernel, rule.opt_level)

@@ -10,7 +10,7 @@ import pytest
 
 from fusion_cli.codes.lint import CODES
 from fusion_cli.language.lint import lint_files, read_rule_file
-from fusion_cli.language.lint.value_kinds import SIGNATURES
+from fusion_cli.language.lint.kinds import SIGNATURES
 from fusion_cli.language.predicates import PREDICATES
 from fusion_cli.rulekit.findings import lint
 from tests.helpers.cli_helpers import call

@@ -10,7 +10,7 @@ from jinja2 import TemplateError
 from jinja2.parser import Parser
 
 from fusion_cli.language.lint.expressions import Check, Problem
-from fusion_cli.language.lint.value_kinds import Kind
+from fusion_cli.language.lint.kinds import Kind
 from fusion_cli.language.predicates import ENVIRONMENT
 
 _MOST_WORDS = 200

@@ -11,16 +11,7 @@ from collections.abc import Mapping
 from jinja2 import nodes
 
 from fusion_cli.errors import did_you_mean
-from fusion_cli.language.lint.value_kinds import (
-    FILTERS,
-    SHOWN,
-    SIGNATURES,
-    Kind,
-    constant_kind,
-    example,
-    fits,
-    may_be_equal,
-)
+from fusion_cli.language.lint.kinds import FILTERS, SHOWN, SIGNATURES, Kind, constant_kind, example, fits, may_be_equal
 from fusion_cli.language.predicates import DTYPES, ENVIRONMENT, PREDICATES
 
 Problem = tuple[str, int, str]
