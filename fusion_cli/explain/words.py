@@ -23,10 +23,10 @@ from fusion_cli.codes.match import (
 from fusion_cli.explain.hints import around, not_of_the_opset, why_not_constant, why_not_shaped
 from fusion_cli.graph.index import GraphIndex
 from fusion_cli.language.pattern import Call
-from fusion_cli.language.predicates import describe, names_in, predicate_calls, unknown_sizes
+from fusion_cli.language.predicates import names_in, predicate_calls, unknown_sizes
 from fusion_cli.match.stops import NoRegion, Stop, short
 from fusion_cli.operators.kinds import ELEMENTWISE
-from fusion_cli.sizes.dims import shown_shape
+from fusion_cli.sizes.dims import dtype_of, shown_shape
 from fusion_cli.types import label
 
 
@@ -96,7 +96,23 @@ def _named(value: ir.Value | None) -> str:
 
 def _condition(stop: Stop, index: GraphIndex) -> Words:
     first = stop.failed(index)[0]
-    return Words(first, describe(stop.names, first, index), _advice(first, stop, index))
+    mentioned = names_in(first)
+    bound = [f"{name} is {_described(b, index)}" for name, b in stop.names.items() if name in mentioned]
+    return Words(first, "; ".join(bound) or "nothing it speaks of", _advice(first, stop, index))
+
+
+def _described(bound: object, index: GraphIndex) -> str:
+    """What a name of a condition stands for: a value, or an attribute."""
+    if not isinstance(bound, ir.Value):
+        return str(bound)
+    number = index.scalar(bound)
+    if bound in index.graph_inputs:
+        origin = "a graph input"
+    elif number is not None:
+        origin = f"a constant {number:g}"
+    else:
+        origin = "a constant" if index.is_constant(bound) else "computed at run time"
+    return f"{_named(bound)}, {dtype_of(bound)}{shown_shape(bound)}, {origin}"
 
 
 def _advice(condition: str, stop: Stop, index: GraphIndex) -> str:

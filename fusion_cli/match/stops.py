@@ -80,9 +80,8 @@ class Stop:
         if self.code != CONDITION:
             return False
         first = self.failed(index)[0]
-        return {predicate for predicate, _ in predicate_calls(first)} == {"dim"} and not unknown_sizes(
-            first, self.names, index
-        )
+        is_about_sizes = {predicate for predicate, _ in predicate_calls(first)} == {"dim"}
+        return is_about_sizes and not unknown_sizes(first, self.names, index)
 
 
 def closeness(code: str, value: ir.Value | None) -> int:
