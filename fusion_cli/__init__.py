@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fusion_cli.version import __version__
+
 if TYPE_CHECKING:
     import onnxruntime
 
     from fusion_cli.report import Report
 
 __all__ = ["__version__", "optimize", "session"]
-__version__ = "0.1.0"
 
 
 def optimize(

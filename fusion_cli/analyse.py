@@ -16,13 +16,15 @@ from fusion_cli.codes import plan as plan_codes
 from fusion_cli.codes import score as score_codes
 from fusion_cli.emit.template import find_template
 from fusion_cli.errors import FusionError, NothingToDo, Unsupported, did_you_mean
+from fusion_cli.explain.near_misses import near_misses
+from fusion_cli.explain.potential import Potential
 from fusion_cli.explain.rank import rank
 from fusion_cli.explain.why import Answer, answer, unconcerned
 from fusion_cli.load import is_fused, load_model
 from fusion_cli.match import find_regions, load_rules
 from fusion_cli.plan import Plan, Planner
-from fusion_cli.report.text import counted
-from fusion_cli.score import Baseline, Potential, default_sizes, load_profile, score_region
+from fusion_cli.report.readable import counted
+from fusion_cli.score import Baseline, default_sizes, load_profile, score_region
 from fusion_cli.select import select
 from fusion_cli.simplify import simplify
 from fusion_cli.simplify.trace import Traced, names, trace
@@ -87,29 +89,25 @@ def analyse(path: Path, options: Options, clock: Clock, node: str | None = None,
     watch = [] if traced is None or traced.node is None else [traced.node]
     with clock.stage("match"):
         found = find_regions(model, rules, watch, rule)
+        missed = near_misses(found)
+        nothing_near = unconcerned(found, missed.concerned)
+        regions, idioms, meanings = found.regions, found.idioms, [m for n in watch for m in found.meanings(n)]
+        del found  # what searches remember takes much memory, and is of no more use
     with clock.stage("score"):
         sizes = default_sizes(model, options)
         baselines = {t: Baseline(model.graph, load_profile(t)) for t in targets}
-    candidates, rejections = score_regions(found.regions, baselines, sizes, options, clock)
+    candidates, rejections = score_regions(regions, baselines, sizes, options, clock)
     with clock.stage("select"):
         chosen, lost = select(candidates, model.graph, [t.name for t in targets])
         potential = Potential(baselines[targets[0]], chosen, sizes[0])
         watched = [label(n) for n in watch]
-        ranked = rank((*found.rejections, *rejections, *lost), model.graph, chosen, potential, watched)
-    told = None
+        ranked = rank((*missed.rejections, *rejections, *lost), model.graph, chosen, potential, watched)
+    asked = None
     if node is not None and traced is not None:
-        told = answer(
-            node,
-            traced,
-            model.graph,
-            rules,
-            chosen,
-            [r for r in ranked if not set(watched).isdisjoint(r.nodes)],
-            found.meanings,
-        )
-    ranked += unconcerned(model.graph, rules, found.concerned)
+        concerning = [r for r in ranked if not set(watched).isdisjoint(r.nodes)]
+        asked = answer(node, traced, model.graph, rules, chosen, concerning, meanings)
     return Analysis(
-        model, nodes_before, signature, targets, candidates, chosen, found.idioms, ranked, told, _notes(model)
+        model, nodes_before, signature, targets, candidates, chosen, idioms, ranked + nothing_near, asked, _notes(model)
     )
 
 

@@ -23,7 +23,7 @@ from fusion_cli.runtime.manifest import file_sha256
 from fusion_cli.save import Staging, commit, save_model, staging
 from fusion_cli.sessions import Process
 from fusion_cli.types import FusedOp, Library, Options, Rejection, Source, Target, Verification
-from fusion_cli.verify.trial import Trial
+from fusion_cli.verify.rollback import Trial
 
 __all__ = ["explain", "load_rules", "optimize"]
 

@@ -13,7 +13,7 @@ import pytest
 
 from fusion_cli.cli import main
 from fusion_cli.codes.document import codes_by_stage, markdown
-from fusion_cli.language.lint.text import KEYS
+from fusion_cli.language.lint.source import KEYS
 from fusion_cli.language.pattern import GROWING, GROWING_ATTRIBUTES
 from fusion_cli.language.predicates import PREDICATES
 from tests.helpers.cli_helpers import call

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 import fusion_cli
 from fusion_cli.sessions import open_model
 from fusion_cli.types import Options
-from fusion_cli.verify.model import reference_for, verify_model
+from fusion_cli.verify.whole_model import reference_for, verify_model
 from tests.helpers.foreign import Both, X, refused, same
 from tests.helpers.graphs import parse
 

@@ -20,7 +20,8 @@ from pathlib import Path
 import ninja
 
 from fusion_cli.build.cache import default_cache_dir, digest, included, strip_comments
-from fusion_cli.build.toolchain import Compiler, Toolchain, advice, find_compiler, toolchain
+from fusion_cli.build.compiler import Compiler
+from fusion_cli.build.toolchain import Toolchain, advice, find_compiler, toolchain
 from fusion_cli.errors import BuildError
 from fusion_cli.resources import resource_dir
 from fusion_cli.types import Library, Source, Target

@@ -4,22 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
-import subprocess
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 
+from fusion_cli.build.compiler import Compiler, find_cxx
+from fusion_cli.build.toolchain_cuda import ARCHITECTURES, find_nvcc, flags, link_flags
 from fusion_cli.types import Target
-
-
-@dataclass(frozen=True)
-class Compiler:
-    """A compiler driver, what it says it is, and the environment it needs on top of the process's own."""
-
-    path: Path
-    version: str
-    env: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -35,22 +24,18 @@ class Toolchain:
 def find_compiler(target: Target) -> Compiler | None:
     """The compiler for a target's kernels, or None (then `advice` says what to install)."""
     if target.kind == "cuda":
-        from fusion_cli.build.toolchain_cuda import find_nvcc
-
         return find_nvcc(target.arch)
-    return _find_cxx(os.environ.get("CXX", "")) if target.kind == "cpu" else None
+    return find_cxx(os.environ.get("CXX", "")) if target.kind == "cpu" else None
 
 
 def advice(target: Target) -> str:
     """What to install so that `find_compiler` succeeds."""
     if target.kind == "cuda":
-        from fusion_cli.build.toolchain_cuda import ARCHITECTURES, find_nvcc
-
         old = find_nvcc()
         if old is not None:
             first = ".".join(map(str, ARCHITECTURES[target.arch]))
             return f"{old.version} is too old for {target.name}: put nvcc {first} or newer on PATH, or set CUDA_HOME"
-        host = "" if _find_cxx("") else " and a C++ compiler (g++)"
+        host = "" if find_cxx("") else " and a C++ compiler (g++)"
         return f"install nvcc with pip install 'fusion-cli[cuda]'{host}, or put a CUDA toolkit's nvcc on PATH"
     return "install a C++17 compiler (Debian: apt install g++; Fedora: dnf install gcc-c++), or set CXX to one"
 
@@ -61,8 +46,6 @@ def toolchain(target: Target, *, debug: bool) -> Toolchain | None:
     if compiler is None:
         return None
     if target.kind == "cuda":
-        from fusion_cli.build.toolchain_cuda import flags, link_flags
-
         own = tuple(flags(target, debug))
         return Toolchain(compiler, own, own, tuple(link_flags(target)))
     # -O2 with the vectoriser: as fast as -O3 in these loops, and a quarter less time to compile.
@@ -77,18 +60,3 @@ def toolchain(target: Target, *, debug: bool) -> Toolchain | None:
 def _vector_flags() -> tuple[str, ...]:
     """What the registration file checks for before it registers anything."""
     return ("-mavx2", "-mfma", "-mf16c") if platform.machine().lower() in ("x86_64", "amd64") else ()
-
-
-@cache
-def _find_cxx(preferred: str) -> Compiler | None:
-    for name in filter(None, (preferred, "g++", "c++", "clang++")):
-        path = shutil.which(name)
-        if path is None:
-            continue
-        try:
-            result = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30, check=False)
-        except (OSError, subprocess.TimeoutExpired):
-            continue
-        if result.returncode == 0 and result.stdout:
-            return Compiler(Path(path), result.stdout.splitlines()[0].strip())
-    return None

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from fusion_cli.build.toolchain import Compiler
+from fusion_cli.build.compiler import Compiler
 from fusion_cli.types import Target
 
 ARCHITECTURES = {"sm_80": (11, 0), "sm_89": (11, 8), "sm_90a": (12, 0), "sm_100a": (12, 8), "sm_120a": (12, 8)}

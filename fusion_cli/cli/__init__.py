@@ -6,8 +6,8 @@ from importlib import import_module
 
 import click
 
-from fusion_cli import __version__
 from fusion_cli.cli.common import Commands
+from fusion_cli.version import __version__
 
 __all__ = ["main"]
 

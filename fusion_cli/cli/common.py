@@ -51,10 +51,10 @@ class Commands(click.Group):
 
 
 def printable(text: str) -> str:
-    """As `fusion_cli.report.text`, which is loaded when there is something to print."""
-    from fusion_cli.report import text as report_text
+    """As `fusion_cli.report.readable`, which is loaded when there is something to print."""
+    from fusion_cli.report import readable
 
-    return report_text.printable(text)
+    return readable.printable(text)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:

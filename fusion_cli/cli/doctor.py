@@ -16,7 +16,7 @@ from fusion_cli import build
 from fusion_cli.cli.common import debug_option, echo_json, json_option
 from fusion_cli.errors import FusionError
 from fusion_cli.match import load_rules
-from fusion_cli.report.text import show_bytes
+from fusion_cli.report.readable import show_bytes
 from fusion_cli.targets import CPU, CUDA, resolve_targets
 
 

@@ -15,7 +15,7 @@ from fusion_cli.cli.optimize import constants_option, rule_options, target_optio
 from fusion_cli.errors import RuleError, did_you_mean
 from fusion_cli.explain.why import Answer
 from fusion_cli.report import Report, render_answer, render_explain
-from fusion_cli.report.text import counted
+from fusion_cli.report.readable import counted
 from fusion_cli.types import Options
 
 

@@ -12,7 +12,7 @@ from fusion_cli import runtime
 from fusion_cli.cli.common import debug_option, echo_json, json_option, model_options, progress, stdout
 from fusion_cli.errors import FusionError, ModelError, NumbersDiffer
 from fusion_cli.load import is_fused, load_model
-from fusion_cli.report.text import printable, show_us
+from fusion_cli.report.readable import printable, show_us
 from fusion_cli.sessions import CPU, CUDA, CannotRun, LocalRunner, Providers, check_providers, open_model, reason
 from fusion_cli.types import Options
 from fusion_cli.verify import Reference, reference_for, verify_model

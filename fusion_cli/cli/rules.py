@@ -14,11 +14,11 @@ from rich.table import Table
 
 from fusion_cli.cli.common import debug_option, echo_json, json_option, progress, stdout
 from fusion_cli.errors import ModelError, RuleError, did_you_mean
-from fusion_cli.language.lint.text import Kind
+from fusion_cli.language.lint.source import Kind
 from fusion_cli.load import load_model
 from fusion_cli.match import Rule, load_rules
-from fusion_cli.report.text import printable
-from fusion_cli.rulekit.lint import lint
+from fusion_cli.report.readable import printable
+from fusion_cli.rulekit.findings import lint
 from fusion_cli.rulekit.scaffold import around, blank, from_nodes, write_rule
 from fusion_cli.rulekit.trial import Limits, Outcome, failures, rules_to_try, try_rules
 from fusion_cli.sessions import CannotRun

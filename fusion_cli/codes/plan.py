@@ -5,7 +5,7 @@ The documentation is generated from this.
 
 from __future__ import annotations
 
-from fusion_cli.explain.advice import FIX_SIZES, INFER_SHAPES
+from fusion_cli.codes.advice import FIX_SIZES, INFER_SHAPES
 
 UNKNOWN_RANK = "FUS201"
 OPERATOR = "FUS202"

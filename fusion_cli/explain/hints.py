@@ -2,57 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 import onnx
 import onnx_ir as ir
 
-from fusion_cli.explain.advice import FLOAT_FIRST, FOR_INFERENCE, INFER_SHAPES, UNOPTIMISED
+from fusion_cli.codes.advice import FLOAT_FIRST, FOR_INFERENCE, INFER_SHAPES, UNOPTIMISED
 from fusion_cli.graph.index import GraphIndex
+from fusion_cli.graph.origins import QUANTISED, origin_of
 from fusion_cli.operators.kinds import first_opset
 from fusion_cli.types import label
 
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
-QUANTISED = frozenset(
-    """
-    ConvInteger DequantizeLinear DynamicQuantizeLinear MatMulInteger QLinearConv QLinearMatMul QuantizeLinear
-    """.split()
-)
 _INFERRED = ("", "com.microsoft")
 """Domains whose operators ONNX Runtime's shape inference knows; it fails on a model with any other."""
-FILTERS = frozenset({"Conv", "ConvTranspose"})
-"""Operators whose second operand is weights, wherever they come from..."""
-_WEIGHTED = FILTERS | {"Gemm"}
-"""...and those where it is, if the caller gives it."""
 
 
 def why_not_constant(value: ir.Value, index: GraphIndex) -> str:
     """How to make a value the constant that a rule needs; "" if it is one, or if nothing would."""
-    if index.is_constant(value):
-        return ""
-    if value in index.graph_inputs and value.const_value is not None:
-        return (
-            f"`{value.name}` is a graph input with an initializer, so callers may override it: "
-            f"pass --assume-constant {value.name}"
-        )
-    if value in index.graph_inputs:
-        is_matrix = value.shape is not None and value.shape.is_static() and len(value.shape) <= 2
-        if not is_matrix and not is_weight(value, index, _WEIGHTED):
-            return ""  # something computed with, rather than a weight
-        return f"`{value.name}` is a graph input: export the model with it as an initializer"
-    producer = index.producer(value)
-    if producer is not None:
-        inputs = [v for v in producer.inputs if v is not None]
-        if inputs and all(index.is_constant(v) for v in inputs):
+    match origin_of(value, index):
+        case "overridable":
+            return (
+                f"`{value.name}` is a graph input with an initializer, so callers may override it: "
+                f"pass --assume-constant {value.name}"
+            )
+        case "given":
+            return f"`{value.name}` is a graph input: export the model with it as an initializer"
+        case "foldable":
+            producer = value.producer()
+            assert producer is not None
             return f"{producer.op_type} computes `{value.name}` from constants at run time: fold it into the model"
-        if producer.op_type in QUANTISED:
+        case "dequantized":
             return f"the value is dequantized at run time: {FLOAT_FIRST}"
     return ""
-
-
-def is_weight(value: ir.Value, index: GraphIndex, operators: Collection[str]) -> bool:
-    """Whether one of these operators reads the value where it has its weights."""
-    return not index.weighted(value).isdisjoint(operators)
 
 
 def why_not_shaped(value: ir.Value, index: GraphIndex) -> str:

@@ -1,22 +1,22 @@
-"""What was turned down, the costliest first: alike places told once, and what is understood otherwise last."""
+"""What was turned down, the costliest first: alike places once, and what is understood otherwise last."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import onnx_ir as ir
 
-from fusion_cli.score import Potential
+from fusion_cli.codes.match import CONDITION, NO_WORK, NOT_CONVEX
+from fusion_cli.explain.potential import Potential
 from fusion_cli.types import Candidate, Rejection, label
 
 KINDS = 20
 """Rejections of one rule at one stage that differ in more than their place; the costliest are kept."""
-_IMPOSSIBLE = ("FUS110", "FUS111")
+_IMPOSSIBLE = (NO_WORK, NOT_CONVEX)
 """Regions that cannot be one, whatever is done about it."""
-_CONDITION = "FUS106"
 _NAME = re.compile(r"`[^`]*`")
 _MISSED = ("match", "plan")
 """Stages that say why there is no candidate at all; later ones know what the candidate would save."""
@@ -37,9 +37,10 @@ def rank(
     """
     by_name = {label(n): n for n in graph.all_nodes()}
     watched = frozenset(watch)
-    merged = _merge(rejections, by_name, watched)
+    merged = _grouped(rejections, lambda r: _same_operators(r, by_name), watched)
     taken = {label(n): c for c in chosen for n in c.region.nodes}
-    costed = [_covered(r, taken) for r in _alike([_costed(r, by_name, potential) for r in merged], watched)]
+    alike = _grouped([_costed(r, by_name, potential) for r in merged], _same_condition, watched)
+    costed = [_covered(r, taken) for r in alike]
     costed.sort(key=lambda r: (r.covered_by != "", -r.saving_us, -r.progress, -r.matched, r.rule, r.node))
     shown = _without_echoes(costed)
     shown.sort(key=lambda r: r.covered_by != "")
@@ -52,34 +53,36 @@ def rank(
     return tuple(kept)
 
 
-def _merge(rejections: Iterable[Rejection], by_name: Mapping[str, ir.Node], watched: frozenset[str]) -> list[Rejection]:
-    """One rejection for the places of a rule where the same operators were turned down for the same reason. (Those of
-    a rule that did not match are merged already.)"""
-    merged: dict[object, Rejection] = {}
+def _grouped(
+    rejections: Iterable[Rejection], key: Callable[[Rejection], object], watched: frozenset[str]
+) -> list[Rejection]:
+    """One rejection, the costliest, for all of one key; those without a key (None) or at watched nodes each stand by
+    themselves."""
+    groups: dict[object, Rejection] = {}
     for number, rejection in enumerate(rejections):
-        operators = tuple(sorted(by_name[n].op_type for n in rejection.nodes if n in by_name))
-        key: object = (rejection.rule, rejection.stage, rejection.code, rejection.source, rejection.target, operators)
-        if rejection.progress < 1 or not watched.isdisjoint(rejection.nodes):
-            key = number
-        known = merged.get(key)
-        merged[key] = rejection if known is None else replace(known, places=known.places + rejection.places)
-    return list(merged.values())
-
-
-def _alike(costed: Iterable[Rejection], watched: frozenset[str]) -> list[Rejection]:
-    """One rejection, the costliest, for all places where the same condition of a rule failed for the same reason, with
-    what is around them differing."""
-    alike: dict[object, Rejection] = {}
-    for number, rejection in enumerate(costed):
-        key: object = (rejection.rule, rejection.source, rejection.expected, _NAME.sub("", rejection.hint))
-        if rejection.code != _CONDITION or not watched.isdisjoint(rejection.nodes):
-            key = number
-        known = alike.setdefault(key, rejection)
+        group = key(rejection) if watched.isdisjoint(rejection.nodes) else None
+        known = groups.setdefault(number if group is None else group, rejection)
         if known is not rejection:
             first = max(known, rejection, key=lambda r: r.saving_us)
             places, saving = known.places + rejection.places, known.saving_us + rejection.saving_us
-            alike[key] = replace(first, places=places, saving_us=round(saving, 3))
-    return list(alike.values())
+            groups[group] = replace(first, places=places, saving_us=round(saving, 3))
+    return list(groups.values())
+
+
+def _same_operators(rejection: Rejection, by_name: Mapping[str, ir.Node]) -> object:
+    """Of a rule that matched wholly: the reason, and the operators that were turned down. (The misses of one that did
+    not are grouped already.)"""
+    if rejection.progress < 1:
+        return None
+    operators = tuple(sorted(by_name[n].op_type for n in rejection.nodes if n in by_name))
+    return rejection.rule, rejection.stage, rejection.code, rejection.source, rejection.target, operators
+
+
+def _same_condition(rejection: Rejection) -> object:
+    """The condition of a rule that failed and why, whatever is around it."""
+    if rejection.code != CONDITION:
+        return None
+    return rejection.rule, rejection.source, rejection.expected, _NAME.sub("", rejection.hint)
 
 
 def _costed(rejection: Rejection, by_name: Mapping[str, ir.Node], potential: Potential | None) -> Rejection:
@@ -104,13 +107,13 @@ def _without_echoes(ranked: Iterable[Rejection]) -> list[Rejection]:
     """Mark a miss whose nodes another, costlier or larger one concerns too, or some of whose nodes one concerns that
     was stopped by the same: mending that one comes first."""
     causes: dict[tuple[str, str], dict[str, str]] = {}
-    told: dict[str, list[tuple[frozenset[str], str]]] = {}
+    seen: dict[str, list[tuple[frozenset[str], str]]] = {}
     found = []
     for rejection in ranked:
         nodes = frozenset(rejection.nodes)
         if rejection.stage in _ECHOED and nodes and not rejection.covered_by:
-            first = min(nodes, key=lambda n: len(told.get(n, ())))
-            rule = next((rule for others, rule in told.get(first, ()) if nodes <= others), "")
+            first = min(nodes, key=lambda n: len(seen.get(n, ())))
+            rule = next((rule for others, rule in seen.get(first, ()) if nodes <= others), "")
             if rejection.stage in _MISSED:
                 same = causes.setdefault((rejection.code, rejection.found), {})
                 rule = rule or next((same[n] for n in rejection.nodes if n in same), "")
@@ -119,6 +122,6 @@ def _without_echoes(ranked: Iterable[Rejection]) -> list[Rejection]:
                 rejection = replace(rejection, covered_by=rule)
             else:
                 for name in nodes:
-                    told.setdefault(name, []).append((nodes, rejection.rule))
+                    seen.setdefault(name, []).append((nodes, rejection.rule))
         found.append(rejection)
     return found

@@ -3,7 +3,7 @@ nothing was said of."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,7 +14,7 @@ from fusion_cli.explain.hints import around, why_not_shaped
 from fusion_cli.graph.index import GraphIndex
 from fusion_cli.language.pattern import GROWING
 from fusion_cli.load.structure import bodies_of
-from fusion_cli.match import RuleSet
+from fusion_cli.match import MatchResult, RuleSet
 from fusion_cli.operators.kinds import ARRANGING, ELEMENTWISE, MOVES, ROW_OPERATORS, SHAPE_OPERATORS
 from fusion_cli.simplify.trace import Traced
 from fusion_cli.types import Candidate, Rejection, label
@@ -56,7 +56,7 @@ def answer(
     rules: RuleSet,
     chosen: Iterable[Candidate],
     rejections: Sequence[Rejection],
-    meanings: Mapping[ir.Node, tuple[str, ...]],
+    meanings: Sequence[str],
 ) -> Answer:
     """Put an answer together; `rejections` are those that concern the node, the costliest first, and `meanings` the
     idioms that it is part of."""
@@ -64,7 +64,7 @@ def answer(
     if node is None:
         text = f"gone before rules are matched: {traced.became or 'no graph output depends on it'}"
         return Answer(asked, "", traced.operator, "gone", traced.code, text, traced.code, traced.became)
-    verdict, code, text = _verdict(node, rules, chosen, rejections, meanings.get(node, ()))
+    verdict, code, text = _verdict(node, rules, chosen, rejections, meanings)
     owner = next((n for n in graph.all_nodes() if node.graph in bodies_of(n)), None)
     reads = (p for v in node.inputs if v is not None and (p := v.producer()) is not None)
     feeds = (user for v in node.outputs for user, _ in v.uses())
@@ -109,17 +109,17 @@ def _verdict(
         return "missed", first.code, text
     if _is_about_shapes(node):
         return "not near", NOT_NEAR, "it computes sizes or copies a value, which no kernel of ours would do any faster"
-    known = operators(rules)
-    if _is_unshaped(node) and _full_name(node) in known:
-        return "not near", UNKNOWN, f"the type or rank of what it makes is not known: {_why_not_shaped(node)}"
-    hint = _hint(node)
+    known, name = operators(rules), _full_name(node)
+    code = _code(node, known)
+    hint = _hint(node, code)
+    if code == UNKNOWN:
+        return "not near", code, f"the type or rank of what it makes is not known: {hint}"
     advice = f"; {hint}" if hint else ""
-    if _full_name(node) not in known:
+    if code == NO_RULE:
         listed = ", ".join(sorted(known))
-        text = f"no rule of this level names the operator {_full_name(node)}{advice}; rules know {listed}"
-        return "no rule", NO_RULE, text
-    what = f"it is part of {', '.join(meanings)}" if meanings else f"rules name {_full_name(node)}"
-    return "not near", NOT_NEAR, f"{what}, but what is around this one is near none of them{advice}"
+        return "no rule", code, f"no rule of this level names the operator {name}{advice}; rules know {listed}"
+    what = f"it is part of {', '.join(meanings)}" if meanings else f"rules name {name}"
+    return "not near", code, f"{what}, but what is around this one is near none of them{advice}"
 
 
 def operators(rules: RuleSet) -> frozenset[str]:
@@ -129,47 +129,37 @@ def operators(rules: RuleSet) -> frozenset[str]:
     return frozenset(named).union(*(_GROWN[c.op] for c in calls if c.is_pattern and c.op in GROWING))
 
 
-def unconcerned(graph: ir.Graph, rules: RuleSet, concerned: Collection[ir.Node]) -> tuple[Rejection, ...]:
+def unconcerned(found: MatchResult, concerned: Collection[ir.Node]) -> tuple[Rejection, ...]:
     """The nodes that are part of nothing that was found or nearly found, by operator: those that no rule names, those
     that compute, those that move data. Shapes and copies are not worth a word."""
-    known = operators(rules)
+    known = operators(found.rules)
     nodes: dict[tuple[str, str], list[ir.Node]] = {}
-    for node in graph.all_nodes():
+    for node in (n for g in found.graphs for n in g.index.nodes):
         if node not in concerned and not _is_about_shapes(node):
-            name = _full_name(node)
-            code = NO_RULE if name not in known else UNKNOWN if _is_unshaped(node) else NOT_NEAR
-            nodes.setdefault((code, name), []).append(node)
+            nodes.setdefault((_code(node, known), _full_name(node)), []).append(node)
     kinds = sorted(nodes.items(), key=lambda item: (item[0][0], item[0][1] in ARRANGING, -len(item[1]), item[0][1]))
-    return tuple(_nothing_near(code, name, found) for (code, name), found in kinds)
+    return tuple(_nothing_near(code, name, alike) for (code, name), alike in kinds)
 
 
 def _nothing_near(code: str, operator: str, nodes: Sequence[ir.Node]) -> Rejection:
-    first = nodes[0]
-    return Rejection(
-        "",
-        label(first),
-        "match",
-        code,
-        _EXPECTED[code],
-        operator,
-        _why_not_shaped(first) if code == UNKNOWN else _hint(first),
-        nodes=(label(first),),
-        places=len(nodes),
-    )
+    first, name = nodes[0], label(nodes[0])
+    hint = _hint(first, code)
+    return Rejection("", name, "match", code, _EXPECTED[code], operator, hint, nodes=(name,), places=len(nodes))
 
 
-def _is_unshaped(node: ir.Node) -> bool:
-    return any(v.name and (v.dtype is None or v.shape is None) for v in node.outputs[:1])
+def _code(node: ir.Node, known: Collection[str]) -> str:
+    """Why nothing came near a node, where rules name the operators `known`."""
+    if _full_name(node) not in known:
+        return NO_RULE
+    return UNKNOWN if any(v.name and (v.dtype is None or v.shape is None) for v in node.outputs[:1]) else NOT_NEAR
 
 
-def _why_not_shaped(node: ir.Node) -> str:
-    graph = node.graph
-    return why_not_shaped(node.outputs[0], GraphIndex(graph)) if isinstance(graph, ir.Graph) else ""
-
-
-def _hint(node: ir.Node) -> str:
-    makers = (v.producer() for v in node.inputs if v is not None)
-    return around(node, *makers, *(user for user, _ in node.outputs[0].uses()))
+def _hint(node: ir.Node, code: str) -> str:
+    if code == UNKNOWN:
+        assert isinstance(node.graph, ir.Graph)
+        return why_not_shaped(node.outputs[0], GraphIndex(node.graph))
+    producers = (v.producer() for v in node.inputs if v is not None)
+    return around(node, *producers, *(user for user, _ in node.outputs[0].uses()))
 
 
 def _full_name(node: ir.Node) -> str:

@@ -7,10 +7,11 @@ written against one canonical form, so that no rule needs an overload for it.
 from __future__ import annotations
 
 import string
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 import onnx
 import onnx.defs
 import onnx.helper
@@ -18,8 +19,8 @@ import onnx_ir as ir
 
 from fusion_cli.graph.slices import canonical_slice
 
-if TYPE_CHECKING:
-    from fusion_cli.graph.index import GraphIndex
+Constant = Callable[[ir.Value | None], np.ndarray[Any, Any] | None]
+"""The array of a value, if it is a small constant."""
 
 # Inputs that are attributes in another opset: (operator, input index) -> attribute name.
 INPUT_ATTRIBUTES = {
@@ -44,16 +45,16 @@ _DEFAULTS: Mapping[tuple[str, str], Mapping[str, Any]] = {
 }
 
 
-def canonical_attributes(node: ir.Node, index: GraphIndex) -> Mapping[str, Any]:
+def canonical_attributes(node: ir.Node, opset: int, constant: Constant) -> Mapping[str, Any]:
     """The node's attributes by name: defaults filled in, those that are inputs taken from constants, axes counted from
     the end, equations in the letters a, b, c..."""
-    old_softmax = node.op_type in ("Softmax", "LogSoftmax") and not node.domain and index.opset < 13
-    found: dict[str, Any] = dict(_defaults(node.domain, node.op_type, index.opset))
+    old_softmax = node.op_type in ("Softmax", "LogSoftmax") and not node.domain and opset < 13
+    found: dict[str, Any] = dict(_defaults(node.domain, node.op_type, opset))
     if old_softmax:
         found["axis"] = 1
     found.update(_written(node))
     if not node.domain:
-        found.update(_from_inputs(node, index))
+        found.update(_from_inputs(node, constant))
         if node.op_type == "Slice":
             found = canonical_slice(node, found)
     rank = _rank(node)
@@ -89,11 +90,11 @@ def _written(node: ir.Node) -> dict[str, Any]:
     }
 
 
-def _from_inputs(node: ir.Node, index: GraphIndex) -> dict[str, list[int]]:
+def _from_inputs(node: ir.Node, constant: Constant) -> dict[str, list[int]]:
     found = {}
     for i, value in enumerate(node.inputs):
         name = INPUT_ATTRIBUTES.get((node.op_type, i))
-        array = index.constant(value) if name is not None else None
+        array = constant(value) if name is not None else None
         if name is not None and array is not None:
             found[name] = [int(x) for x in array.ravel()]
     return found

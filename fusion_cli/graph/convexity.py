@@ -19,10 +19,10 @@ def way_back(index: GraphIndex, nodes: Collection[ir.Node], private: Collection[
     """The first node outside at which a path that left `nodes` comes back, if there is one. `nodes` do not read
     `private` ones: they hold copies of them."""
     inside = frozenset(nodes)
-    makers = frozenset().union(*map(index.predecessors, inside)) - inside
+    producers = frozenset().union(*map(index.predecessors, inside)) - inside
     first = min(map(index.position.__getitem__, inside))
     # What comes before all of them depends on none: most regions are done with here.
-    late = [n for n in makers if index.position[n] > first and n not in private]
+    late = [n for n in producers if index.position[n] > first and n not in private]
     return _dependent(index, sorted(late, key=index.position.__getitem__), inside) if late else None
 
 

@@ -41,7 +41,7 @@ class GraphIndex:
         self.opset = graph.opset_imports.get("", 0)
         self._attributes: dict[ir.Node, Mapping[str, Any]] = {}
         self.conditions: dict[tuple[object, ...], bool] = {}
-        """Conditions of rules, by their text and what they were asked of (see match/predicates.py)."""
+        """Conditions of rules, by their text and what they were asked of (see language/predicates.py)."""
         self._constants: dict[ir.Value, np.ndarray[Any, Any] | None] = {}
         self._escapes: dict[ir.Value, bool] = {}
         self._scalars: dict[ir.Value, float | None] = {}
@@ -99,8 +99,8 @@ class GraphIndex:
     def predecessors(self, node: ir.Node) -> Sequence[ir.Node]:
         """The nodes of this graph that make what the node or its bodies read."""
         if node not in self._predecessors:
-            makers = dict.fromkeys(self.producer(value) for value in self._reads(node))
-            self._predecessors[node] = tuple(n for n in makers if n is not None)
+            producers = dict.fromkeys(self.producer(value) for value in self._reads(node))
+            self._predecessors[node] = tuple(n for n in producers if n is not None)
         return self._predecessors[node]
 
     @cached_property
@@ -169,9 +169,9 @@ class GraphIndex:
         return node if node in self.position else None
 
     def attributes(self, node: ir.Node) -> Mapping[str, Any]:
-        """The node's attributes in canonical form (see match/attributes.py)."""
+        """The node's attributes in canonical form (see graph/attributes.py)."""
         if node not in self._attributes:
-            self._attributes[node] = canonical_attributes(node, self)
+            self._attributes[node] = canonical_attributes(node, self.opset, self.constant)
         return self._attributes[node]
 
     def inputs(self, node: ir.Node) -> Sequence[ir.Value | None]:

@@ -95,8 +95,8 @@ class Pattern:
 
     def is_open(self, name: str) -> bool:
         """Whether only growing calls, if any, lie between this name and an input of the pattern."""
-        maker = next((c for c in self.calls if name in c.outputs), None)
-        return maker is None or (maker.is_growing and self.is_open(maker.inputs[0]))
+        producer = next((c for c in self.calls if name in c.outputs), None)
+        return producer is None or (producer.is_growing and self.is_open(producer.inputs[0]))
 
     @cached_property
     def operators(self) -> frozenset[tuple[str, str]]:

@@ -31,7 +31,7 @@ from jinja2.sandbox import SandboxedEnvironment
 
 from fusion_cli.errors import RuleError
 from fusion_cli.graph.index import GraphIndex
-from fusion_cli.sizes.dims import dims_of, dtype_of, shown_shape
+from fusion_cli.sizes.dims import dims_of, dtype_of
 
 DTYPES = ("float16", "float32", "float64", "bfloat16", "int8", "int32", "int64", "uint8", "bool")
 ENVIRONMENT = SandboxedEnvironment(undefined=StrictUndefined)
@@ -131,13 +131,6 @@ def names_in(expression: str) -> tuple[str, ...]:
     return tuple(sorted({n.name for n in tree.find_all(nodes.Name)}))
 
 
-def describe(bindings: Mapping[str, Any], expression: str, index: GraphIndex) -> str:
-    """The values and parameters a condition speaks of, for the message that it failed."""
-    mentioned = names_in(expression)
-    parts = [f"{name} is {_shown(v, index)}" for name, v in bindings.items() if name in mentioned]
-    return "; ".join(parts) or "nothing it speaks of"
-
-
 @cache
 def conjuncts(expression: str) -> list[str]:
     """The parts of a condition that all have to hold: it is split at each `and` outside brackets."""
@@ -179,18 +172,3 @@ def predicate_calls(expression: str) -> list[tuple[str, list[str]]]:
 
 def _names(node: nodes.Node) -> list[nodes.Name]:
     return [node] if isinstance(node, nodes.Name) else list(node.find_all(nodes.Name))
-
-
-def _shown(bound: Any, index: GraphIndex) -> str:
-    return f"'{bound.name}', {_type_of(bound, index)}" if isinstance(bound, ir.Value) else str(bound)
-
-
-def _type_of(value: ir.Value, index: GraphIndex) -> str:
-    number = index.scalar(value)
-    if value in index.graph_inputs:
-        origin = ", a graph input"
-    elif number is not None:
-        origin = f", a constant {number:g}"
-    else:
-        origin = ", a constant" if index.is_constant(value) else ", computed at run time"
-    return f"{dtype_of(value)}{shown_shape(value)}{origin}"

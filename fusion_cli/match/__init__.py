@@ -3,40 +3,65 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import onnx_ir as ir
 
 from fusion_cli import collector
-from fusion_cli.codes.match import HINTS
-from fusion_cli.errors import Unsupported
-from fusion_cli.explain.near_misses import Teller
 from fusion_cli.graph.index import GraphIndex
 from fusion_cli.language.pattern import Rule, RuleSet
 from fusion_cli.language.rule_files import load_rules, parse_rules
 from fusion_cli.match import borders
-from fusion_cli.match.engine import Matcher
+from fusion_cli.match.choices import Choices
+from fusion_cli.match.engine import find
 from fusion_cli.match.found import Idioms, Match, Miss
 from fusion_cli.match.make_region import make_region
 from fusion_cli.match.misses import Misses
+from fusion_cli.match.stops import NoRegion
 from fusion_cli.match.values import ValueIdioms
-from fusion_cli.types import Region, Rejection, label
+from fusion_cli.types import Region
 
-__all__ = ["MatchResult", "Rule", "RuleSet", "find_regions", "load_rules", "parse_rules"]
+__all__ = ["GraphMatches", "MatchResult", "NoRegion", "Rule", "RuleSet", "find_regions", "load_rules", "parse_rules"]
+
+NotRegion = tuple[Rule, frozenset[ir.Node], NoRegion]
+"""Nodes that a rule matched wholly, and why they are no region."""
+
+
+@dataclass(frozen=True, eq=False)
+class GraphMatches:
+    """What the rules found in one graph, the main one or a body, and what they nearly found."""
+
+    index: GraphIndex
+    regions: Sequence[Region]
+    counts: Mapping[str, int]
+    """How many there are of each idiom that counts, readings of one result counted once."""
+    idioms: Idioms
+    misses: Misses
+    not_regions: Sequence[NotRegion]
 
 
 @dataclass(frozen=True, eq=False)
 class MatchResult:
-    """Regions in graph order, idioms recognised (count by name, readings of one result counted once), near misses."""
+    """What these rules found in a model. (What they nearly found: explain/near_misses.py.)"""
 
-    regions: tuple[Region, ...]
-    idioms: Mapping[str, int]
-    rejections: tuple[Rejection, ...]
-    concerned: frozenset[ir.Node] = frozenset()
-    """Every node that is part of a region or of a rejection, at each of its places."""
-    meanings: Mapping[ir.Node, tuple[str, ...]] = field(default_factory=dict)
-    """What the nodes that were watched are part of: the idioms."""
+    rules: RuleSet
+    graphs: Sequence[GraphMatches]
+
+    @cached_property
+    def regions(self) -> tuple[Region, ...]:
+        """The regions of each graph, in its order."""
+        return tuple(region for graph in self.graphs for region in graph.regions)
+
+    @cached_property
+    def idioms(self) -> Mapping[str, int]:
+        """The idioms recognised, by name."""
+        return sum((Counter(graph.counts) for graph in self.graphs), Counter())
+
+    def meanings(self, node: ir.Node) -> tuple[str, ...]:
+        """The idioms that the node is part of."""
+        return tuple(n for g in self.graphs if node in g.index.position for n in g.idioms.meanings(node, g.counts))
 
 
 @collector.paused()
@@ -50,15 +75,7 @@ def find_regions(
     rule `asked` about, and of what it is written with, fainter ones too.
     """
     parts = _written_with(asked, rules)
-    found = [_find_in(graph, rules, watch, parts) for graph in (model.graph, *model.graph.subgraphs())]
-    counts: Counter[str] = Counter()
-    for result in found:
-        counts.update(result.idioms)
-    regions = tuple(region for result in found for region in result.regions)
-    rejections = tuple(r for result in found for r in result.rejections)
-    concerned = frozenset().union(*(result.concerned for result in found))
-    meanings = {node: names for result in found for node, names in result.meanings.items()}
-    return MatchResult(regions, counts, rejections, concerned, meanings)
+    return MatchResult(rules, [_find_in(g, rules, watch, parts) for g in (model.graph, *model.graph.subgraphs())])
 
 
 def _written_with(name: str | None, rules: RuleSet) -> frozenset[str]:
@@ -73,47 +90,40 @@ def _written_with(name: str | None, rules: RuleSet) -> frozenset[str]:
     return frozenset(found)
 
 
-def _find_in(graph: ir.Graph, rules: RuleSet, watch: Collection[ir.Node], asked: Collection[str]) -> MatchResult:
-    matcher = Matcher(GraphIndex(graph), Idioms())
-    near = Misses(matcher, watch, asked)
-    counts = _find_idioms(matcher, rules, near)
+def _find_in(graph: ir.Graph, rules: RuleSet, watch: Collection[ir.Node], asked: Collection[str]) -> GraphMatches:
+    index = GraphIndex(graph)
+    choices = Choices(index, Idioms())
+    misses = Misses(choices, watch, asked)
+    counts = _find_idioms(choices, rules, misses)
     regions: list[Region] = []
-    rejections: list[Rejection] = []
-    concerned: set[ir.Node] = set()
+    not_regions: list[NotRegion] = []
     for rule in rules.fusions:
-        proposed = _proposals(matcher, rule, near)
-        found, failed = _regions(matcher.index, rule, proposed)
+        found, failed = _regions(index, rule, _proposals(choices, rule, misses))
         regions += found
-        rejections += failed
-        concerned.update(*proposed)
-    position = matcher.index.position
-    regions.sort(key=lambda r: (position[r.nodes[0]], r.rule))
-    missed, told = Teller(near, rules, matcher.idioms).rejections()
-    counted = [r.name for r in rules.idioms if r.counted]
-    meanings = {n: matcher.idioms.meanings(n, counted) for n in watch if n in position}
-    return MatchResult(tuple(regions), counts, (*missed, *rejections), frozenset(concerned | told), meanings)
+        not_regions += failed
+    regions.sort(key=lambda r: (index.position[r.nodes[0]], r.rule))
+    return GraphMatches(index, regions, counts, choices.idioms, misses, not_regions)
 
 
-def _find_idioms(matcher: Matcher, rules: RuleSet, near: Misses) -> Mapping[str, int]:
-    """Add the idioms to the matcher's, in an order in which each comes after those it refers to. Returns how many there
-    are of those that count."""
-    by_value = ValueIdioms(matcher.index, [r for r in rules.idioms if r.by_value])
+def _find_idioms(choices: Choices, rules: RuleSet, near: Misses) -> Mapping[str, int]:
+    """Add the idioms to `choices`, each after those it refers to. Returns how many there are of those that count."""
+    by_value = ValueIdioms(choices.index, [r for r in rules.idioms if r.by_value])
     counts: dict[str, int] = {}
     for rule in rules.idioms:
-        matches, misses = by_value.find(rule) if rule.by_value else _find_rule(matcher, rule)
-        matches = _not_parts(matches, rule, matcher.idioms)
-        matcher.idioms.add(rule.name, matches)
+        matches, misses = by_value.find(rule) if rule.by_value else _find_rule(choices, rule)
+        matches = _not_parts(matches, rule, choices.idioms)
+        choices.idioms.add(rule.name, matches)
         if matches and rule.counted:
             counts[rule.name] = len(_instances(matches))
         for miss in near.add(rule, misses, matches):
-            matcher.idioms.add_nearly(rule.name, miss)
+            choices.idioms.add_nearly(rule.name, miss)
     return counts
 
 
-def _proposals(matcher: Matcher, rule: Rule, near: Misses) -> Mapping[frozenset[ir.Node], Match | None]:
+def _proposals(choices: Choices, rule: Rule, near: Misses) -> Mapping[frozenset[ir.Node], Match | None]:
     """What a fusion would take as one: sets of nodes, each with the match it comes from, if it was not grown."""
-    matches, misses = _find_rule(matcher, rule)
-    groups, at_borders = _grown(matcher, rule)
+    matches, misses = _find_rule(choices, rule)
+    groups, at_borders = _grown(choices, rule)
     near.add(rule, [*misses, *at_borders], matches)
     found: dict[frozenset[ir.Node], Match | None] = {m.nodes: m for m in matches}
     return found | {nodes: None for nodes in groups if nodes not in found}
@@ -121,25 +131,25 @@ def _proposals(matcher: Matcher, rule: Rule, near: Misses) -> Mapping[frozenset[
 
 def _regions(
     index: GraphIndex, rule: Rule, proposed: Mapping[frozenset[ir.Node], Match | None]
-) -> tuple[Iterable[Region], list[Rejection]]:
+) -> tuple[Iterable[Region], list[NotRegion]]:
     """The regions that these sets of nodes are, each once, and why others are none."""
     regions: dict[tuple[ir.Node, ...], Region] = {}
-    rejections: list[Rejection] = []
+    failed: list[NotRegion] = []
     for nodes, match in proposed.items():
         try:
             region = make_region(index, nodes, rule.name, rule.kernel, rule.opt_level)
-        except Unsupported as e:
-            rejections.append(_rejection(rule, index, nodes, e))
+        except NoRegion as reason:
+            failed.append((rule, nodes, reason))
         else:
             regions[region.nodes] = region if match is None else _in_rule_order(region, match)
-    return regions.values(), rejections
+    return regions.values(), failed
 
 
-def _find_rule(matcher: Matcher, rule: Rule) -> tuple[list[Match], list[Miss]]:
+def _find_rule(choices: Choices, rule: Rule) -> tuple[list[Match], list[Miss]]:
     found: dict[object, Match] = {}
     misses: list[Miss] = []
     for pattern in rule.patterns:
-        matches, missed = matcher.find(pattern)
+        matches, missed = find(choices, pattern)
         for match in matches:
             # The same nodes may be read in two ways: either half of a value can be the gate, either factor the values.
             found.setdefault((match.nodes, match.inputs, match.outputs), match)
@@ -147,15 +157,15 @@ def _find_rule(matcher: Matcher, rule: Rule) -> tuple[list[Match], list[Miss]]:
     return list(found.values()), misses
 
 
-def _grown(matcher: Matcher, rule: Rule) -> tuple[list[frozenset[ir.Node]], list[Miss]]:
+def _grown(choices: Choices, rule: Rule) -> tuple[list[frozenset[ir.Node]], list[Miss]]:
     """Regions of rules that are nothing but one growing pattern, and what nearly belongs to one."""
     groups: list[frozenset[ir.Node]] = []
     misses: list[Miss] = []
     for pattern in rule.patterns:
         if len(pattern.calls) == 1 and pattern.calls[0].is_growing:
-            found = matcher.grower.groups(pattern.calls[0])
+            found = choices.grower.groups(pattern.calls[0])
             groups += found
-            misses += borders.misses(matcher.grower.members, pattern, found)
+            misses += borders.misses(choices.grower.members, pattern, found)
     return groups, misses
 
 
@@ -196,21 +206,3 @@ def _instances(matches: list[Match]) -> list[Match]:
             taken |= match.nodes
             chosen.append(match)
     return chosen
-
-
-def _rejection(rule: Rule, index: GraphIndex, nodes: frozenset[ir.Node], reason: Unsupported) -> Rejection:
-    names = tuple(label(n) for n in sorted(nodes, key=index.position.__getitem__))
-    hint = reason.hint or HINTS.get(reason.code, "")
-    return Rejection(
-        rule.name,
-        names[-1],
-        "match",
-        reason.code,
-        reason.expected,
-        reason.found,
-        hint,
-        progress=1.0,
-        source=f"{rule.source}:{rule.patterns[0].line}",
-        nodes=names,
-        matched=len(names),
-    )

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator
 
 import onnx_ir as ir
 
-from fusion_cli.explain.words import ATTRIBUTE, SIZES, Stop
+from fusion_cli.codes.match import ATTRIBUTE, SIZES
 from fusion_cli.language.pattern import Call, Pattern
 from fusion_cli.match.found import Miss
 from fusion_cli.match.members import ROWWISE, Members
+from fusion_cli.match.stops import Stop
 from fusion_cli.operators.kinds import ROW_OPERATORS, is_elementwise
 from fusion_cli.sizes.dims import Dims, listed
 from fusion_cli.types import label
@@ -34,8 +35,7 @@ def misses(members: Members, pattern: Pattern, groups: Iterable[frozenset[ir.Nod
 
 def _neighbours(members: Members, call: Call, node: ir.Node) -> list[ir.Node]:
     """What the node reads and, where it cannot be in a region itself, what reads it."""
-    makers = (members.index.producer(v) for v in node.inputs)
-    near = [n for n in makers if n is not None]
+    near = list(members.index.predecessors(node))
     if not members.allows(call, node):
         near += members.index.consumers(node.outputs[0])
     return near
@@ -45,7 +45,7 @@ def _stop(members: Members, pattern: Pattern, node: ir.Node, beside: ir.Node) ->
     call = pattern.calls[0]
     if not members.allows(call, node):
         return _axis(members, pattern, node) if call.op == "Rowwise" and node.op_type in ROW_OPERATORS else None
-    # A sum of rows is Rowwise's to tell of, anything else Pointwise's.
+    # A sum of rows is Rowwise's near miss, anything else Pointwise's.
     is_row = not ROW_OPERATORS.isdisjoint({node.op_type, beside.op_type})
     if is_row != (call.op == "Rowwise") or not members.is_data(node):
         return None

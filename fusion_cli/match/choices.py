@@ -1,4 +1,4 @@
-"""What a call of a pattern can be, told from a name that is bound, and which call to look at next."""
+"""What a call of a pattern can be, anywhere or given a name that is bound, and which call to look at next."""
 
 from __future__ import annotations
 
@@ -9,21 +9,33 @@ import onnx_ir as ir
 from fusion_cli.graph.index import GraphIndex
 from fusion_cli.language.pattern import Call, Pattern
 from fusion_cli.match.found import Idioms, Match
+from fusion_cli.match.grow import Grower
 
 Candidate = ir.Node | Match
 
 
 class Choices:
-    """Answers for all searches in one graph."""
+    """Answers for all searches in one graph, with the idioms found so far."""
 
     def __init__(self, index: GraphIndex, idioms: Idioms) -> None:
         self.index = index
         self.idioms = idioms
+        self.grower = Grower(index)
         self._nearest: dict[tuple[Pattern, frozenset[int]], tuple[Call, ...]] = {}
 
+    def count(self, call: Call) -> int:
+        """How many places of the model a call can stand for."""
+        return self.idioms.places.get(call.op, 0) if call.is_pattern else len(self.all_of(call))
+
+    def all_of(self, call: Call) -> Sequence[Candidate]:
+        """Every place that a call can stand for; of an idiom, every reading."""
+        if call.is_pattern:
+            return self.idioms.by_name.get(call.op, ())
+        return self.index.by_op.get((call.domain, call.op), ())
+
     def nearest(self, pattern: Pattern, assigned: Collection[int], bound: Collection[str]) -> Sequence[Call]:
-        """The calls to choose from when those `assigned` are found, which tells what names are bound: calls fixed by
-        these rather than calls that grow, and with a result rather than an operand bound."""
+        """The calls to choose from when those `assigned` are found, which bind the names `bound`: calls fixed by these
+        rather than calls that grow, and with a result rather than an operand bound."""
         key = pattern, frozenset(assigned)
         if key not in self._nearest:
             ranks = {c: _distance(c, bound) for c in pattern.calls if c.index not in assigned}
@@ -32,29 +44,29 @@ class Choices:
         return self._nearest[key]
 
     def of(self, call: Call, bindings: Mapping[str, ir.Value]) -> Sequence[Candidate]:
-        """What a call can be, told from one of its names that is bound. (A growing call has no such list.)"""
+        """What a call can be, given one of its names that is bound. (A growing call has no such list.)"""
         if call.is_growing:
             return ()
         for name in call.outputs:
             if name in bindings:
-                return self._makers(call, bindings[name])
-        return self._readers(call, bindings[next(i for i in call.inputs if i in bindings)])
+                return self._producers(call, bindings[name])
+        return self._consumers(call, bindings[next(i for i in call.inputs if i in bindings)])
 
     def fit(self, calls: Iterable[Call], name: str, value: ir.Value) -> bool:
         """Whether those of the calls that make and read a name are there, were it this value."""
         fixed = [c for c in calls if not c.is_growing]
-        makers = all(self._makers(c, value) for c in fixed if name in c.outputs)
-        return makers and all(self._readers(c, value) for c in fixed if name in c.named_inputs)
+        produced = all(self._producers(c, value) for c in fixed if name in c.outputs)
+        return produced and all(self._consumers(c, value) for c in fixed if name in c.named_inputs)
 
-    def _makers(self, call: Call, value: ir.Value) -> Sequence[Candidate]:
+    def _producers(self, call: Call, value: ir.Value) -> Sequence[Candidate]:
         if call.is_pattern:
-            return self.idioms.making(call.op, value)
+            return self.idioms.producers(call.op, value)
         node = self.index.producer(value)
         return () if node is None or node.op_type != call.op or node.domain != call.domain else (node,)
 
-    def _readers(self, call: Call, value: ir.Value) -> Sequence[Candidate]:
+    def _consumers(self, call: Call, value: ir.Value) -> Sequence[Candidate]:
         if call.is_pattern:
-            return self.idioms.reading(call.op, value)
+            return self.idioms.consumers(call.op, value)
         return self.index.readers_by_op(value, call.domain, call.op)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import onnx_ir as ir
 
-from fusion_cli.explain.words import Stop
 from fusion_cli.language.pattern import Pattern
+from fusion_cli.match.stops import Stop
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
@@ -72,8 +72,8 @@ class Idioms:
     nearly: dict[str, list[Miss]] = field(default_factory=lambda: defaultdict(list))
     """Misses that would have been matches but for one thing."""
     near_by_value: dict[tuple[str, ir.Value], list[Miss]] = field(default_factory=lambda: defaultdict(list))
-    _makers: _ByValue = field(default_factory=dict)
-    _readers: _ByValue = field(default_factory=dict)
+    _producers: _ByValue = field(default_factory=dict)
+    _consumers: _ByValue = field(default_factory=dict)
 
     def add(self, name: str, matches: Iterable[Match]) -> None:
         """All matches of one idiom."""
@@ -94,13 +94,13 @@ class Idioms:
         """Those of these idioms that the node is part of."""
         return tuple(name for name in names if any(node in m.nodes for m in self.by_name.get(name, ())))
 
-    def making(self, name: str, value: ir.Value) -> Sequence[Match]:
-        """The matches of an idiom that make a value."""
-        return self._of(self._makers, name, lambda m: m.outputs).get(value, ())
+    def producers(self, name: str, value: ir.Value) -> Sequence[Match]:
+        """The matches of an idiom that produce a value."""
+        return self._of(self._producers, name, lambda m: m.outputs).get(value, ())
 
-    def reading(self, name: str, value: ir.Value) -> Sequence[Match]:
-        """The matches of an idiom that read a value."""
-        return self._of(self._readers, name, lambda m: m.inputs).get(value, ())
+    def consumers(self, name: str, value: ir.Value) -> Sequence[Match]:
+        """The matches of an idiom that consume a value."""
+        return self._of(self._consumers, name, lambda m: m.inputs).get(value, ())
 
     def _of(
         self, index: _ByValue, name: str, values: Callable[[Match], Iterable[ir.Value | None]]

@@ -11,13 +11,12 @@ from collections.abc import Iterable
 
 import onnx_ir as ir
 
-from fusion_cli.codes.match import UNKNOWN
-from fusion_cli.errors import Unsupported
-from fusion_cli.explain.hints import not_of_the_opset, why_not_shaped
+from fusion_cli.codes.match import NO_WORK, NOT_CONVEX, OPSET, UNKNOWN
 from fusion_cli.graph.convexity import way_back
 from fusion_cli.graph.index import GraphIndex
+from fusion_cli.match.stops import NoRegion
 from fusion_cli.operators.kinds import ARRANGING, SHAPE_OPERATORS
-from fusion_cli.types import Region, label
+from fusion_cli.types import Region
 
 _SHAPE_INPUTS = frozenset(
     {
@@ -39,28 +38,25 @@ _MAX_SHAPE_NODES = 64
 
 
 def make_region(index: GraphIndex, nodes: Iterable[ir.Node], rule: str, kernel: str, opt_level: int) -> Region:
-    """The region of these nodes. Raises Unsupported if it is not convex, cannot be a function of the model, or has a
+    """The region of these nodes. Raises NoRegion if it is not convex, cannot be a function of the model, or has a
     value of unknown type or rank."""
     inside = _with_own_casts(index, set(nodes))
     if all(n.op_type in ARRANGING for n in inside):
-        raise Unsupported("FUS110", "at least one node that computes", "nodes that only move data or count")
+        raise NoRegion(NO_WORK)
     ordered = sorted(inside, key=index.position.__getitem__)
     foreign = next((n for n in ordered if n in index.not_imported), None)
     if foreign is not None:
-        reason, hint = not_of_the_opset(foreign, index)
-        raise Unsupported("FUS115", "operators of the imported operator sets", f"{foreign.op_type}, {reason}", hint)
+        raise NoRegion(OPSET, foreign)
     copied = _shape_nodes(index, ordered)
     back = way_back(index, inside, copied)
     if back is not None:
-        found = f"a path through '{label(back)}'"
-        raise Unsupported("FUS111", "a region that no path leaves and re-enters", found)
+        raise NoRegion(NOT_CONVEX, back)
     shape_nodes = sorted(copied, key=index.position.__getitem__)
     inputs, constants = _inputs(index, ordered, shape_nodes)
     outputs = tuple(v for n in ordered for v in n.outputs if v.name and _is_needed(index, v, inside, copied))
     for value in (*inputs, *outputs):
         if value.dtype is None or value.shape is None:
-            found = f"'{value.name}' of unknown type or rank"
-            raise Unsupported(UNKNOWN, "values of known type and rank", found, why_not_shaped(value, index))
+            raise NoRegion(UNKNOWN, value=value)
     return Region(rule, tuple(ordered), tuple(shape_nodes), tuple(inputs), outputs, tuple(constants), kernel, opt_level)
 
 

@@ -8,20 +8,12 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from fusion_cli.explain.words import (
-    DIFFERENT,
-    MISSING,
-    SIZES,
-    closeness,
-    is_meant_otherwise,
-    is_of_other_sizes,
-    line_of,
-    short,
-)
+from fusion_cli.codes.match import DIFFERENT, MISSING, SIZES
 from fusion_cli.graph.index import GraphIndex
 from fusion_cli.language.pattern import Call, Pattern, Rule
-from fusion_cli.match.engine import Matcher
+from fusion_cli.match.choices import Choices
 from fusion_cli.match.found import Match, Miss
+from fusion_cli.match.stops import closeness, short
 
 KINDS_PER_RULE = 20
 """Misses of a rule that differ in more than their place; the nearest are kept."""
@@ -50,9 +42,9 @@ class Misses:
     """The nearest misses of all rules; those that touch a `watch` node are all kept, and of rules `asked` about fainter
     ones too."""
 
-    def __init__(self, matcher: Matcher, watch: Collection[ir.Node] = (), asked: Collection[str] = ()) -> None:
-        self.index = matcher.index
-        self.matcher = matcher
+    def __init__(self, choices: Choices, watch: Collection[ir.Node] = (), asked: Collection[str] = ()) -> None:
+        self.index = choices.index
+        self.choices = choices
         self.watch = frozenset(watch)
         self.asked = frozenset(asked)
         self.kinds: dict[str, list[Kind]] = {}
@@ -107,7 +99,7 @@ class Misses:
 
     def _weight(self, call: Call) -> float:
         nodes = max(len(self.index.nodes), _SMALL_MODEL)
-        return 0.0 if call.is_growing else math.log2(1 + nodes / (1 + self.matcher.count(call)))
+        return 0.0 if call.is_growing else math.log2(1 + nodes / (1 + self.choices.count(call)))
 
     def _is_near(self, rule: Rule, miss: Miss) -> bool:
         """Whether the rule can be said to have been meant. Where nothing but whole idioms matched, each is understood
@@ -115,9 +107,9 @@ class Misses:
         if miss.pattern.rule in self.asked:
             return miss.match is not None or (_is_of_numbers(miss) and self.progress(miss) > FAINT_PROGRESS)
         stop, watched = miss.stop, not self.watch.isdisjoint(miss.nodes)
-        if is_meant_otherwise(stop, self.index):
+        if stop.is_meant_otherwise(self.index):
             return False
-        if rule.kind == "idiom" and is_of_other_sizes(stop, self.index):
+        if rule.kind == "idiom" and stop.is_of_other_sizes(self.index):
             return False
         if miss.match is not None:
             return True
@@ -148,15 +140,15 @@ def _kind(miss: Miss) -> object:
     stop = miss.stop
     operators = tuple(sorted(n.op_type for n in miss.nodes))
     node = stop.node.op_type if stop.node is not None else ""
-    return stop.pattern.rule, line_of(stop), stop.code, stop.name, short(stop.found), stop.condition, node, operators
+    return stop.pattern.rule, stop.line, stop.code, stop.name, short(stop.found), stop.condition, node, operators
 
 
 def covered_by(miss: Miss, index: GraphIndex) -> frozenset[ir.Node]:
-    """What the rule would have taken, as far as that can be told: what had matched, and the node that did not."""
+    """What the rule would have taken, as far as that can be known: what had matched, and the node that did not."""
     stop = miss.stop
     found = miss.nodes | {place_of(miss, index)}
-    lacks_reader = stop.code == MISSING and stop.call is not None and stop.name in stop.call.inputs
-    if miss.match is None and lacks_reader and stop.value is not None:
+    lacks_consumer = stop.code == MISSING and stop.call is not None and stop.name in stop.call.inputs
+    if miss.match is None and lacks_consumer and stop.value is not None:
         found |= frozenset(index.readers(stop.value)[:1])
     return found
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import onnx_ir as ir
 
-from fusion_cli.explain.words import CONSTANT, LIMIT, PASSABLE, Stop, closeness
+from fusion_cli.codes.match import CONSTANT, LIMIT
 from fusion_cli.language.pattern import Call, Pattern
 from fusion_cli.match.found import Match, Miss
+from fusion_cli.match.stops import PASSABLE, Stop, closeness
 
 
 class Progress:

@@ -5,22 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import onnx_ir as ir
 
-from fusion_cli.explain.words import ARITY, ATTRIBUTE, CONDITION, CONSTANT, DIFFERENT, MISSING, SIZES, named
+from fusion_cli.codes.match import ARITY, ATTRIBUTE, CONDITION, CONSTANT, DIFFERENT, MISSING, SIZES
 from fusion_cli.language.pattern import Call, Parameter, Pattern
 from fusion_cli.language.predicates import holds
 from fusion_cli.match.agree import is_attribute, is_number
-from fusion_cli.match.choices import Candidate
+from fusion_cli.match.choices import Candidate, Choices
 from fusion_cli.match.found import Match, Miss
 from fusion_cli.match.grow import Grown
 from fusion_cli.match.progress import Progress
 from fusion_cli.sizes.dims import shown_shape
-
-if TYPE_CHECKING:
-    from fusion_cli.match.engine import Matcher
 
 MOST_STEPS = 1000
 """Candidates that one search looks at, and looks at again for another match than the one found."""
@@ -32,9 +29,9 @@ _NO_NODES: Mapping[str, frozenset[ir.Node]] = {}
 class Search:
     """One attempt from one anchor. Of what it binds nothing is changed in place, so that it can step back."""
 
-    def __init__(self, matcher: Matcher, pattern: Pattern, *, probing: bool = False, lenient: bool = False) -> None:
-        self.matcher = matcher
-        self.index = matcher.index
+    def __init__(self, choices: Choices, pattern: Pattern, *, probing: bool = False, lenient: bool = False) -> None:
+        self.choices = choices
+        self.index = choices.index
         self.pattern = pattern
         self.progress = Progress(pattern, lenient)
         self.assigned = self.progress.assigned
@@ -99,12 +96,11 @@ class Search:
             if self._conditions_hold():
                 yield
             return
-        choices = self.matcher.choices
-        nearest = choices.nearest(self.pattern, self.assigned, self.bindings)
+        nearest = self.choices.nearest(self.pattern, self.assigned, self.bindings)
         if not nearest:
             return
-        # The one with the fewest candidates. One that has none comes last: a miss is told of with all that did match.
-        tried = [(call, choices.of(call, self.bindings)) for call in nearest]
+        # The one with the fewest candidates. One that has none comes last: a miss is reported with all that did match.
+        tried = [(call, self.choices.of(call, self.bindings)) for call in nearest]
         call, candidates = min(tried, key=lambda c: len(c[1]) or math.inf)
         if call.is_growing:
             yield from self._grow(call)
@@ -134,7 +130,7 @@ class Search:
             yield from self._assign(call, candidate)
 
     def _assign_nearly(self, call: Call, value: ir.Value) -> Iterator[None]:
-        for near in self.matcher.idioms.near_by_value.get((call.op, value), ()):
+        for near in self.choices.idioms.near_by_value.get((call.op, value), ()):
             if near.match is not None:
                 self.progress.forgiven = (call.index, near.stop)
                 yield from self._assign(call, near.match)
@@ -244,16 +240,16 @@ class Search:
 
     def _doubt(self, call: Call) -> None:
         """Where a growing call ends at a reshape that it could go through, were sizes known: that is what stops it."""
-        node = self.matcher.grower.doubtful(call, self.bindings[call.outputs[0]])
+        node = self.choices.grower.doubtful(call, self.bindings[call.outputs[0]])
         if node is not None:
             before, after = node.inputs[0], node.outputs[0]
             assert before is not None
-            expected = f"a reshape that keeps the last axis of {named(before)}, {shown_shape(before)}"
+            expected = f"a reshape that keeps the last axis of '{before.name}', {shown_shape(before)}"
             found = shown_shape(after).strip()
             self.progress.goes_on(SIZES, call, value=after, node=node, expected=expected, found=found)
 
     def _regions(self, call: Call, source: str, target: str) -> Iterator[Grown]:
-        grower, taken = self.matcher.grower, self.progress.nodes()
+        grower, taken = self.choices.grower, self.progress.nodes()
         if target in self.bindings:
             known = self.bindings.get(source)
             grown = grower.backward(call, self.bindings[target], known, taken, partial(self._fits, source))
@@ -268,4 +264,4 @@ class Search:
         if self.progress.may_forgive:
             return True
         left = (c for c in self.pattern.calls if c.index not in self.assigned)
-        return self.matcher.choices.fit(left, name, value)
+        return self.choices.fit(left, name, value)

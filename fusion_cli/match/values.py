@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from fusion_cli.explain.words import FUNCTION, Stop
+from fusion_cli.codes.match import FUNCTION
 from fusion_cli.graph.index import GraphIndex
 from fusion_cli.language.pattern import Pattern, Rule
 from fusion_cli.match.found import Match, Miss
+from fusion_cli.match.stops import Stop
 from fusion_cli.operators.evaluate import BIASED, LINEAR, Array, evaluate, is_known
 from fusion_cli.operators.kinds import RESHAPES
 from fusion_cli.sizes.dims import dims_of

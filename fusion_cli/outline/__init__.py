@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
-from fusion_cli.outline.body import build_body
+from fusion_cli.outline.function_body import build_body
 from fusion_cli.outline.identity import Digests
 from fusion_cli.sizes.dims import dims_of, dtype_of, forget_names
 from fusion_cli.types import Candidate, FusedOp, Region, TensorSpec

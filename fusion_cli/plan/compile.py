@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from fusion_cli.codes import plan as codes
+from fusion_cli.codes.advice import UNOPTIMISED
 from fusion_cli.errors import Unsupported
-from fusion_cli.explain.advice import UNOPTIMISED
 from fusion_cli.plan import (
     lower_contributed,
     lower_einsum,
@@ -31,9 +30,7 @@ from fusion_cli.plan.shape_program import HostProgram
 from fusion_cli.plan.workspace import Storage, assign_buffers, rename_symbols
 from fusion_cli.planir.invariants import check
 from fusion_cli.planir.stages import HostOp, Plan, Stage, Tensor
-
-if TYPE_CHECKING:
-    from fusion_cli.types import Region
+from fusion_cli.types import Region
 
 RULES = {
     **lower_elementwise.RULES,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from graphlib import TopologicalSorter
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
@@ -14,9 +13,7 @@ from fusion_cli.errors import Unsupported
 from fusion_cli.plan.graph import Val
 from fusion_cli.plan.lowering import Builder, dtype_name
 from fusion_cli.sizes.algebra import Shape, Size
-
-if TYPE_CHECKING:
-    from fusion_cli.types import Region
+from fusion_cli.types import Region
 
 HostRule = Callable[["Context", ir.Node], int]
 

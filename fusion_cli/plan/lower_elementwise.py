@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 import onnx_ir as ir
 
 from fusion_cli.codes import plan as codes
+from fusion_cli.codes.advice import FOR_INFERENCE
 from fusion_cli.errors import Unsupported
-from fusion_cli.explain.advice import FOR_INFERENCE
 from fusion_cli.plan.context import Context, opset_version
 from fusion_cli.plan.graph import FLOATS, Val
 from fusion_cli.plan.lowering import Builder, dtype_name

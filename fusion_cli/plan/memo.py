@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
@@ -12,9 +11,7 @@ from fusion_cli.plan.compile import plan_region
 from fusion_cli.plan.context import opset_version
 from fusion_cli.planir.stages import Plan
 from fusion_cli.sizes.dims import SYMBOL
-
-if TYPE_CHECKING:
-    from fusion_cli.types import Region
+from fusion_cli.types import Region
 
 
 class Planner:

@@ -11,9 +11,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from fusion_cli import __version__
 from fusion_cli.kernels import Schedule, family_of, kind_of
 from fusion_cli.types import Candidate, FusedOp, Library, OpCheck, Rejection, Score, Source, Verification
+from fusion_cli.version import __version__
 
 SCHEMA_VERSION = 1
 Schedules = Mapping[str, tuple[tuple[Schedule, ...], ...]]

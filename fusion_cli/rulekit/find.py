@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 
 import onnx
@@ -9,7 +10,7 @@ import onnx_ir as ir
 
 from fusion_cli.match import MatchResult
 from fusion_cli.quiet import quiet
-from fusion_cli.rulekit.models import Component
+from fusion_cli.rulekit.components import Component
 from fusion_cli.simplify import simplify
 from fusion_cli.simplify.libraries import infer_shapes
 from fusion_cli.types import Region, Rejection
@@ -26,9 +27,11 @@ def ready(proto: onnx.ModelProto, fold: bool) -> ir.Model:
     return model
 
 
-def region_of(model: ir.Model, found: MatchResult, rule: str, component: Component) -> Region | Rejection | str:
-    """The rule's region that covers the component; a rejection if it matched but makes no region; or else what was
-    found instead."""
+def region_of(
+    model: ir.Model, found: MatchResult, missed: Iterable[Rejection], rule: str, component: Component
+) -> Region | Rejection | str:
+    """The rule's region that covers the component; its rejection (of those `missed`) if it matched but makes no region;
+    or else what was found instead."""
     nodes = _nodes_of(model, component)
     if not nodes:
         return "nothing is left of this graph before matching"
@@ -37,7 +40,7 @@ def region_of(model: ir.Model, found: MatchResult, rule: str, component: Compone
         if not nodes - set(region.nodes) - set(region.shape_nodes):
             return region
     names = {n.name for n in nodes}
-    rejections = [r for r in found.rejections if r.rule == rule and r.node in names and r.stage == "match"]
+    rejections = [r for r in missed if r.rule == rule and r.node in names and r.stage == "match"]
     if regions:
         largest = max(regions, key=lambda r: len(set(r.nodes) & nodes))
         left = sorted(n.name or n.op_type for n in nodes - set(largest.nodes) - set(largest.shape_nodes))

@@ -13,12 +13,13 @@ import onnx_ir as ir
 from fusion_cli.build import build, find_compiler
 from fusion_cli.emit import emit, emit_registration
 from fusion_cli.errors import BuildError, FusionError, Unsupported
-from fusion_cli.language.lint.text import rule_folder
+from fusion_cli.explain.near_misses import near_misses
+from fusion_cli.language.lint.source import rule_folder
 from fusion_cli.match import Rule, RuleSet, find_regions
 from fusion_cli.outline import inline_back, outline
 from fusion_cli.plan import Planner
+from fusion_cli.rulekit.components import Component, model_of
 from fusion_cli.rulekit.find import ready, region_of
-from fusion_cli.rulekit.models import Component, model_of
 from fusion_cli.sessions import Array, CannotRun, Process
 from fusion_cli.types import Candidate, FusedOp, Region, Source, Target
 from fusion_cli.verify import largest_error
@@ -50,11 +51,12 @@ def try_kernels(components: Sequence[Component], rules: RuleSet, rule: Rule, mos
     proto = model_of(components)
     model = ready(proto, fold=True)
     found = find_regions(model, rules)
+    missed = near_misses(found).rejections
     results: dict[str, Kernel] = {}
     candidates: dict[str, Candidate] = {}
     planner = Planner()
     for component in components:
-        region = region_of(model, found, rule.name, component)
+        region = region_of(model, found, missed, rule.name, component)
         if isinstance(region, Region):
             try:
                 candidates[component.prefix] = Candidate(region, planner.plan(region), {}, ("cpu",), forced=True)

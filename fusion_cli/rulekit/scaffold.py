@@ -15,7 +15,7 @@ from fusion_cli.errors import ModelError, RuleError, did_you_mean
 from fusion_cli.graph.convexity import is_convex
 from fusion_cli.graph.index import GraphIndex
 from fusion_cli.language.lint import lint_files, read_rule_file
-from fusion_cli.language.lint.text import Kind
+from fusion_cli.language.lint.source import Kind
 from fusion_cli.operators.kinds import ELEMENTWISE
 from fusion_cli.rulekit.schemas import find_schema
 from fusion_cli.types import label

@@ -1,6 +1,6 @@
 """Shapes and types for a sketch: the operators are run one after the other, and what does not fit is tried again.
 
-Each step's open inputs and attributes get values from a small family (match/lint has checked the text, so the rest is
+Each step's open inputs and attributes get values from a small family (lint has checked the text, so the rest is
 arithmetic), the step is run, and the rule's conditions are asked as soon as all they speak of is known. Where a step
 takes nothing, the search goes back to the last step that its inputs depend on.
 """
@@ -17,7 +17,7 @@ import numpy as np
 
 from fusion_cli.graph.attributes import INPUT_ATTRIBUTES
 from fusion_cli.rulekit.candidates import input_candidates
-from fusion_cli.rulekit.conditions import split, wanted_of
+from fusion_cli.rulekit.constraints import split, wanted_of
 from fusion_cli.rulekit.execute import Executor, NoKernel, content_key
 from fusion_cli.rulekit.families import Asked
 from fusion_cli.rulekit.schemas import Schema, find_schema

@@ -11,15 +11,16 @@ from typing import Literal
 import onnx
 
 from fusion_cli.errors import RuleError, did_you_mean
+from fusion_cli.explain.near_misses import near_misses
 from fusion_cli.language.pattern import PATTERN_DOMAIN, REST, Call, Pattern
 from fusion_cli.language.rule_files import rules_of
 from fusion_cli.match import Rule, RuleSet, find_regions
 from fusion_cli.rulekit.arrangements import arrangements
+from fusion_cli.rulekit.components import Component, as_written, model_of, orders
 from fusion_cli.rulekit.execute import Executor
 from fusion_cli.rulekit.find import ready, region_of
+from fusion_cli.rulekit.findings import read_all
 from fusion_cli.rulekit.kernels import Kernel, try_kernels
-from fusion_cli.rulekit.lint import read_all
-from fusion_cli.rulekit.models import Component, as_written, model_of, orders
 from fusion_cli.rulekit.shapes import Concrete, Stuck, realise
 from fusion_cli.rulekit.sketch import Impossible, Sketcher
 
@@ -180,9 +181,10 @@ class _Trial:
             return {}
         model = ready(model_of(components), fold)
         found = find_regions(model, self.rules)
+        missed = near_misses(found).rejections
         faults: dict[str, str] = {}
         for component in components:
-            region = region_of(model, found, self.rule.name, component)
+            region = region_of(model, found, missed, self.rule.name, component)
             if isinstance(region, str):
                 faults[component.prefix] = f"{'; '.join(component.graph.sketch.choices) or 'as written'}: {region}"
             if self.keep is not None and (isinstance(region, str) or component.order == as_written(component.graph)):

@@ -17,7 +17,7 @@ from pathlib import Path
 import onnx
 import onnx_ir as ir
 
-from fusion_cli import __version__, collector
+from fusion_cli import collector
 from fusion_cli.errors import FusionError, ModelError
 from fusion_cli.load import FUSED_KEY
 from fusion_cli.load.weights import InModelFile, write_without_weights
@@ -25,6 +25,7 @@ from fusion_cli.quiet import quiet
 from fusion_cli.runtime.manifest import METADATA_KEY
 from fusion_cli.save.stream import write_model
 from fusion_cli.sizes.dims import name_sizes, written
+from fusion_cli.version import __version__
 
 _EXTERNAL_FROM = 1 << 30
 """Weights of more bytes than this are kept in a file of their own: a protobuf ends at 2 GiB."""

@@ -1,9 +1,8 @@
 """Score: what a fusion is predicted to save on a device, from a cost model that can say no."""
 
 from fusion_cli.devices.profile import DeviceProfile, load_profile, read_profile
-from fusion_cli.explain.potential import Potential
 from fusion_cli.score.assumed_sizes import default_sizes
 from fusion_cli.score.baseline import Baseline
 from fusion_cli.score.prediction import score_region
 
-__all__ = ["Baseline", "DeviceProfile", "Potential", "default_sizes", "load_profile", "read_profile", "score_region"]
+__all__ = ["Baseline", "DeviceProfile", "default_sizes", "load_profile", "read_profile", "score_region"]

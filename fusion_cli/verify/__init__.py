@@ -1,14 +1,12 @@
 """Does the fused model compute what the original does, and is it faster? Measured in ONNX Runtime."""
 
-from fusion_cli.codes.verify import CODES, rollback
 from fusion_cli.verify.feeds import Feeds, load_feeds, make_feeds
-from fusion_cli.verify.model import Reference, reference_for, verify_model
 from fusion_cli.verify.numbers import largest_error, tolerance
 from fusion_cli.verify.ops import check_ops
 from fusion_cli.verify.signature import Signature, signature_of
+from fusion_cli.verify.whole_model import Reference, reference_for, verify_model
 
 __all__ = [
-    "CODES",
     "Feeds",
     "Reference",
     "Signature",
@@ -17,7 +15,6 @@ __all__ = [
     "load_feeds",
     "make_feeds",
     "reference_for",
-    "rollback",
     "signature_of",
     "tolerance",
     "verify_model",

@@ -12,7 +12,7 @@ import pytest
 
 from fusion_cli.build import advice, build, default_cache_dir, find_compiler
 from fusion_cli.build.cache import included, strip_comments
-from fusion_cli.build.toolchain import _find_cxx
+from fusion_cli.build.compiler import find_cxx
 from fusion_cli.emit import emit, emit_registration
 from fusion_cli.errors import BuildError
 from fusion_cli.planir.stages import Pointwise, Store
@@ -101,14 +101,14 @@ def test_a_failing_link_is_a_build_error(tmp_path: Path) -> None:
 def test_without_a_compiler_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
-    _find_cxx.cache_clear()
+    find_cxx.cache_clear()
     try:
         assert find_compiler(CPU) is None
         assert "g++" in advice(CPU)
         with pytest.raises(BuildError, match="apt install"):
             make([activation("Exp")], tmp_path / "out", tmp_path / "cache")
     finally:
-        _find_cxx.cache_clear()
+        find_cxx.cache_clear()
 
 
 def test_cxx_is_preferred(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,7 +109,7 @@ def test_what_is_optimized_already_is_left_alone(fused: Path, tmp_path: Path) ->
 def test_without_a_compiler_sources_are_written_and_the_advice_given(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(import_module("fusion_cli.build.toolchain"), "_find_cxx", lambda _: None)
+    monkeypatch.setattr(import_module("fusion_cli.build.toolchain"), "find_cxx", lambda _: None)
     out = tmp_path / "out.onnx"
     result = call("optimize", model, "-o", out, "--target", "cpu", "--force")
     assert result.exit_code == 0

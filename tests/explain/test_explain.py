@@ -14,7 +14,7 @@ from onnxruntime.tools.onnx_model_utils import make_dim_param_fixed
 from fusion_cli.match import find_regions, load_rules
 from fusion_cli.match.misses import KINDS_PER_RULE
 from tests.helpers.cli_helpers import ROOT, call
-from tests.helpers.graphs import parse, simplified
+from tests.helpers.graphs import parse, rejections, simplified
 from tests.report.test_report import SCHEMA, problems
 
 HEADS = """g (float[2,6,16] x) => (float[2,6,16] y) {
@@ -242,7 +242,7 @@ def test_rejections_are_bounded_whatever_the_size() -> None:
     model = parse(f"g (float[8,16] x0) => (float[8,16] x300) {{ {body} }}", weights)
     result = find_regions(simplified(model), load_rules())
     counts: dict[str, int] = {}
-    for r in result.rejections:
+    for r in rejections(result):
         if r.progress < 1:
             counts[r.rule] = counts.get(r.rule, 0) + 1
     assert max(counts.values(), default=0) <= KINDS_PER_RULE

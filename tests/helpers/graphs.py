@@ -12,9 +12,11 @@ import onnx.parser
 import onnx_ir as ir
 from onnx import numpy_helper
 
+from fusion_cli.explain.near_misses import near_misses
 from fusion_cli.load import load_model
 from fusion_cli.match import MatchResult, RuleSet, find_regions, load_rules
 from fusion_cli.simplify import simplify
+from fusion_cli.types import Rejection
 
 RNG = np.random.default_rng(7)
 
@@ -41,6 +43,11 @@ def simplified_file(path: Path) -> ir.Model:
 def matches(model: onnx.ModelProto, *rules: str, rule_paths: tuple[Path, ...] = ()) -> MatchResult:
     """What the rules (all fusions if none are named) find in the model."""
     return find_regions(simplified(model), load_rules(rules, rule_paths) if rule_paths else _bundled(rules))
+
+
+def rejections(result: MatchResult) -> tuple[Rejection, ...]:
+    """What the rules nearly found."""
+    return near_misses(result).rejections
 
 
 @cache

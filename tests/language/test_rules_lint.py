@@ -12,7 +12,7 @@ from fusion_cli.codes.lint import CODES
 from fusion_cli.language.lint import lint_files, read_rule_file
 from fusion_cli.language.lint.kinds import SIGNATURES
 from fusion_cli.language.predicates import PREDICATES
-from fusion_cli.rulekit.lint import lint
+from fusion_cli.rulekit.findings import lint
 from tests.helpers.cli_helpers import call
 
 HEAD = '<domain: "fusion.rules", opset_import: ["": 23, "pattern": 1]>\n'

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.helpers.graphs import matches, parse
+from tests.helpers.graphs import matches, parse, rejections
 
 ROOT2, HALF, ROOT_2_PI = "1.41421356", "0.5", "0.79788456"
 ARRANGEMENTS = {
@@ -114,7 +114,7 @@ def test_a_gate_of_other_elements_is_another_function() -> None:
 
 def test_a_mistyped_constant_is_a_near_miss_that_says_where() -> None:
     result = matches(graph(OTHERS[0]))
-    (miss,) = [r for r in result.rejections if r.code == "FUS107"]
+    (miss,) = [r for r in rejections(result) if r.code == "FUS107"]
     assert miss.rule == "GeluErf", "the one written with the same operators, though SiLU is nearer in value"
     assert "'y' to be" in miss.expected
     assert " at " in miss.found

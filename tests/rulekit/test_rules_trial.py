@@ -11,8 +11,8 @@ import onnx
 import onnxruntime as ort
 import pytest
 
+from fusion_cli.rulekit.components import as_written, orders
 from fusion_cli.rulekit.execute import Executor
-from fusion_cli.rulekit.models import as_written, orders
 from fusion_cli.rulekit.shapes import realise
 from fusion_cli.rulekit.sketch import Sketcher
 from fusion_cli.rulekit.trial import Limits, Outcome, failures, rules_to_try, try_rules
@@ -156,7 +156,7 @@ def test_definitions_by_value_are_tried_in_many_arrangements(tmp_path: Path) -> 
 
 def test_arrangements_compute_the_definition() -> None:
     from fusion_cli.rulekit.arrangements import arrangements
-    from fusion_cli.rulekit.models import Component, model_of
+    from fusion_cli.rulekit.components import Component, model_of
 
     rules, _ = rules_to_try(["GeluErf", "GeluTanh", "HardSwish", "Mish", "QuickGelu", "Silu", "Softplus"])
     x = np.linspace(-6, 6, 24, dtype=np.float32)

@@ -10,6 +10,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
+from fusion_cli.codes.verify import CODES
 from fusion_cli.sessions import CannotRun, LocalRunner, Process, open_model
 from fusion_cli.types import (
     Candidate,
@@ -22,8 +23,7 @@ from fusion_cli.types import (
     TensorSpec,
     Verification,
 )
-from fusion_cli.verify import CODES, reference_for, rollback, verify_model
-from fusion_cli.verify import trial as trial_module
+from fusion_cli.verify import reference_for, rollback, verify_model
 from fusion_cli.verify.compare import output_errors
 from fusion_cli.verify.ops import Call, check_ops, single_op_model
 from tests.helpers.graphs import parse
@@ -119,7 +119,7 @@ def test_an_original_that_does_not_run_is_skipped_with_the_reason(tmp_path: Path
     with pytest.raises(CannotRun, match="NOT_IMPLEMENTED"):
         reference_for(a, Options())
     with Process() as process:
-        verification, failed = trial_module.Trial(a, Options(), process).run(a, [], [])
+        verification, failed = rollback.Trial(a, Options(), process).run(a, [], [])
     assert "NOT_IMPLEMENTED" in verification.skipped
     assert failed == []
 
@@ -227,7 +227,7 @@ def test_a_library_that_cannot_be_loaded_fails_every_operator(tmp_path: Path) ->
     library = Library("cpu", tmp_path / "lib.so", ("Outer_1", "Inner_2"))
     ops = [op("Outer_1"), op("Inner_2")]
     with Process() as process:
-        verification, failed = trial_module.Trial(path, Options(), process).run(path, ops, [library])
+        verification, failed = rollback.Trial(path, Options(), process).run(path, ops, [library])
     assert [(name, target, r.code) for name, target, r in failed] == [
         ("Outer_1", "cpu", "FUS403"),
         ("Inner_2", "cpu", "FUS403"),
@@ -247,13 +247,13 @@ def test_a_library_that_cannot_be_loaded_fails_every_operator(tmp_path: Path) ->
     ],
 )
 def test_reasons_to_take_a_kernel_back(check: OpCheck, code: str | None) -> None:
-    reason = rollback(op("A"), check, never_slower=True)
+    reason = rollback.rollback(op("A"), check, never_slower=True)
     assert (reason.code if reason else None) == code
     assert reason is None or (reason.code in CODES and reason.node == "node of A")
 
 
 def test_slow_kernels_stay_when_they_are_asked_for() -> None:
-    assert rollback(op("A"), OpCheck("A", "cpu", 0.0, 1e-3, 10.0, 20.0), never_slower=False) is None
+    assert rollback.rollback(op("A"), OpCheck("A", "cpu", 0.0, 1e-3, 10.0, 20.0), never_slower=False) is None
 
 
 def model_trial(
@@ -262,12 +262,12 @@ def model_trial(
     """Which operators a trial blames when each holds by itself and the whole model comes out like this."""
     gains = {"A": 1.0, "B": 5.0, "C": 3.0}
     checks = [OpCheck(n, "cpu", g * 1e-5, 1e-3, 10.0 + g, 10.0) for n, g in gains.items()]
-    monkeypatch.setattr(trial_module, "check_ops", lambda *_, **__: checks)
-    monkeypatch.setattr(trial_module, "verify_model", lambda *_, **__: verification)
+    monkeypatch.setattr(rollback, "check_ops", lambda *_, **__: checks)
+    monkeypatch.setattr(rollback, "verify_model", lambda *_, **__: verification)
     path = fused_model(folder)
     ops = [op(n) for n in gains]
     with Process() as process:
-        trial = trial_module.Trial(path, options, process)
+        trial = rollback.Trial(path, options, process)
         result, failed = trial.run(path, ops, [Library("cpu", folder, tuple(gains))])
     assert result.ops == tuple(checks)
     return [(name, target, reason.code) for name, target, reason in failed]

@@ -12,7 +12,7 @@ from fusion_cli.language.lint.body import check_body
 from fusion_cli.language.lint.header import check_header
 from fusion_cli.language.lint.operators import check_operators
 from fusion_cli.language.lint.references import check_duplicates, check_kinds, check_references, check_shadows
-from fusion_cli.language.lint.text import Finding, RuleFile, read_rule_file
+from fusion_cli.language.lint.source import Finding, RuleFile, read_rule_file
 
 __all__ = ["Finding", "RuleFile", "check_shadows", "lint_files", "lint_together", "read_rule_file"]
 

@@ -8,7 +8,7 @@ import onnx
 
 from fusion_cli.errors import did_you_mean
 from fusion_cli.language.lint.layout import CallText, FunctionText
-from fusion_cli.language.lint.text import Finding, RuleFile
+from fusion_cli.language.lint.source import Finding, RuleFile
 from fusion_cli.language.lint.tokens import Token
 from fusion_cli.language.pattern import GROWING, PATTERN_DOMAIN, REST
 from fusion_cli.operators.evaluate import is_known

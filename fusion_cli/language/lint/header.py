@@ -9,7 +9,7 @@ from fusion_cli.language.lint.body import is_constant, nearest
 from fusion_cli.language.lint.conditions import problems
 from fusion_cli.language.lint.kinds import Kind
 from fusion_cli.language.lint.layout import FunctionText
-from fusion_cli.language.lint.text import Finding, RuleFile, rule_folder
+from fusion_cli.language.lint.source import Finding, RuleFile, rule_folder
 from fusion_cli.language.lint.tokens import KEYS, Key
 from fusion_cli.language.pattern import REST
 

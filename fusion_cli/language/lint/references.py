@@ -11,7 +11,7 @@ import onnx
 
 from fusion_cli.language.lint.body import nearest
 from fusion_cli.language.lint.layout import CallText, FunctionText
-from fusion_cli.language.lint.text import Finding, RuleFile
+from fusion_cli.language.lint.source import Finding, RuleFile
 from fusion_cli.language.lint.tokens import Key, Token
 from fusion_cli.language.pattern import GROWING, PATTERN_DOMAIN, REST
 from fusion_cli.operators.kinds import COMMUTATIVE, CONTRIBUTED

@@ -7,13 +7,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from fusion_cli.codes.verify import rollback, rollback_least
+from fusion_cli.codes import verify as codes
 from fusion_cli.sessions import CPU, CUDA_FLOAT32, CannotRun, Process, Providers, Runner, Use
 from fusion_cli.targets import runs_here
 from fusion_cli.types import FusedOp, Library, OpCheck, Options, Rejection, Verification
-from fusion_cli.verify.model import Reference, reference_for, verify_model
 from fusion_cli.verify.ops import check_ops
 from fusion_cli.verify.signature import Signature
+from fusion_cli.verify.whole_model import Reference, reference_for, verify_model
 
 Failed = tuple[str, str, Rejection]
 """Operator, target, and why its kernel is taken back."""
@@ -94,7 +94,7 @@ class Trial:
         suspects.sort(key=lambda c: _gain(c) if verification.ok else -c.error)
         by_name = {o.name: o for o in ops}
         return [
-            (c.op, c.target, rollback_least(by_name[c.op], verification)) for c in suspects[: (len(suspects) + 1) // 2]
+            (c.op, c.target, _rollback_least(by_name[c.op], verification)) for c in suspects[: (len(suspects) + 1) // 2]
         ]
 
     def _stock(self) -> Use:
@@ -115,3 +115,34 @@ class Trial:
 
 def _gain(check: OpCheck) -> float:
     return (check.before_us or 0.0) - (check.after_us or 0.0)
+
+
+def rollback(op: FusedOp, check: OpCheck, *, never_slower: bool) -> Rejection | None:
+    """The reason to put the nodes of `op` back, if its own check gives one.
+
+    With `never_slower` a kernel must have been measured to be faster, if it was timed at all.
+    """
+    if check.note:
+        return _reason(op, codes.FAILS, f"{op.name} to run on {check.target}", check.note)
+    if not check.ok:
+        return _reason(op, codes.NUMBERS, f"an error of at most {check.tolerance:g}", f"{check.error:.2e}")
+    before, after = check.before_us, check.after_us
+    if never_slower and before is not None and after is not None and after >= before:
+        return _reason(op, codes.SLOWER, f"less than {before:.1f} us", f"{after:.1f} us", "--force keeps it")
+    return None
+
+
+def _rollback_least(op: FusedOp, verification: Verification) -> Rejection:
+    """The reason to put the nodes of `op` back though its own check passed: the whole model did not."""
+    if not verification.ok:
+        worst = max(verification.outputs, key=lambda o: o.error)
+        found = f"{worst.error:.2e} at output '{worst.output}'"
+        return _reason(op, codes.NUMBERS, f"an error of the whole model of at most {worst.tolerance:g}", found)
+    expected = f"at most {verification.before_us or 0:.1f} us for the whole model"
+    found = f"{verification.after_us or 0:.1f} us; this kernel is among those that save the least"
+    return _reason(op, codes.SLOWER, expected, found, "--force keeps it")
+
+
+def _reason(op: FusedOp, code: str, expected: str, found: str, hint: str = "") -> Rejection:
+    node = op.calls[0].region.node_names[-1]
+    return Rejection(op.rule, node, "verify", code, expected, found, hint, progress=1.0)
