@@ -6,12 +6,12 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fusion_cli.codegen.cpu_access import NARROW
 from fusion_cli.codegen.cpu_loops import Body, loop, score_loop
 from fusion_cli.codegen.expr import compute, onnx_type, storage
 from fusion_cli.codegen.text import ancestry, comment, ints, viewed_shape
 from fusion_cli.codes import emit as codes
 from fusion_cli.errors import Unsupported
+from fusion_cli.operators.dtypes import NARROW
 from fusion_cli.planir.stages import Attention, Conv, Instr, Linear, Operand, Plan, Rowwise, Stage
 from fusion_cli.types import FusedOp, Target
 

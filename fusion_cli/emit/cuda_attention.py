@@ -6,10 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fusion_cli.codegen.cuda_parts import MATRIX_TYPES, Body, Load, Names, Out, StageView, result, view
+from fusion_cli.codegen.cuda_parts import Body, Load, Names, Out, StageView, result, view
 from fusion_cli.codegen.text import viewed_shape
 from fusion_cli.codes import emit as codes
 from fusion_cli.errors import Unsupported
+from fusion_cli.operators.dtypes import FLOATS
 from fusion_cli.planir.stages import Attention, Instr, Operand, Plan
 
 HEAD_DIMS = (16, 32, 64, 96, 128, 192, 256)
@@ -61,7 +62,7 @@ class AttentionView(StageView):
 def attention(plan: Plan, stage: Attention, name: str) -> AttentionView:
     names = Names(plan, stage, name)
     q, k, v = names.load(stage.q), names.load(stage.k), names.load(stage.v)
-    if len({q.dtype, k.dtype, v.dtype}) > 1 or q.dtype not in MATRIX_TYPES:
+    if len({q.dtype, k.dtype, v.dtype}) > 1 or q.dtype not in FLOATS:
         raise Unsupported(codes.DTYPE, "q, k, v all float32, float16 or bfloat16", f"{q.dtype}, {k.dtype}, {v.dtype}")
     store = stage.stores[0]
     out = Out("out", names.tensor(store.tensor).dtype, f"t{store.tensor}", 0, "float", "")

@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fusion_cli.codegen.cuda_parts import MATRIX_TYPES, Body, Load, Names, Out, StageView
+from fusion_cli.codegen.cuda_parts import Body, Load, Names, Out, StageView
 from fusion_cli.codegen.expr import onnx_type
 from fusion_cli.codegen.text import resolve
 from fusion_cli.codes import emit as codes
 from fusion_cli.errors import Unsupported
+from fusion_cli.operators.dtypes import FLOATS, element_bytes
 from fusion_cli.planir.stages import Conv, Instr, Linear, Operand, Plan, Pointwise
-
-_SIZES = {
-    1: ("bool", "int8", "uint8"),
-    2: ("float16", "bfloat16", "int16", "uint16"),
-    8: ("float64", "int64", "uint64"),
-}
 
 
 @dataclass(frozen=True)
@@ -73,12 +68,8 @@ def _pointwise(names: Names, program: Sequence[Instr], extra: Mapping[int, Load]
         position=lambda back: f"a.axis_{back}.at(e + i)",
         loads=extra,
     )
-    widest = max(_size(dtype) for dtype in [x.dtype for x in body.loads] + [y.dtype for y in outs])
+    widest = max(element_bytes(dtype) for dtype in [x.dtype for x in body.loads] + [y.dtype for y in outs])
     return PointwiseView(*names.common("pointwise"), body=body, width=min(8, 16 // widest))
-
-
-def _size(dtype: str) -> int:
-    return next((size for size, dtypes in _SIZES.items() if dtype in dtypes), 4)
 
 
 def _epilogue_pass(plan: Plan, stage: Linear | Conv, name: str, acc_dtype: str) -> tuple[PointwiseView | None, str]:
@@ -106,7 +97,7 @@ def _memory(plan: Plan, tensor: int) -> tuple[str, int]:
 def linear(plan: Plan, stage: Linear, name: str) -> LinearView:
     names = Names(plan, stage, name)
     a, b = names.load(stage.a), names.load(stage.b)
-    if a.dtype != b.dtype or a.dtype not in MATRIX_TYPES:
+    if a.dtype != b.dtype or a.dtype not in FLOATS:
         raise Unsupported(
             codes.DTYPE, "a product of two float32, float16 or bfloat16 matrices", f"{a.dtype} @ {b.dtype}"
         )

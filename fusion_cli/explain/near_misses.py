@@ -12,7 +12,7 @@ from fusion_cli.explain.words import MISSING, Words, explain, line_of
 from fusion_cli.language.pattern import Rule, RuleSet
 from fusion_cli.match.found import Idioms, Match, Miss
 from fusion_cli.match.misses import LEAST_NODES, Misses, covered_by, place_of
-from fusion_cli.operators.kinds import ARRANGING
+from fusion_cli.operators.registry import ARRANGING
 from fusion_cli.types import Rejection, label
 
 

@@ -42,9 +42,7 @@ def _size(ctx: Context, node: ir.Node) -> int:
 
 
 def _gather(ctx: Context, node: ir.Node) -> int:
-    indices = ctx.ints(node, 1, "indices")
-    assert indices is not None
-    return ctx.b.host.emit("take", (_arg(ctx, node, 0),), indices)
+    return ctx.b.host.emit("take", (_arg(ctx, node, 0),), ctx.known(_arg(ctx, node, 1), "indices of Gather"))
 
 
 def _slice(ctx: Context, node: ir.Node) -> int:

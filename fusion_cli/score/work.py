@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fusion_cli.codes import score as codes
 from fusion_cli.devices.profile import DeviceProfile
 from fusion_cli.errors import Unsupported
+from fusion_cli.operators.dtypes import element_bytes
+from fusion_cli.operators.elementwise import ELEMENTWISE
 from fusion_cli.planir.stages import Attention, Conv, Instr, Linear, Plan, Stage
 
-BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int32": 4, "int64": 8, "bool": 1, "float64": 8}
-SPECIAL = frozenset(
-    "Acos Acosh Asin Asinh Atan Atanh Cos Cosh Erf Exp Log Pow Sigmoid Sin Sinh Softplus Tan Tanh".split()
-)
-_FREE = frozenset({"load", "acc", "const", "index", "Cast"})
+_FREE = {"load", "acc", "const", "index"} | {o.name for o in ELEMENTWISE if not o.cost}
+_SPECIAL = frozenset(o.name for o in ELEMENTWISE if o.is_special)
 _ON_CHIP_SHARE = 0.8
 _TILE_ROWS = 64
 """Rows of queries and of keys that an attention kernel keeps on the chip at once."""
@@ -64,7 +63,7 @@ def stage_works(
         return [Work(type(stage).__name__, moved, simple=simple * space, special=special * space)]
     factors = _factors(stage)
     dtype = plan.tensors[factors[0]].dtype
-    result = space * BYTES[dtype]
+    result = space * element_bytes(dtype)
     flops, slowdown = _product(plan, stage, dims, profile, weights)
     product = Work(type(stage).__name__, _moved(plan, set(factors), dims) + result, flops, dtype, slowdown=slowdown)
     if not simple + special:
@@ -101,7 +100,7 @@ def _moved(plan: Plan, tensors: Iterable[int], dims: Sequence[Sequence[int]]) ->
     moved: dict[int, int] = {}
     for tensor in tensors:
         root = plan.root(tensor)
-        size = BYTES[plan.tensors[root].dtype]
+        size = element_bytes(plan.tensors[root].dtype)
         whole, own = (count(dims[plan.tensors[t].dims]) * size for t in (root, tensor))
         moved[root] = min(whole, moved.get(root, 0) + own)
     return float(sum(moved.values()))
@@ -144,7 +143,7 @@ def _operations(program: Sequence[Instr]) -> tuple[int, int]:
         reduction = instr.op.startswith("reduce_")
         once = bool(instr.args) and all(per_row[a] for a in instr.args)
         per_row.append(reduction or once or instr.op == "const")
-        if instr.op in SPECIAL and not once:
+        if instr.op in _SPECIAL and not once:
             special += 1
         elif instr.op not in _FREE and not once:
             simple += 1
@@ -154,31 +153,3 @@ def _operations(program: Sequence[Instr]) -> tuple[int, int]:
 def _input_slot(plan: Plan, tensor: int) -> int:
     found = plan.tensors[plan.root(tensor)]
     return found.slot if found.role == "input" else -1
-
-
-def operations_of(op_type: str) -> tuple[int, int]:
-    """Simple and special operations per element of an ONNX operator as ONNX Runtime runs it in one node."""
-    return _COMPOSITE.get(op_type, (0, 1) if op_type in SPECIAL else (1, 0))
-
-
-_COMPOSITE: Mapping[str, tuple[int, int]] = {
-    "LayerNormalization": (6, 0),
-    "SkipLayerNormalization": (7, 0),
-    "SkipSimplifiedLayerNormalization": (5, 0),
-    "SimplifiedLayerNormalization": (4, 0),
-    "RMSNormalization": (4, 0),
-    "InstanceNormalization": (6, 0),
-    "GroupNormalization": (6, 0),
-    "BatchNormalization": (2, 0),
-    "Softmax": (3, 1),
-    "LogSoftmax": (3, 1),
-    "Gelu": (4, 1),
-    "BiasGelu": (5, 1),
-    "FastGelu": (7, 1),
-    "QuickGelu": (2, 1),
-    "Swish": (1, 1),
-    "Mish": (1, 2),
-    "HardSwish": (4, 0),
-    "HardSigmoid": (3, 0),
-    "Clip": (2, 0),
-}
