@@ -31,7 +31,7 @@ def canonical_attributes(node: ir.Node, index: GraphIndex) -> Mapping[str, Any]:
     for name in ("axis", "axes"):
         if name in found and rank:
             found[name] = _from_end(found[name], rank)
-    if not node.domain and is_over_later_axes(node.op_type, index.opset) and found["axis"] != -1:
+    if is_over_later_axes(node) and found["axis"] != -1:
         found["axis"] = list(range(found["axis"], 0))
     if "equation" in found:
         found["equation"] = canonical_equation(found["equation"])

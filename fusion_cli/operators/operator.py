@@ -30,10 +30,9 @@ _SPECIAL_FROM = 10
 class Operator:
     """An operator of ONNX's own domain or another.
 
-    `meaning` computes it on arrays from its first `arity` inputs (None: all) and those attributes that `parameters`
-    names; None where no one asks. `cpp` is its C++ on scalars, "" where it is computed as others are. `cost` is that
-    of a scalar on a CPU, in additions, and `work` the simple and special operations per element of ONNX Runtime's own
-    kernel.
+    An elementwise one has a `meaning`, on arrays, or is `made_of` others (see composites.py); both take its first
+    `arity` inputs (None: all) and the attributes that `parameters` names. `cpp` is its C++ on scalars, `cost` what that
+    takes on a CPU, in additions, and `work` the simple and special operations per element of ONNX Runtime's own kernel.
     """
 
     name: str
@@ -45,6 +44,7 @@ class Operator:
     parameters: tuple[str, ...] = ()
     domain: str = ""
     work: tuple[int, int] = (0, 0)
+    made_of: Callable[..., Any] | None = None
 
     def __post_init__(self) -> None:
         unknown = set(self.traits.split()) - set(get_args(Trait))

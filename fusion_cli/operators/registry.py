@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -85,7 +86,7 @@ def is_elementwise(node: ir.Node) -> bool:
 def is_known(domain: str, op: str) -> bool:
     """Whether `evaluate` can compute an operator."""
     found = OPERATORS.get((domain, op))
-    return found is not None and found.meaning is not None
+    return found is not None and (found.meaning or found.made_of) is not None
 
 
 def work_of(op: str) -> tuple[int, int]:
@@ -96,6 +97,13 @@ def work_of(op: str) -> tuple[int, int]:
 def evaluate(domain: str, op: str, arguments: Sequence[Any], attributes: Mapping[str, Any]) -> Array:
     """What a known operator makes of its arguments. An omitted argument is None."""
     operator = OPERATORS[domain, op]
-    assert operator.meaning is not None
     given = {name: attributes[name] for name in operator.parameters if name in attributes}
-    return np.asarray(operator.meaning(*arguments[: operator.arity], **given))
+    function = partial(operator.made_of, _apply) if operator.made_of else operator.meaning
+    assert function is not None
+    return np.asarray(function(*arguments[: operator.arity], **given))
+
+
+def _apply(op: str, *operands: Any) -> Any:
+    meaning = OPERATORS["", op].meaning
+    assert meaning is not None
+    return meaning(*operands)

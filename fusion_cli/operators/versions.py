@@ -87,11 +87,11 @@ def training_mode(node: ir.Node) -> ir.Value | None:
     return node.inputs[2] if len(node.inputs) > 2 else None
 
 
-def is_over_later_axes(op: str, opset: int) -> bool:
-    """Whether the operator works over all axes from the given one on together, as these did before opset 13."""
-    return opset < 13 and op in ("Softmax", "LogSoftmax", "Hardmax")
+def is_over_later_axes(node: ir.Node) -> bool:
+    """Whether the node works over all axes from the given one on together, as these operators did before opset 13."""
+    return node.op_type in ("Softmax", "LogSoftmax", "Hardmax") and not node.domain and opset_version(node) < 13
 
 
-def has_weights_by_group(op: str, opset: int) -> bool:
+def has_weights_by_group(node: ir.Node) -> bool:
     """Whether a norm of groups has a weight for each of them, as before opset 21, rather than for each channel."""
-    return opset < 21 and op == "GroupNormalization"
+    return node.op_type == "GroupNormalization" and opset_version(node) < 21

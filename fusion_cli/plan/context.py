@@ -101,7 +101,7 @@ class Context:
 
     def _host_tensor(self, value: ir.Value) -> Val:
         """Shape arithmetic read as data: possible where its outcome is one known number."""
-        elements = [self.b.sizes.norm(e).known for e in self.b.host.values[self.host(value)]]
+        elements = self.b.literals(self.host(value))
         if len(elements) != 1 or elements[0] is None:
             raise Unsupported(
                 codes.SHAPE_PROGRAM, "shape arithmetic used for shapes only", f"{value.name} used as data"

@@ -7,23 +7,13 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from fusion_cli.operators.elementwise import ELEMENTWISE
 from fusion_cli.operators.versions import attribute
 from fusion_cli.plan.context import Context
 from fusion_cli.plan.graph import Val
-from fusion_cli.plan.lower_elementwise import Rule, gelu, swish
+from fusion_cli.plan.lower_elementwise import Rule, composite
 from fusion_cli.plan.lower_linear import product
 from fusion_cli.plan.lower_rows import no_statistics, norm
-
-
-def _gelu(ctx: Context, node: ir.Node) -> Val:
-    """Gelu, BiasGelu and FastGelu: of the first input, or of the sum with a bias where there is one."""
-    x, bias = ctx.operand(node, 0), ctx.optional(node, 1)
-    shifted = x if bias is None else ctx.b.apply("Add", x, bias)
-    return gelu(ctx.b, shifted, "tanh" if node.op_type == "FastGelu" else "none")
-
-
-def _quick_gelu(ctx: Context, node: ir.Node) -> Val:
-    return swish(ctx.b, ctx.operand(node, 0), attribute(node, "alpha"))
 
 
 def _skip_norm(ctx: Context, node: ir.Node) -> Sequence[Val | None]:
@@ -54,8 +44,7 @@ def _batch_first(ctx: Context, x: Val, moved: int) -> Val:
 
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(("Gelu", "BiasGelu", "FastGelu"), _gelu),
+    **{o.name: composite for o in ELEMENTWISE if o.domain == "com.microsoft"},
     **dict.fromkeys(("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), _skip_norm),
-    "QuickGelu": _quick_gelu,
     "FusedMatMul": _fused_matmul,
 }

@@ -137,14 +137,14 @@ def _masked(ctx: Context, node: ir.Node, scores: Val, mask: Val | None) -> Val:
         scores = b.apply("Mul", b.apply("Tanh", b.apply("Div", scores, softcap)), softcap)
     if mask is not None:
         if mask.dtype == "bool":
-            scores = b.where(mask, scores, lowest)
+            scores = b.apply("Where", mask, scores, lowest)
         else:
             # The lowest number masks as -inf does.
             hidden = b.apply("LessOrEqual", mask, -DTYPES[mask.dtype].largest)
-            scores = b.where(hidden, lowest, b.apply("Add", scores, mask))
+            scores = b.apply("Where", hidden, lowest, b.apply("Add", scores, mask))
     if node.attributes.get_int("is_causal", 0):
         later = b.apply("Greater", b.positions(-1, scores.dims), b.positions(-2, scores.dims))
-        scores = b.where(later, lowest, scores)
+        scores = b.apply("Where", later, lowest, scores)
     return scores
 
 

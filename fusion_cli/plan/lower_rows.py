@@ -9,7 +9,7 @@ import onnx_ir as ir
 from fusion_cli.codes import plan as codes
 from fusion_cli.errors import Unsupported
 from fusion_cli.operators.dtypes import FLOATS
-from fusion_cli.operators.versions import attribute, has_weights_by_group, is_over_later_axes, opset_version
+from fusion_cli.operators.versions import attribute, has_weights_by_group, is_over_later_axes
 from fusion_cli.plan.context import Context, normalized_axis, trailing
 from fusion_cli.plan.graph import Val
 from fusion_cli.plan.lower_elementwise import Rule
@@ -62,7 +62,7 @@ def _softmax(ctx: Context, node: ir.Node) -> Val:
     b, x = ctx.b, ctx.operand(node, 0)
     rank = len(x.shape)
     axis = normalized_axis(attribute(node, "axis"), rank)
-    if axis != rank - 1 and not is_over_later_axes(node.op_type, opset_version(node)):
+    if axis != rank - 1 and not is_over_later_axes(node):
         swapped = (*range(axis), rank - 1, *range(axis + 1, rank - 1), axis)
         return b.transpose(_softmax_of_rows(ctx, node, b.transpose(x, swapped)), swapped)
     return b.reshape(_softmax_of_rows(ctx, node, b.flatten_from(x, axis) if axis < rank - 1 else x), x.dims)
@@ -164,7 +164,7 @@ def _group_norm(ctx: Context, node: ir.Node) -> Val:
     if instance:
         scaled = b.apply("Mul", normal, b.unsqueeze(scale, (1,)))
         return b.reshape(b.apply("Add", scaled, b.unsqueeze(bias, (1,))), x.dims)
-    if has_weights_by_group(node.op_type, opset_version(node)):
+    if has_weights_by_group(node):
         raise Unsupported(codes.OPSET, "GroupNormalization of opset 21 (weights by channel)", "an earlier one")
     scaled = b.apply("Mul", b.reshape(normal, x.dims), _channels(ctx, scale, x))
     return b.apply("Add", scaled, _channels(ctx, bias, x))

@@ -62,12 +62,10 @@ class Builder:
     def apply(self, op: str, *args: Val | float, dtype: str = "") -> Val:
         """An elementwise operator on values and literals; the result has the first value's type, or `dtype`, unless the
         operator gives truth values."""
-        kind = next(a.dtype for a in args if isinstance(a, Val))
+        typed = args[1:] if op == "Where" else args
+        kind, *_ = (a.dtype for a in typed if isinstance(a, Val))
         vals = tuple(a if isinstance(a, Val) else self.const(a, kind) for a in args)
         return self._make(op, vals, "bool" if op in _BOOL else dtype or kind, self._broadcast([v.dims for v in vals]))
-
-    def where(self, cond: Val, a: Val, b: Val) -> Val:
-        return self.apply("Where", cond, a, b, dtype=a.dtype)
 
     def cast(self, x: Val, dtype: str) -> Val:
         return x if x.dtype == dtype else self._make("Cast", (x,), dtype, x.dims)
