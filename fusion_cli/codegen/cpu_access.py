@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fusion_cli.codegen.expr import compute, literal, render_program, storage
 from fusion_cli.codegen.text import ints, is_unit, viewed_shape
@@ -23,7 +23,7 @@ class Access:
     dtype: str
     type: str
     role: str
-    tensor: str
+    tensor: str = field(compare=False)
     strides: str
     inner: int
     scattered: bool = False
@@ -63,18 +63,19 @@ def reads(
 def writes(
     plan: Plan, stores: Sequence[Store], row_stores: Collection[int], space: Sequence[int | str]
 ) -> dict[str, Access]:
-    """The arrays a program writes: the store to tensor t is "y<t>"."""
+    """The arrays a program writes, named y0, y1, ...; that of the store to tensor t is found as "y<t>"."""
     found: dict[str, Access] = {}
-    for store in stores:
+    for n, store in enumerate(stores):
         dtype = plan.tensors[store.tensor].dtype
-        name = f"y{store.tensor}"
+        name = f"y{n}"
         row = store.tensor in row_stores
         scattered = plan.tensors[store.tensor].role == "view"
         whole = f"strides_over(space, {name})" if scattered else "contiguous(space)"
         strides = "strides_of_rows(space)" if row else whole
         inner = 0 if row else inner_stride(plan, Operand(store.tensor), space) if scattered else 1
         role = "row_store" if row else "store"
-        found[name] = Access(name, dtype, storage(dtype), role, f"t{store.tensor}", strides, inner, scattered)
+        access = Access(name, dtype, storage(dtype), role, f"t{store.tensor}", strides, inner, scattered)
+        found[f"y{store.tensor}"] = access
     return found
 
 

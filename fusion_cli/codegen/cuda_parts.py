@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from fusion_cli.codegen.expr import compute, literal, needed, render_program, storage
 from fusion_cli.codegen.text import comment
@@ -89,23 +90,58 @@ class Body:
 
 
 @dataclass(frozen=True)
-class StageView:
-    """One stage as its template sees it. `parameters` are the tensors its host function takes."""
+class Member:
+    """Something that a kernel object keeps from one run to the next: its type, name and constructor arguments."""
+
+    type: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A workspace buffer: the largest of these byte counts."""
 
     name: str
+    sizes: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CudaStage:
+    """One stage as its template prints it. Equal stages are one function: what differs from call to call is not
+    compared."""
+
     template: str
-    nodes: tuple[str, ...]
-    dims: str
+    """Its macro `code` takes the stage and prints the function."""
+    headers: tuple[str, ...]
     parameters: tuple[str, ...]
+    """The tensors that the function takes."""
+    takes: tuple[str, ...] = ()
+    """What it takes besides, as parameter declarations."""
+    setup: tuple[tuple[str, str], ...] = ()
+    """Names that its call uses, and what they are, once for all stages of a run."""
+    prepares: bool = False
+    """Whether its function NAME_prepare(device) has to run before the first call."""
+
+    name: str = field(default="", compare=False)
+    nodes: tuple[str, ...] = field(default=(), compare=False)
+    dims: str = field(default="", compare=False)
+    tensors: tuple[str, ...] = field(default=(), compare=False)
+    """What is given for `parameters`."""
+    arguments: tuple[str, ...] = field(default=(), compare=False)
+    """What is given for `takes`."""
+    members: tuple[Member, ...] = field(default=(), compare=False)
+    buffers: tuple[Buffer, ...] = field(default=(), compare=False)
 
 
 class Names:
-    """Builds the parts that all kinds of stage share."""
+    """Builds the parts that all kinds of stage share. A function names its tensors by their order in its stage."""
 
-    def __init__(self, plan: Plan, stage: Stage, name: str) -> None:
+    def __init__(self, plan: Plan, stage: Stage) -> None:
         self.plan = plan
         self.stage = stage
-        self.name = name
+        tensors = dict.fromkeys([*(o.tensor for o in stage.operands), *(s.tensor for s in stage.stores)])
+        self.local = {tensor: f"t{n}" for n, tensor in enumerate(tensors)}
         if len(stage.operands) > _MAX_OPERANDS:
             raise Unsupported(codes.LIMIT, f"at most {_MAX_OPERANDS} operands of a kernel", str(len(stage.operands)))
 
@@ -117,18 +153,24 @@ class Names:
 
     def load(self, k: int) -> Load:
         operand = self.stage.operands[k]
-        return Load(k, f"in{k}", self.tensor(operand.tensor).dtype, f"t{operand.tensor}", view(operand))
+        tensor = self.tensor(operand.tensor)
+        return Load(k, f"in{k}", tensor.dtype, self.local[operand.tensor], self.view(operand))
+
+    def view(self, operand: Operand) -> str:
+        """The operand's strides, as a host expression."""
+        perm = ", {" + ", ".join(map(str, operand.perm)) + "}" if operand.perm else ""
+        return f"gpu::view({self.local[operand.tensor]}{perm})"
 
     def outs(self, stores: Sequence[Store], program: Sequence[Instr]) -> tuple[Out, ...]:
         return tuple(
             Out(
                 f"out{n}",
                 self.tensor(s.tensor).dtype,
-                f"t{s.tensor}",
+                self.local[s.tensor],
                 s.instr,
                 compute(program[s.instr].dtype),
                 result(program, s.instr),
-                view(Operand(s.tensor)) if self.plan.tensors[s.tensor].role == "view" else "",
+                self.view(Operand(s.tensor)) if self.plan.tensors[s.tensor].role == "view" else "",
             )
             for n, s in enumerate(stores)
         )
@@ -152,20 +194,19 @@ class Names:
         lines = render_program(program, load=load, acc=acc, index=lambda axis: position(-axis), only=live, names=None)
         return Body(tuple((loads or {}).get(k) or self.load(k) for k in used), outs, tuple(axes), tuple(lines))
 
-    def common(self, template: str) -> tuple[str, str, tuple[str, ...], str, tuple[str, ...]]:
-        tensors = {o.tensor for o in self.stage.operands} | {s.tensor for s in self.stage.stores}
-        parameters = tuple(f"t{t}" for t in sorted(tensors))
-        nodes = tuple(comment(n) for n in self.stage.nodes)
-        return self.name, f"stages/{template}.cu.jinja", nodes, f"h{self.stage.dims}", parameters
+    def common(self, template: str, *headers: str) -> dict[str, Any]:
+        """The fields of a CudaStage that follow from the plan."""
+        return {
+            "template": f"stages/{template}.cu.jinja",
+            "headers": headers,
+            "parameters": tuple(self.local.values()),
+            "nodes": tuple(comment(n) for n in self.stage.nodes),
+            "dims": f"h{self.stage.dims}",
+            "tensors": tuple(f"t{tensor}" for tensor in self.local),
+        }
 
 
 def result(program: Sequence[Instr], i: int) -> str:
     """An instruction's value as later statements write it: its name, or the literal of a constant."""
     instr = program[i]
     return f"v{i}" if instr.op != "const" or instr.value is None else literal(instr.value, instr.dtype)
-
-
-def view(operand: Operand) -> str:
-    """The operand's strides, as a host expression."""
-    perm = ", {" + ", ".join(map(str, operand.perm)) + "}" if operand.perm else ""
-    return f"gpu::view(t{operand.tensor}{perm})"

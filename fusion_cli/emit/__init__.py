@@ -10,7 +10,7 @@ from typing import Any
 from fusion_cli.codegen import expr
 from fusion_cli.codegen import text as common
 from fusion_cli.codes import emit as codes
-from fusion_cli.emit import cpu
+from fusion_cli.emit import cpu, cuda
 from fusion_cli.errors import TemplateError, Unsupported
 from fusion_cli.types import FusedOp, Source, Target
 
@@ -34,7 +34,7 @@ def emit(op: FusedOp, target: Target, *, debug: bool = False, template_paths: Se
     if op.kernel == "auto":
         if op.plan is None:
             raise Unsupported(codes.NO_PLAN, "a region with a plan", op.rule)
-        variables |= _backend(target).context(op, target, debug=debug)
+        variables |= _backend(target).context(op.plan)
     else:
         name = _template_name(op.kernel)
         variables |= _body(op)
@@ -53,7 +53,7 @@ def emit_registration(target: Target, ops: Sequence[FusedOp], *, template_paths:
         "ops": [common.identifier(op.name) for op in ops],
     }
     if target.kind == "cuda":
-        variables |= _backend(target).registration(target, ops)
+        variables |= cuda.registration(target)
     env = common.environment(target.kind, template_paths)
     text = common.render(env, "ort/register.cc.jinja", variables)
     return Source(target.name, "", f"register_{target.kind}.cc", text)
@@ -66,11 +66,7 @@ def _suffix(target: Target) -> str:
 
 
 def _backend(target: Target) -> ModuleType:
-    if target.kind == "cpu":
-        return cpu
-    from fusion_cli.emit import cuda
-
-    return cuda
+    return cpu if target.kind == "cpu" else cuda
 
 
 def _common(op: FusedOp, target: Target, debug: bool) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 import onnx_ir as ir
 
 from fusion_cli.devices.profile import DeviceProfile
+from fusion_cli.devices.work import Work
 from fusion_cli.score.baseline import Baseline, bytes_of, edges, fused_kernels, total_work
 from fusion_cli.score.prediction import nodes_time
-from fusion_cli.score.work import Work
 from fusion_cli.types import Candidate
 
 

@@ -24,6 +24,7 @@ from fusion_cli.plan.attention import fuse_attention
 from fusion_cli.plan.concat_sinking import compute_by_parts
 from fusion_cli.plan.context import Context
 from fusion_cli.plan.graph import LEAVES, Val
+from fusion_cli.plan.grouping import find_groups
 from fusion_cli.plan.lower_shapes import HOST_RULES
 from fusion_cli.plan.partition import Partition
 from fusion_cli.plan.shape_program import HostProgram
@@ -134,6 +135,7 @@ def _finish(
         outputs=storage.outputs,
         buffers=buffers,
         host_inputs=tuple(sorted({op.ints[0] for op in ops if op.kind == "read"})),
+        groups=find_groups(tensors, stages, storage.outputs),
     )
 
 

@@ -194,6 +194,19 @@ Stage = Pointwise | Rowwise | Linear | Attention | Conv
 
 
 @dataclass(frozen=True)
+class Group:
+    """Stages, by position, that one kernel could run together; `kind` says as what:
+    "products"      of one left operand (q, k, v; gate and up, where an epilogue reads another's result), of any widths
+    "rows"          a product, and row statistics or a norm of its result
+    "prologue"      what computes q or k of an attention element by element (a rotary embedding), and the attention
+    "convolutions"  a chain, each of the result of the one before it
+    """
+
+    kind: Literal["products", "rows", "prologue", "convolutions"]
+    stages: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Plan:
     """A region as kernels. `buffers` counts workspace buffers; a temp tensor's slot says which one it lives in (a
     buffer is as large as the largest of its tensors). `host_inputs`: operator inputs read on the host (shape
@@ -207,6 +220,7 @@ class Plan:
     outputs: tuple[int, ...]
     buffers: int
     host_inputs: tuple[int, ...] = ()
+    groups: tuple[Group, ...] = ()
 
     def root(self, tensor: int) -> int:
         """The tensor in whose memory this one lies."""

@@ -6,15 +6,18 @@ import json
 import math
 import platform
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from fusion_cli import __version__
+from fusion_cli.kernels import Schedule, family_of, kind_of
 from fusion_cli.types import Candidate, FusedOp, Library, OpCheck, Rejection, Score, Source, Verification
 
 SCHEMA_VERSION = 1
+Schedules = Mapping[str, tuple[tuple[Schedule, ...], ...]]
+"""By target, for each stage of an operator: the variants of its kernel that are compiled in."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,7 @@ class Fusion:
     stages: tuple[str, ...]
     predicted: Mapping[str, Score]
     measured: tuple[OpCheck, ...] = ()
+    schedules: Schedules = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,10 @@ def make_report(
     checks = () if verification is None else verification.ops
     if ops:
         fusions = tuple(
-            _fusion(op, call, c, checks) for op in ops for call, c in zip(op.call_names, op.calls, strict=True)
+            _fusion(op, call, c, checks, schedules)
+            for op in ops
+            for schedules in [_schedules(op)]
+            for call, c in zip(op.call_names, op.calls, strict=True)
         )
     else:
         fusions = tuple(_planned(c) for c in selected)
@@ -154,7 +161,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def _fusion(op: FusedOp, call: str, candidate: Candidate, checks: Sequence[OpCheck]) -> Fusion:
+def _fusion(op: FusedOp, call: str, candidate: Candidate, checks: Sequence[OpCheck], schedules: Schedules) -> Fusion:
     return Fusion(
         name=op.name,
         rule=op.rule,
@@ -165,7 +172,16 @@ def _fusion(op: FusedOp, call: str, candidate: Candidate, checks: Sequence[OpChe
         stages=_stages(candidate),
         predicted=dict(candidate.scores),
         measured=tuple(c for c in checks if c.op == op.name),
+        schedules=schedules,
     )
+
+
+def _schedules(op: FusedOp) -> Schedules:
+    kinds = {target: kind for target in op.targets if (kind := kind_of(target)) is not None}
+    plan = op.plan
+    if plan is None:
+        return {}
+    return {t: tuple(family_of(plan, s, k).schedules(plan, s, k) for s in plan.stages) for t, k in kinds.items()}
 
 
 def _planned(candidate: Candidate) -> Fusion:
@@ -220,6 +236,10 @@ def _fusion_dict(fusion: Fusion) -> dict[str, Any]:
         "stages": list(fusion.stages),
         "predicted": {t: {k: getattr(s, k) for k in keys} for t, s in fusion.predicted.items()},
         "measured": [{k: v for k, v in asdict(c).items() if k != "op"} for c in fusion.measured],
+        "schedules": {
+            target: [[{**asdict(s), "settings": dict(s.settings)} for s in stage] for stage in stages]
+            for target, stages in fusion.schedules.items()
+        },
     }
 
 

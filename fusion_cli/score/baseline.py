@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from fusion_cli.devices.profile import DeviceProfile
+from fusion_cli.devices.work import Work, count
 from fusion_cli.load.overridable import is_constant
 from fusion_cli.load.structure import bodies_of
 from fusion_cli.operators.dtypes import element_bytes
 from fusion_cli.operators.registry import RESHAPES, having, work_of
 from fusion_cli.score.assumed_sizes import dimensions
-from fusion_cli.score.work import Work, count
 from fusion_cli.sizes.dims import dtype_of
 from fusion_cli.types import Region
 
@@ -270,7 +270,3 @@ def _count(value: ir.Value, sizes: Mapping[str, int]) -> int:
     if shape is None:
         shape = tuple(1 for _ in value.shape or ())
     return count(shape)
-
-
-def total_bytes(works: Iterable[Work]) -> int:
-    return int(sum(w.bytes for w in works))

@@ -9,12 +9,13 @@ import onnx_ir as ir
 
 from fusion_cli.codes import score as codes
 from fusion_cli.devices.profile import DeviceProfile
+from fusion_cli.devices.work import Work, total_bytes
 from fusion_cli.errors import Unsupported
+from fusion_cli.kernels import Kind, Sized, family_of
 from fusion_cli.plan.shape_program import run_host
 from fusion_cli.planir.stages import Plan
 from fusion_cli.score.assumed_sizes import dimensions, number
-from fusion_cli.score.baseline import Baseline, private_shape_nodes, total_bytes
-from fusion_cli.score.work import Work, stage_works
+from fusion_cli.score.baseline import Baseline, private_shape_nodes
 from fusion_cli.types import Region, Score
 
 MARGIN = 0.02
@@ -73,7 +74,12 @@ def _cost(region: Region, plan: Plan, baseline: Baseline, sizes: Mapping[str, in
     dims = _dimensions(region, plan, sizes)
     weights = frozenset(i for i, v in enumerate(region.inputs) if v.const_value is not None)
     before, left = baseline.work(region, sizes)
-    own = [w for stage in plan.stages for w in stage_works(plan, stage, dims, profile, weights)]
+    kind: Kind = "cpu" if profile.kind == "cpu" else "cuda"
+    own = [
+        w
+        for stage in plan.stages
+        for w in family_of(plan, stage, kind).work(Sized(plan, stage, dims, profile, weights))
+    ]
     return _Cost(
         nodes_time(before, profile) + private_shape_nodes(region) * profile.shape_node_us,
         _operator_time(own, profile) + nodes_time(left, profile),

@@ -10,17 +10,19 @@ import pytest
 
 from fusion_cli.build import build, find_compiler
 from fusion_cli.build.toolchain_cuda import flags, link_flags
-from fusion_cli.emit import cuda_attention, emit, emit_registration
+from fusion_cli.emit import emit, emit_registration
 from fusion_cli.errors import Unsupported
+from fusion_cli.kernels import attention as attention_family
 from fusion_cli.planir.stages import Attention, Instr, Operand, Plan
 from fusion_cli.types import Target
 from tests.helpers.cuda_attention_plans import attention, causal
-from tests.helpers.cuda_case import fused_op
+from tests.helpers.cuda_case import fused_op, merged
 from tests.helpers.cuda_plans import all_cases, everything, sliced
 from tests.helpers.cuda_product_plans import conv, linear
 from tests.helpers.cuda_row_plans import pointwise
 from tests.helpers.plan_builder import Program
 
+CPU = Target("cpu", "cpu")
 SM_80, SM_90A = (Target(arch, "cuda", arch) for arch in ("sm_80", "sm_90a"))
 needs_nvcc = pytest.mark.skipif(find_compiler(SM_90A) is None, reason="nvcc is not installed")
 
@@ -65,8 +67,18 @@ def test_sources_render(case) -> None:  # type: ignore[no-untyped-def]
     assert text.count("{") == text.count("}")
     assert f"FUSION_OP(Case_{case.name}, " in text
     assert not re.search(r"[ \t]+$", text, re.MULTILINE)
-    for n in range(len(case.plan.stages)):
-        assert f"void stage_{n}(" in text
+    called = re.findall(r"^    (stage_\d+)\(device, stream, h", text, re.MULTILINE)
+    assert len(called) == len(case.plan.stages)
+    assert all(text.count(f"void {name}(const gpu::Device") == 1 for name in called)
+
+
+@pytest.mark.parametrize("target", [CPU, SM_90A], ids=lambda t: t.name)
+def test_equal_stages_are_one_function(target: Target) -> None:
+    case = merged("horizontal", [linear("float16"), linear("float16"), linear("float16", narrow=True)])
+    text = emit(fused_op(case), target).text
+    calls = re.findall(r"^ +(stage_\d)\((?:device, stream|run), h", text, re.MULTILINE)
+    assert calls == ["stage_0", "stage_0", "stage_1"]
+    assert text.count("void stage_0(") == text.count("void stage_1(") == 1
 
 
 def test_node_names_stay_in_comments() -> None:
@@ -87,7 +99,7 @@ def test_an_identity_epilogue_needs_no_second_pass() -> None:
 
 
 def test_the_bare_product_goes_to_workspace_when_no_output_has_its_type() -> None:
-    assert "work + stage_0_product" in emit(fused_op(linear("float16", narrow=True)), SM_90A).text
+    assert "work + product_0" in emit(fused_op(linear("float16", narrow=True)), SM_90A).text
     assert "Workspace" not in emit(fused_op(linear("float16")), SM_90A).text
 
 
@@ -97,14 +109,14 @@ def test_the_bare_product_goes_to_workspace_when_no_output_has_its_type() -> Non
 def test_probability_programs_are_told_apart(prob: str, kind: str) -> None:
     (stage,) = attention("float16", 64, prob=prob).plan.stages
     assert isinstance(stage, Attention)
-    assert cuda_attention.prob_kind(stage) == kind
+    assert attention_family.prob_kind(stage) == kind
 
 
 def test_a_rounded_probability_is_the_identity() -> None:
     (stage,) = causal("float16").plan.stages
     assert isinstance(stage, Attention)
     rounding = (Instr("acc", (), "float32"), Instr("Cast", (0,), "float16"))
-    assert cuda_attention.prob_kind(replace(stage, prob_program=rounding, prob=1)) == "kIdentity"
+    assert attention_family.prob_kind(replace(stage, prob_program=rounding, prob=1)) == "kIdentity"
 
 
 COLUMN, ROW = -1, -2
@@ -130,8 +142,8 @@ def test_a_causal_score_is_recognised(op: str, left: int, right: int, negated: b
     score = p("Where", hidden, p.const(float("-inf")), p("acc"))
     changed = replace(stage, program=p.done(), score=score)
     assert isinstance(changed, Attention)
-    assert cuda_attention.causal(changed) == skips
-    assert cuda_attention.bare(changed) == skips
+    assert attention_family.causal(changed) == skips
+    assert attention_family.bare(changed) == skips
 
 
 def test_a_causal_score_may_have_other_masks_under_it() -> None:
@@ -142,11 +154,11 @@ def test_a_causal_score_may_have_other_masks_under_it() -> None:
     below = p("Where", later, p.const(float("-inf")), masked)
     changed = replace(stage, program=p.done(), score=below)
     assert isinstance(changed, Attention)
-    assert cuda_attention.causal(changed)
-    assert not cuda_attention.bare(changed)
+    assert attention_family.causal(changed)
+    assert not attention_family.bare(changed)
     # A finite number instead of -inf leaves the later keys their part of the sum.
     finite = tuple(replace(i, value=-1e9) if i.op == "const" else i for i in changed.program)
-    assert not cuda_attention.causal(replace(changed, program=finite))
+    assert not attention_family.causal(replace(changed, program=finite))
 
 
 def _changed(plan: Plan, tensor: int, **changes: object) -> Plan:

@@ -124,7 +124,8 @@ def test_operators_of_other_domains_are_not_compiled() -> None:
     g (float[2, 4] x) => (float[2, 2] y) { y = com.microsoft.BiasSplitGelu (x, x) }"""
     import onnx.parser
     import onnx_ir as ir
-    from region_tools import region_of
+
+    from tests.helpers.region_tools import region_of
 
     model = ir.from_proto(onnx.parser.parse_model(text))
     with pytest.raises(Unsupported, match=r"FUS202: .*found com\.microsoft\.BiasSplitGelu"):

@@ -1,14 +1,21 @@
-"""Rowwise stages for CUDA: each pass over the row twice, for rows that fit in registers and for longer ones."""
+"""Elementwise operations and reductions along rows: softmax, norms, and what is computed around them.
+
+On a GPU each pass over the row is printed twice: for rows that fit in registers, and for longer ones.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from fusion_cli.codegen.cuda_parts import Load, Names, Out, StageView, result
+from fusion_cli.codegen.cpu_loops import loop
+from fusion_cli.codegen.cpu_parts import CpuStage, common
+from fusion_cli.codegen.cuda_parts import CudaStage, Load, Names, Out, result
 from fusion_cli.codegen.expr import compute, needed, render_program
 from fusion_cli.codegen.row_passes import Pass, schedule
 from fusion_cli.codegen.text import space_shape, viewed_shape
+from fusion_cli.devices.work import Work
+from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, elementwise_work
 from fusion_cli.planir.stages import Instr, Plan, Rowwise
 
 
@@ -42,8 +49,8 @@ class RowPass:
         return bool(self.keep or self.stores or self.reductions)
 
 
-@dataclass(frozen=True)
-class RowwiseView(StageView):
+@dataclass(frozen=True, kw_only=True)
+class RowwiseStage(CudaStage):
     loads: tuple[Load, ...]
     outs: tuple[Out, ...]
     axes: tuple[int, ...]
@@ -56,8 +63,30 @@ class RowwiseView(StageView):
         return {x.operand: n for n, x in enumerate(self.loads)}
 
 
-def rowwise(plan: Plan, stage: Rowwise, name: str) -> RowwiseView:
-    names = Names(plan, stage, name)
+class RowwiseFamily(Family):
+    name = "rowwise"
+    stages = (Rowwise,)
+
+    def work(self, at: Sized) -> list[Work]:
+        return elementwise_work(at)
+
+    def schedules(self, plan: Plan, stage: Rowwise, kind: Kind) -> tuple[Schedule, ...]:
+        if kind == "cpu":
+            return (Schedule("rows", "always: a row after the other, as many at a time as there are threads"),)
+        return (
+            Schedule("registers", "a row fits in the registers of the threads that share it"),
+            Schedule("passes", "longer rows: read again in every pass"),
+        )
+
+    def cpu(self, plan: Plan, stage: Rowwise, index: int) -> CpuStage:
+        return CpuStage(**common(stage, "rowwise"), body=loop(plan, stage, rowwise=True))
+
+    def cuda(self, plan: Plan, stage: Rowwise, index: int) -> RowwiseStage:
+        return rowwise_stage(plan, stage)
+
+
+def rowwise_stage(plan: Plan, stage: Rowwise) -> RowwiseStage:
+    names = Names(plan, stage)
     space = space_shape(plan, stage)
     program = stage.program
     live = needed(program, [s.instr for s in stage.stores])
@@ -71,8 +100,8 @@ def rowwise(plan: Plan, stage: Rowwise, name: str) -> RowwiseView:
     passes = schedule(program, stage.stores, uniform, row_stores)
     outs = names.outs(stage.stores, program)
     printer = _Printer(names, outs, uniform, loaded)
-    return RowwiseView(
-        *names.common("rowwise"),
+    return RowwiseStage(
+        **names.common("rowwise", "rowwise.cuh"),
         loads=tuple(names.load(k) for k in loaded),
         outs=outs,
         axes=tuple(sorted({-int(program[i].value or 0) for i in live if program[i].op == "index"})),
@@ -161,7 +190,7 @@ class _Printer:
         )
 
     def _out(self, tensor: int) -> Out:
-        return next(o for o in self.outs if o.tensor == f"t{tensor}")
+        return next(o for o in self.outs if o.tensor == self.names.local[tensor])
 
     def _reduction(self, i: int, value: str) -> Reduction:
         kind = self.program[i].op.removeprefix("reduce_")

@@ -1,0 +1,323 @@
+"""Attention: a tile of scores at a time, never all of them in memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from fusion_cli.codegen.cpu_loops import score_loop
+from fusion_cli.codegen.cpu_parts import CpuStage, common, product_dtype
+from fusion_cli.codegen.cuda_parts import Body, Buffer, CudaStage, Load, Member, Names, Out, result
+from fusion_cli.codegen.text import ints, viewed_shape
+from fusion_cli.codes import emit as codes
+from fusion_cli.codes.score import ON_CHIP
+from fusion_cli.devices.work import Work, count
+from fusion_cli.errors import Unsupported
+from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, operations
+from fusion_cli.operators.dtypes import FLOATS
+from fusion_cli.planir.stages import Attention, Instr, Operand, Plan
+
+HEAD_DIMS = (16, 32, 64, 96, 128, 192, 256)
+"""Head dimensions that attention kernels are instantiated for; others are padded with zeros to the next one."""
+DYNAMIC_HEAD_DIMS = (64, 128, 256)
+"""Those compiled in when the head dimension is known at run time only."""
+_ON_CHIP_SHARE = 0.8
+_TILE_ROWS = 64
+"""Rows of queries and of keys that a kernel keeps on the chip at once."""
+_NOTHING = Body((), (), (), ())
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionStage(CudaStage):
+    q: Load
+    k: Load
+    v: Load
+    k_view: str
+    out: Out
+    out_view: str
+    scale: str
+    score: Body
+    score_value: str
+    prob: Body
+    prob_value: str
+    prob_kind: str
+    head_dims: tuple[tuple[int, int], ...]
+    bare: bool
+    causal: bool
+
+    scalar: bool
+    """Whether it computes in exact float32, not on tensor cores."""
+    splits: bool
+    """Whether blocks may share the keys of a row."""
+
+    @property
+    def program_loads(self) -> tuple[Load, ...]:
+        return tuple({x.operand: x for x in (*self.score.loads, *self.prob.loads)}.values())
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """Axes of the batch whose positions a program uses; a row's and a key's are at hand."""
+        return tuple(sorted({*self.score.axes, *self.prob.axes} - {1, 2}))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CpuAttentionStage(CpuStage):
+    """The row loop over a block of scores (score program, softmax, probability program), between two products."""
+
+    k_transposed: bool
+    q: str = field(compare=False)
+    k: str = field(compare=False)
+    v: str = field(compare=False)
+    out: str = field(compare=False)
+    keys: str = field(compare=False)
+    """Host expression of the number of keys."""
+
+
+class AttentionFamily(Family):
+    name = "attention"
+    stages = (Attention,)
+
+    def work(self, at: Sized) -> list[Work]:
+        stage: Attention = at.stage
+        k, depth, value_depth = at.shape(stage.k), at.shape(stage.q)[-1], at.dims[stage.dims][-1]
+        scores = float(count(at.dims[stage.dims][:-1])) * (k[-1] if stage.k_transposed else k[-2])
+        tile = 4 * _TILE_ROWS * (2 * depth + 2 * value_depth + _TILE_ROWS)
+        limit = _ON_CHIP_SHARE * at.profile.onchip_bytes
+        if tile > limit:
+            found = f"{tile / 1024:.0f} KB for heads of {depth} and {value_depth}"
+            raise Unsupported(ON_CHIP, f"{limit / 1024:.0f} KB on chip", found)
+        programs = (*stage.program, *stage.prob_program)
+        simple, special = operations(programs)
+        # The softmax itself is part of what the efficiencies were measured on.
+        loads = any(i.op == "load" for i in programs)
+        efficiency = at.profile.masked_attention_efficiency if loads else at.profile.attention_efficiency
+        flops = 2 * scores * (depth + value_depth)
+        moved, dtype = at.moved(at.touched), at.dtype(stage.q)
+        return [Work("Attention", moved, flops, dtype, simple * scores, special * scores, 1 / efficiency)]
+
+    def schedules(self, plan: Plan, stage: Attention, kind: Kind) -> tuple[Schedule, ...]:
+        if kind == "cpu":
+            return (Schedule("blocks", "always: as many heads or rows at a time as keep their scores in the cache"),)
+        view = self.cuda(plan, stage, 0)
+        variant = "scalar" if view.scalar else "tensor"
+        found = [
+            Schedule(
+                variant, f"heads of at most {depth} and {value_depth}", (("depth", depth), ("values", value_depth))
+            )
+            for depth, value_depth in view.head_dims
+        ]
+        if view.splits:
+            found.append(Schedule("split keys", "fewer tiles of queries than multiprocessors"))
+        return tuple(found)
+
+    def cpu(self, plan: Plan, stage: Attention, index: int) -> CpuAttentionStage:
+        q, k, v = (stage.operands[i] for i in (stage.q, stage.k, stage.v))
+        if product_dtype(plan, q) != "float32":
+            expected = "attention in float32, float16 or bfloat16"
+            raise Unsupported(codes.DTYPE, expected, plan.tensors[q.tensor].dtype)
+        program, root = softmax_program(stage)
+        columns = viewed_shape(plan, k)[-1 if stage.k_transposed else -2]
+        space = ("?",) * (len(viewed_shape(plan, q)) - 1) + (columns,)
+        flags = ("false", "false" if stage.k_transposed else "true")
+        products = (("product", flags), ("values", ("false", "false")))
+        return CpuAttentionStage(
+            **common(stage, "attention", "cpu/attention.h"),
+            body=score_loop(plan, stage, program, root, space),
+            members=tuple(Member("MatMul", f"{n}_{index}", f"api, info, 1, {', '.join(f)}") for n, f in products),
+            k_transposed=stage.k_transposed,
+            q=_cpu_view(q),
+            k=_cpu_view(k),
+            v=_cpu_view(v),
+            out=f"t{stage.stores[0].tensor}, {_permutation(stage.out_perm)}",
+            keys=f"host::permute(t{v.tensor}.dims, {ints(v.perm)})" if v.perm else f"t{v.tensor}.dims",
+        )
+
+    def cuda(self, plan: Plan, stage: Attention, index: int) -> AttentionStage:
+        names = Names(plan, stage)
+        q, k, v = names.load(stage.q), names.load(stage.k), names.load(stage.v)
+        if len({q.dtype, k.dtype, v.dtype}) > 1 or q.dtype not in FLOATS:
+            expected = "q, k, v all float32, float16 or bfloat16"
+            raise Unsupported(codes.DTYPE, expected, f"{q.dtype}, {k.dtype}, {v.dtype}")
+        store = stage.stores[0].tensor
+        out = Out("out", names.tensor(store).dtype, names.local[store], 0, "float", "")
+        if out.dtype != q.dtype:
+            raise Unsupported(codes.DTYPE, f"attention written as {q.dtype}", out.dtype)
+        element = "fusion::load(in{0} + at[at{0}] + int64_t{{row}} * row{0} + int64_t{{column}} * column{0})"
+
+        def body(program: Sequence[Instr], root: int) -> Body:
+            return names.body(program, [root], (), load=lambda i: element.format(i), position=_position)
+
+        kind, scalar = prob_kind(stage), q.dtype == "float32"
+        general = kind == "kGeneral"
+        # A probability's program may need the row's sum, which blocks that share a row know last.
+        splits = not scalar and not general
+        name, size = f"parts_{index}", f"gpu::attention_part_bytes(device, h{stage.dims}, {_keys(plan, stage)})"
+        return AttentionStage(
+            **names.common("attention", f"attention_{'scalar' if scalar else 'tensor'}.cuh"),
+            takes=("void* parts",) if splits else (),
+            arguments=(f"work + {name}",) if splits else (),
+            buffers=(Buffer(name, (size,)),) if splits else (),
+            prepares=True,
+            q=q,
+            k=k,
+            v=v,
+            k_view=f"gpu::transposed({k.view})" if stage.k_transposed else k.view,
+            out=out,
+            out_view=names.view(Operand(store, _inverse(stage.out_perm))),
+            scale=f"{stage.scale!r}f",
+            score=body(stage.program, stage.score) if stage.program else _NOTHING,
+            score_value=result(stage.program, stage.score) if stage.program else "acc",
+            prob=body(stage.prob_program, stage.prob) if general else _NOTHING,
+            prob_value=result(stage.prob_program, stage.prob) if general else "acc",
+            prob_kind=kind,
+            head_dims=_head_dims(plan, stage),
+            bare=bare(stage),
+            causal=causal(stage),
+            scalar=scalar,
+            splits=splits,
+        )
+
+
+def _cpu_view(operand: Operand) -> str:
+    return f"t{operand.tensor}, {_permutation(operand.perm)}"
+
+
+def _permutation(perm: tuple[int, ...] | None) -> str:
+    return "Ints{}" if perm is None else ints(perm)
+
+
+def softmax_program(stage: Attention) -> tuple[tuple[Instr, ...], int]:
+    """Attention between its products as one rowwise program on raw scores, and the instruction that is its value."""
+    program = list(stage.program)
+
+    def emit(op: str, *args: int, dtype: str = "float32", value: float | None = None) -> int:
+        program.append(Instr(op, args, dtype, value))
+        return len(program) - 1
+
+    highest = emit("reduce_max", stage.score)
+    if stage.zero_empty:
+        empty = emit("Equal", highest, emit("const", value=-math.inf), dtype="bool")
+        highest = emit("Where", empty, emit("const", value=0.0), highest)
+    exponential = emit("Exp", emit("Sub", stage.score, highest))
+    total = emit("reduce_sum", exponential)
+    if stage.zero_empty:
+        total = emit("Max", total, emit("const", value=1.0))
+    probability = emit("Div", exponential, total)
+    if not stage.prob_program:
+        return tuple(program), probability
+    shift = len(program)
+    for instr in stage.prob_program:
+        if instr.op == "acc":
+            program.append(Instr("Identity", (probability,), instr.dtype))
+        else:
+            program.append(replace(instr, args=tuple(a + shift for a in instr.args)))
+    return tuple(program), shift + stage.prob
+
+
+def _position(back: int) -> str:
+    return {1: "column", 2: "row"}.get(back, f"axis_{back}.at(batch)")
+
+
+def _keys(plan: Plan, stage: Attention) -> str:
+    operand = stage.operands[stage.k]
+    tensor = plan.tensors[operand.tensor]
+    axis = len(tensor.shape) - (1 if stage.k_transposed else 2)
+    return f"h{tensor.dims}[{operand.perm[axis] if operand.perm else axis}]"
+
+
+def _inverse(perm: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    return tuple(perm.index(i) for i in range(len(perm))) if perm else None
+
+
+def prob_kind(stage: Attention) -> str:
+    """How `stage.prob_program` is run. Casts between float types are dropped: probabilities are rounded to the
+    operands' type for the product with V anyway."""
+    program = stage.prob_program
+    if not program:
+        return "kZeroEmpty" if stage.zero_empty else "kIdentity"
+
+    def peel(i: int) -> Instr:
+        while program[i].op in ("Cast", "Identity") and "float" in program[i].dtype:
+            i = program[i].args[0]
+        return program[i]
+
+    root = peel(stage.prob)
+    if root.op == "acc":
+        return "kIdentity"
+    if root.op == "Where":
+        test, other = program[root.args[0]], peel(root.args[1])
+        if (
+            test.op == "IsNaN"
+            and peel(test.args[0]).op == "acc"
+            and other.op == "const"
+            and other.value == 0
+            and peel(root.args[2]).op == "acc"
+        ):
+            return "kZeroNaN"
+    return "kGeneral"
+
+
+_LATER = {
+    ("Greater", -1, -2): True,
+    ("Less", -2, -1): True,
+    ("LessOrEqual", -1, -2): False,
+    ("GreaterOrEqual", -2, -1): False,
+}
+"""Comparisons that tell the keys (axis -1) later than the query (axis -2) from the others: their outcome for those."""
+
+
+def _outcomes(program: Sequence[Instr], root: int, later: bool) -> list[Instr]:
+    """The instructions that `root` may take its value from, for keys that are later than the query or are not."""
+    instr = program[root]
+    if instr.op != "Where":
+        return [instr]
+    test = _truth(program, instr.args[0], later)
+    taken = instr.args[1:] if test is None else instr.args[1:2] if test else instr.args[2:]
+    return [found for i in taken for found in _outcomes(program, i, later)]
+
+
+def _truth(program: Sequence[Instr], i: int, later: bool) -> bool | None:
+    instr = program[i]
+    if instr.op == "Not":
+        inner = _truth(program, instr.args[0], later)
+        return None if inner is None else not inner
+    if len(instr.args) != 2:
+        return None
+    a, b = (program[k] for k in instr.args)
+    if instr.op in ("And", "Or"):
+        deciding = instr.op == "Or"
+        sides = [_truth(program, k, later) for k in instr.args]
+        return deciding if deciding in sides else None if None in sides else not deciding
+    if a.op != "index" or b.op != "index":
+        return None
+    known = _LATER.get((instr.op, int(a.value or 0), int(b.value or 0)))
+    return None if known is None else known == later
+
+
+def causal(stage: Attention) -> bool:
+    """Whether the score of every key later than the query is -inf, whatever the operands hold."""
+    found = _outcomes(stage.program, stage.score, later=True) if stage.program else []
+    return bool(found) and all(i.op == "const" and i.value == -math.inf for i in found)
+
+
+def bare(stage: Attention) -> bool:
+    """Whether the score is the scaled product itself, for every key or for those that `causal` leaves; scale > 0."""
+    if stage.scale <= 0 or not stage.program:
+        return stage.scale > 0
+    sides = (False,) if causal(stage) else (False, True)
+    return all(i.op == "acc" for later in sides for i in _outcomes(stage.program, stage.score, later))
+
+
+def _head_dims(plan: Plan, stage: Attention) -> tuple[tuple[int, int], ...]:
+    depth = viewed_shape(plan, stage.operands[stage.q])[-1]
+    value_depth = viewed_shape(plan, stage.operands[stage.v])[-1]
+    if isinstance(depth, str) or isinstance(value_depth, str):
+        return tuple((d, d) for d in DYNAMIC_HEAD_DIMS)
+    if max(depth, value_depth) > HEAD_DIMS[-1]:
+        raise Unsupported(codes.LIMIT, f"a head dimension of at most {HEAD_DIMS[-1]}", str(max(depth, value_depth)))
+    return ((_padded(depth), _padded(value_depth)),)
+
+
+def _padded(dim: int) -> int:
+    return next(d for d in HEAD_DIMS if d >= dim)

@@ -1,0 +1,78 @@
+"""Convolutions: ONNX Runtime's own kernel for the provider, and a pass over its result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusion_cli.codegen.cpu_parts import ProductStage, dense, product_dtype, product_member, product_stage
+from fusion_cli.codegen.cuda_parts import CudaStage, Member, Names
+from fusion_cli.codegen.expr import compute, onnx_type
+from fusion_cli.codegen.text import ints
+from fusion_cli.codes import emit as codes
+from fusion_cli.devices.work import Work, count
+from fusion_cli.errors import Unsupported
+from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, product_work
+from fusion_cli.kernels.pointwise import PointwiseStage, epilogue
+from fusion_cli.planir.stages import Conv, Plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvStage(CudaStage):
+    type: str
+    operands: tuple[str, ...]
+    passes: PointwiseStage | None
+
+
+class ConvolutionFamily(Family):
+    name = "convolution"
+    stages = (Conv,)
+
+    def work(self, at: Sized) -> list[Work]:
+        stage: Conv = at.stage
+        flops = 2.0 * at.space * count(at.shape(stage.w)[1:])
+        return product_work(at, _factors(stage), flops, 1 / at.profile.conv_efficiency)
+
+    def schedules(self, plan: Plan, stage: Conv, kind: Kind) -> tuple[Schedule, ...]:
+        return (Schedule("vendor", "always: ONNX Runtime's convolution, and a pass over its result"),)
+
+    def cpu(self, plan: Plan, stage: Conv, index: int) -> ProductStage:
+        operands = [stage.operands[i] for i in _factors(stage)]
+        dtype = product_dtype(plan, operands[0])
+        arrays = (dense(dtype, o.tensor, "" if o.perm is None else ints(o.perm)) for o in operands)
+        member = product_member("Conv", index, dtype, ["false" if stage.bias < 0 else "true", _attributes(stage)])
+        inputs = f"std::vector<Array<{compute(dtype)}>>{{{', '.join(arrays)}}}"
+        return product_stage(plan, stage, dtype, member, inputs)
+
+    def cuda(self, plan: Plan, stage: Conv, index: int) -> ConvStage:
+        names = Names(plan, stage)
+        slots = _factors(stage)
+        loads = [names.load(k) for k in slots]
+        if any(load.dtype not in ("float32", "float16") or load.dtype != loads[0].dtype for load in loads):
+            raise Unsupported(codes.DTYPE, "a convolution in float32 or float16", ", ".join(x.dtype for x in loads))
+        if any(stage.operands[k].perm for k in slots):
+            raise Unsupported(codes.LIMIT, "convolution operands as they lie in memory", "a transposed operand")
+        tail = epilogue(plan, stage, loads[0].dtype, index)
+        member = f"convolution_{index}"
+        made = f"api, info, {onnx_type(loads[0].dtype)}, {len(loads)}, {{{_attributes(stage)}}}"
+        return ConvStage(
+            **names.common("conv", "conv.cuh", "vector.cuh"),
+            takes=("const fusion::Run& run", "const gpu::Conv& convolve", "void* accumulator"),
+            arguments=("run", member, tail.accumulator),
+            members=(Member("gpu::Conv", member, made),),
+            buffers=tail.buffers,
+            type=loads[0].type,
+            operands=tuple(x.tensor for x in loads),
+            passes=tail.passes,
+        )
+
+
+def _factors(stage: Conv) -> list[int]:
+    """The operands that the convolution itself reads."""
+    return [stage.x, stage.w, *([stage.bias] if stage.bias >= 0 else [])]
+
+
+def _attributes(stage: Conv) -> str:
+    """Strides, pads, dilations, group and auto_pad as constructors of both providers' wrappers take them."""
+    pads = stage.pads if stage.auto_pad == "NOTSET" else ()
+    lists = (f"fusion::{ints(x)}" for x in (stage.strides, pads, stage.dilations))
+    return ", ".join([*lists, str(int(stage.group)), f'"{stage.auto_pad}"'])

@@ -1,0 +1,114 @@
+"""Matrix products: the vendor's kernel with a pass over its result, or our own with the epilogue in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusion_cli.codegen.cpu_parts import ProductStage, dense, product_dtype, product_member, product_stage
+from fusion_cli.codegen.cuda_parts import Body, CudaStage, Load, Names
+from fusion_cli.codegen.text import ints
+from fusion_cli.codes import emit as codes
+from fusion_cli.devices.work import Work, count
+from fusion_cli.errors import Unsupported
+from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, product_work
+from fusion_cli.kernels.pointwise import PointwiseStage, epilogue
+from fusion_cli.operators.dtypes import FLOATS
+from fusion_cli.planir.stages import Linear, Operand, Plan
+
+_OWN_TILE = (("rows", 64), ("columns", 64))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearStage(CudaStage):
+    body: Body
+    a: Load
+    b: Load
+    trans_a: bool
+    trans_b: bool
+    """Whether A is contiguous along M, and B along K."""
+    a_view: str
+    b_view: str
+    alpha: str
+    passes: PointwiseStage | None
+    """The epilogue as a pass of its own after a vendor product; None where there is nothing left to do."""
+
+
+class LinearFamily(Family):
+    name = "linear"
+    stages = (Linear,)
+
+    def work(self, at: Sized) -> list[Work]:
+        stage: Linear = at.stage
+        b = at.dims[at.plan.tensors[stage.operands[stage.b].tensor].dims]
+        rows = count(at.dims[stage.dims][:-1])
+        slowdown = at.profile.gemm_slowdown(rows) if at.is_weight(stage.b) else 1.0
+        flops = 2.0 * at.space * b[-1 if stage.trans_b else -2]
+        return product_work(at, (stage.a, stage.b), flops, slowdown / at.profile.linear_efficiency)
+
+    def schedules(self, plan: Plan, stage: Linear, kind: Kind) -> tuple[Schedule, ...]:
+        if kind == "cpu":
+            return (Schedule("vendor", "always: ONNX Runtime's product, and a loop over its result"),)
+        return (
+            Schedule("vendor", "cuBLAS is loaded and takes the operands' strides; a pass over its result"),
+            Schedule("tiles", "otherwise: our own product with the epilogue in it", _OWN_TILE),
+        )
+
+    def cpu(self, plan: Plan, stage: Linear, index: int) -> ProductStage:
+        dtype = product_dtype(plan, stage.operands[stage.a])
+        sides = [_side(plan, stage.operands[stage.a], stage.trans_a, dtype)]
+        sides.append(_side(plan, stage.operands[stage.b], stage.trans_b, dtype))
+        arrays = ", ".join(array for array, _ in sides)
+        member = product_member("MatMul", index, dtype, ["true" if trans else "false" for _, trans in sides])
+        return product_stage(plan, stage, dtype, member, arrays, stage.alpha)
+
+    def cuda(self, plan: Plan, stage: Linear, index: int) -> LinearStage:
+        names = Names(plan, stage)
+        a, b = names.load(stage.a), names.load(stage.b)
+        if a.dtype != b.dtype or a.dtype not in FLOATS:
+            expected = "a product of two float32, float16 or bfloat16 matrices"
+            raise Unsupported(codes.DTYPE, expected, f"{a.dtype} @ {b.dtype}")
+        outs = names.outs(stage.stores, stage.program)
+        body = names.body(
+            stage.program,
+            [o.instr for o in outs],
+            outs,
+            load=lambda k: f"fusion::load(in{k} + at[at{k}] + row * row{k} + column * column{k})",
+            position=lambda back: f"axis_{back}.at(e)",
+        )
+        tail = epilogue(plan, stage, a.dtype, index)
+        return LinearStage(
+            **names.common("linear", "linear.cuh", "blas.h", "vector.cuh"),
+            takes=("const gpu::Blas& blas", "void* accumulator"),
+            arguments=("blas", tail.accumulator),
+            setup=(("const gpu::Blas blas", "gpu::Blas::find(run.api, run.context, stream)"),),
+            buffers=tail.buffers,
+            body=body,
+            a=a,
+            b=b,
+            trans_a=_column_major(plan, stage.operands[stage.a], stage.trans_a),
+            trans_b=_column_major(plan, stage.operands[stage.b], stage.trans_b),
+            a_view=f"gpu::transposed({a.view})" if stage.trans_a else a.view,
+            b_view=f"gpu::transposed({b.view})" if stage.trans_b else b.view,
+            alpha=f"{stage.alpha!r}f",
+            passes=tail.passes,
+        )
+
+
+def _side(plan: Plan, operand: Operand, trans: bool, dtype: str) -> tuple[str, bool]:
+    """An operand as an array, and whether ONNX Runtime's product is to take it transposed, which it does for float."""
+    rank = len(plan.tensors[operand.tensor].shape)
+    straight, swapped = tuple(range(rank)), (*range(rank - 2), rank - 1, rank - 2)
+    perm = operand.perm or straight
+    if perm == swapped:
+        perm, trans = straight, not trans
+    if trans and dtype != "float32":
+        perm, trans = (*perm[:-2], perm[-1], perm[-2]), False
+    return dense(dtype, operand.tensor, "" if perm == straight else ints(perm)), trans
+
+
+def _column_major(plan: Plan, operand: Operand, transposed: bool) -> bool:
+    """Whether the matrix is contiguous along its rows' axis, the last but one as the product sees it."""
+    rank = len(plan.tensors[operand.tensor].shape)
+    perm = operand.perm or tuple(range(rank))
+    innermost = rank - 1 - perm.index(rank - 1)
+    return innermost == (0 if transposed else 1)

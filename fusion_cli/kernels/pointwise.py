@@ -1,0 +1,101 @@
+"""Every element on its own: pointwise stages, and what follows a product as a pass of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fusion_cli.codegen.cpu_loops import loop
+from fusion_cli.codegen.cpu_parts import CpuStage, common
+from fusion_cli.codegen.cuda_parts import Body, Buffer, CudaStage, Load, Names, Out
+from fusion_cli.devices.work import Work
+from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, elementwise_work
+from fusion_cli.operators.dtypes import element_bytes
+from fusion_cli.planir.stages import Conv, Instr, Linear, Plan, Pointwise, Stage
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointwiseStage(CudaStage):
+    body: Body
+    width: int
+    """Elements per thread: 16 bytes of the widest operand."""
+
+    @property
+    def strided(self) -> tuple[Load | Out, ...]:
+        """What does not lie in memory as the iteration space does, or may not: all operands, parts of results."""
+        return (*self.body.loads, *(y for y in self.body.outs if y.view))
+
+
+class PointwiseFamily(Family):
+    name = "pointwise"
+    stages = (Pointwise,)
+
+    def work(self, at: Sized) -> list[Work]:
+        return elementwise_work(at)
+
+    def schedules(self, plan: Plan, stage: Pointwise, kind: Kind) -> tuple[Schedule, ...]:
+        if kind == "cpu":
+            return (
+                Schedule("vectors", "neighbours of the last axis are neighbours in memory"),
+                Schedule("elements", "otherwise"),
+            )
+        width = self.cuda(plan, stage, 0).width
+        return (
+            Schedule("vectors", "rows are whole vectors and lie on their boundaries", (("width", width),)),
+            Schedule("elements", "otherwise", (("width", 1),)),
+        )
+
+    def cpu(self, plan: Plan, stage: Pointwise, index: int) -> CpuStage:
+        return CpuStage(**common(stage, "pointwise"), body=loop(plan, stage, rowwise=False))
+
+    def cuda(self, plan: Plan, stage: Stage, index: int) -> PointwiseStage:
+        return pointwise_stage(Names(plan, stage), stage.program, {})
+
+
+def pointwise_stage(names: Names, program: Sequence[Instr], extra: Mapping[int, Load]) -> PointwiseStage:
+    """A pass that runs `program`; `extra` are operands that are not the stage's own."""
+    outs = names.outs(names.stage.stores, program)
+    body = names.body(
+        program,
+        [o.instr for o in outs],
+        outs,
+        load=lambda k: f"x{k}[i]",
+        position=lambda back: f"a.axis_{back}.at(e + i)",
+        loads=extra,
+    )
+    widest = max(element_bytes(dtype) for dtype in [x.dtype for x in body.loads] + [y.dtype for y in outs])
+    return PointwiseStage(**names.common("pointwise", "vector.cuh"), body=body, width=min(8, 16 // widest))
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """What follows a vendor's product: a pass over it, None where nothing is left to do. The bare product lies at
+    `accumulator`, a host expression, which may be in a workspace buffer."""
+
+    passes: PointwiseStage | None
+    accumulator: str
+    buffers: tuple[Buffer, ...] = ()
+
+
+def epilogue(plan: Plan, stage: Linear | Conv, dtype: str, index: int) -> Epilogue:
+    """The epilogue of a product of this element type, which runs in place where an output has the type and nothing else
+    in the kernel reads its memory."""
+    operands = {_memory(plan, o.tensor) for o in stage.operands}
+    written = [s for s in stage.stores if plan.tensors[s.tensor].dtype == dtype]
+    home = next((s for s in written if _memory(plan, s.tensor) not in operands), None)
+    if home is not None and len(stage.stores) == 1 and stage.program[home.instr].op == "acc":
+        return Epilogue(None, f"t{home.tensor}.data")
+    extra = len(stage.operands)
+    program = tuple(Instr("load", (), i.dtype, extra) if i.op == "acc" else i for i in stage.program)
+    product = Load(extra, f"in{extra}", dtype, "product", "gpu::view(product)")
+    passes = pointwise_stage(Names(plan, stage), program, {extra: product})
+    if home is not None:
+        return Epilogue(passes, f"t{home.tensor}.data")
+    buffer = Buffer(f"product_{index}", (f"gpu::bytes<{product.type}>(h{stage.dims})",))
+    return Epilogue(passes, f"work + {buffer.name}", (buffer,))
+
+
+def _memory(plan: Plan, tensor: int) -> tuple[str, int]:
+    """What tells the memory of two tensors apart."""
+    root = plan.tensors[plan.root(tensor)]
+    return root.role, root.slot

@@ -1,0 +1,51 @@
+"""Every kernel family answers what the score, emit and the report ask of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fusion_cli.devices.profile import read_profile
+from fusion_cli.errors import Unsupported
+from fusion_cli.kernels import FAMILIES, Kind, Sized, family_of, kind_of
+from fusion_cli.plan.shape_program import run_host
+from fusion_cli.resources import resource_dir
+from tests.helpers.cuda_case import Case
+from tests.helpers.cuda_plans import all_cases
+
+PROFILES = {"cpu": "cpu.toml", "cuda": "h200.toml"}
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+@pytest.mark.parametrize("case", all_cases(), ids=lambda c: c.name)
+def test_a_family_costs_and_schedules_each_stage(case: Case, kind: Kind) -> None:
+    plan, sizes = case.plan, case.sizes[0]
+    profile = read_profile(Path(resource_dir("devices") / PROFILES[kind]))
+    shapes = {
+        slot: [sizes[d] if isinstance(d, str) else d for d in plan.tensors[tensor].shape]
+        for slot, tensor in enumerate(plan.inputs)
+        if tensor >= 0
+    }
+    dims = run_host(plan.host, shapes, {})
+    for stage in plan.stages:
+        family = family_of(plan, stage, kind)
+        sized = Sized(plan, stage, dims, profile, frozenset())
+        if (case.name, kind) == ("attention_float16_256_256", "cuda"):
+            with pytest.raises(Unsupported, match="FUS303"):
+                family.work(sized)
+            continue
+        works = family.work(sized)
+        assert works
+        assert all(w.time_us(profile) >= 0 for w in works)
+        schedules = family.schedules(plan, stage, kind)
+        assert len({s.variant for s in schedules}) + len({s.settings for s in schedules}) > len(schedules)
+        assert all(s.when for s in schedules)
+
+
+def test_families_are_told_apart_by_name() -> None:
+    assert len({f.name for f in FAMILIES}) == len(FAMILIES)
+
+
+def test_targets_without_kernels_have_no_kind() -> None:
+    assert [kind_of(t) for t in ("portable", "cpu", "sm_80", "sm_90a")] == [None, "cpu", "cuda", "cuda"]
