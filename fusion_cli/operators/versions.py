@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+import numpy as np
 import onnx
 import onnx.defs
 import onnx.helper
@@ -71,7 +72,8 @@ def attribute(node: ir.Node, name: str) -> Any:
     """A number or text that the node gives, or that the operator has where it does not; None if neither has one."""
     if name in node.attributes:
         return node.attributes[name].value
-    return defaults(node.domain, node.op_type, opset_version(node)).get(name)
+    found = defaults(node.domain, node.op_type, opset_version(node)).get(name)
+    return float(str(np.float32(found))) if isinstance(found, float) else found  # 1e-5 as people write it
 
 
 def integers(node: ir.Node, name: str) -> ir.Value | tuple[int, ...] | None:

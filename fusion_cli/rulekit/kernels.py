@@ -16,7 +16,7 @@ from fusion_cli.errors import BuildError, FusionError, Unsupported
 from fusion_cli.language.lint.text import rule_folder
 from fusion_cli.match import Rule, RuleSet, find_regions
 from fusion_cli.outline import inline_back, outline
-from fusion_cli.plan import plan_region
+from fusion_cli.plan import Planner
 from fusion_cli.rulekit.find import ready, region_of
 from fusion_cli.rulekit.models import Component, model_of
 from fusion_cli.sessions import Array, CannotRun, Process
@@ -52,11 +52,12 @@ def try_kernels(components: Sequence[Component], rules: RuleSet, rule: Rule, mos
     found = find_regions(model, rules)
     results: dict[str, Kernel] = {}
     candidates: dict[str, Candidate] = {}
+    planner = Planner()
     for component in components:
         region = region_of(model, found, rule.name, component)
         if isinstance(region, Region):
             try:
-                candidates[component.prefix] = Candidate(region, plan_region(region), {}, ("cpu",), forced=True)
+                candidates[component.prefix] = Candidate(region, planner.plan(region), {}, ("cpu",), forced=True)
             except Unsupported as e:
                 results[component.prefix] = _unsupported(e)
     ops = outline(model, list(candidates.values()))
