@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 from fusion_cli.codegen.expr import compute, literal, render_program, storage
 from fusion_cli.codegen.text import ints, is_unit, viewed_shape
+from fusion_cli.operators.dtypes import NARROW
 from fusion_cli.planir.stages import Instr, Operand, Plan, Store
-
-NARROW = ("float16", "bfloat16")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from fusion_cli.codegen.cpu_access import (
-    NARROW,
     Access,
     acc_access,
     constants,
@@ -26,10 +25,12 @@ from fusion_cli.codegen.row_passes import Pass, per_row, schedule
 from fusion_cli.codegen.text import space_shape
 from fusion_cli.codes import emit as codes
 from fusion_cli.errors import Unsupported
+from fusion_cli.operators.dtypes import DTYPES, ONNX_FLOATS
+from fusion_cli.operators.elementwise import ELEMENTWISE
 from fusion_cli.planir.stages import Attention, Instr, Plan, Stage, Store
 
 _WORK = 1 << 15  # scalar operations worth handing to another thread
-_COST = {"Exp": 10, "Erf": 20, "Tanh": 20, "Sigmoid": 12, "Log": 15, "Pow": 40, "Softplus": 30, "Mish": 50, "Div": 4}
+_COST = {o.name: max(o.cost, 1) for o in ELEMENTWISE}
 _WIDE_FROM = 12  # scalar operations per element from which a loop is not bound by memory
 _ROWS_KEPT = 64  # thread_row's capacity in templates/cpu/loop.h
 
@@ -213,7 +214,7 @@ def _reduction(program: Sequence[Instr], i: int, names: dict[int, str]) -> Reduc
     word, sign = ("max", ">") if greatest else ("min", "<")
     limit = f"lowest<{ctype}>()" if greatest else f"highest<{ctype}>()"
     step = f"{acc} = {value} {sign} {acc} ? {value} : {acc};"
-    if instr.dtype in ("float32", "float64", *NARROW):
+    if DTYPES[instr.dtype].onnx in ONNX_FLOATS:
         # A comparison drops NaN, so it is looked for separately: the result must be NaN if any element is.
         step += f" bad{i} |= is_nan({value});"
         initial = f"int bad{i} = 0; {ctype} {acc} = {limit}"

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fusion_cli.codegen.cpu_access import NARROW
 from fusion_cli.codegen.cpu_loops import Body, loop
 from fusion_cli.codegen.cuda_parts import Member
 from fusion_cli.codegen.expr import compute, onnx_type
 from fusion_cli.codegen.text import comment
+from fusion_cli.operators.dtypes import NARROW
 from fusion_cli.planir.stages import Conv, Linear, Operand, Plan, Stage
 
 

@@ -12,7 +12,6 @@ from fusion_cli.codes import emit as codes
 from fusion_cli.errors import Unsupported
 from fusion_cli.planir.stages import Instr, Operand, Plan, Stage, Store, Tensor
 
-MATRIX_TYPES = ("float32", "float16", "bfloat16")
 _MAX_RANK = 8
 _MAX_OPERANDS = 24
 

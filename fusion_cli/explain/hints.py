@@ -8,7 +8,7 @@ import onnx_ir as ir
 from fusion_cli.codes.advice import FLOAT_FIRST, FOR_INFERENCE, INFER_SHAPES, UNOPTIMISED
 from fusion_cli.graph.index import GraphIndex
 from fusion_cli.graph.origins import QUANTISED, origin_of
-from fusion_cli.operators.kinds import first_opset
+from fusion_cli.operators.versions import first_opset
 from fusion_cli.types import label
 
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})

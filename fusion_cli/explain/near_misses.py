@@ -15,7 +15,7 @@ from fusion_cli.language.pattern import Rule, RuleSet
 from fusion_cli.match import GraphMatches, MatchResult
 from fusion_cli.match.found import Idioms, Match, Miss
 from fusion_cli.match.misses import LEAST_NODES, covered_by, place_of
-from fusion_cli.operators.kinds import ARRANGING
+from fusion_cli.operators.registry import ARRANGING
 from fusion_cli.types import Rejection, label
 
 

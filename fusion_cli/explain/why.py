@@ -15,7 +15,7 @@ from fusion_cli.graph.index import GraphIndex
 from fusion_cli.language.pattern import GROWING
 from fusion_cli.load.structure import bodies_of
 from fusion_cli.match import MatchResult, RuleSet
-from fusion_cli.operators.kinds import ARRANGING, ELEMENTWISE, MOVES, ROW_OPERATORS, SHAPE_OPERATORS
+from fusion_cli.operators.registry import ARRANGING, COUNTING, ELEMENTWISE_NAMES, MOVES, ROW_OPERATORS
 from fusion_cli.simplify.trace import Traced
 from fusion_cli.types import Candidate, Rejection, label
 
@@ -27,7 +27,7 @@ _EXPECTED = {
 }
 _NO_WORK = frozenset({"Constant", "Identity", "Range", "Shape", "Size"})
 _COUNTS = frozenset({ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL, None})
-_GROWN = {"Pointwise": ELEMENTWISE, "Rowwise": ELEMENTWISE | ROW_OPERATORS, "Move": MOVES}
+_GROWN = {"Pointwise": ELEMENTWISE_NAMES, "Rowwise": ELEMENTWISE_NAMES | ROW_OPERATORS, "Move": MOVES}
 
 
 @dataclass(frozen=True)
@@ -170,4 +170,4 @@ def _is_about_shapes(node: ir.Node) -> bool:
     """Whether the node computes sizes and indices, or nothing."""
     if node.domain or node.op_type in _NO_WORK:
         return not node.domain
-    return node.op_type in SHAPE_OPERATORS | MOVES and {v.dtype for v in node.outputs} <= _COUNTS
+    return node.op_type in COUNTING | MOVES and {v.dtype for v in node.outputs} <= _COUNTS

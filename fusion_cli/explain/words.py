@@ -25,7 +25,7 @@ from fusion_cli.graph.index import GraphIndex
 from fusion_cli.language.pattern import Call
 from fusion_cli.language.predicates import names_in, predicate_calls, unknown_sizes
 from fusion_cli.match.stops import NoRegion, Stop, short
-from fusion_cli.operators.kinds import ELEMENTWISE
+from fusion_cli.operators.registry import is_elementwise
 from fusion_cli.sizes.dims import dtype_of, shown_shape
 from fusion_cli.types import label
 
@@ -176,7 +176,7 @@ def _missing(call: Call, stop: Stop, index: GraphIndex) -> Words:
         return Words(f"{call.op} that makes {_named(stop.value)} ({_line(call)})", found, around(node))
     readers = index.readers(stop.value)
     what, there = _named(stop.value), {n.op_type for n in readers}
-    if call.is_growing and any(n.op_type in ELEMENTWISE for n in readers):
+    if call.is_growing and any(map(is_elementwise, readers)):
         # These fit in but for their shape.
         what += f", {shown_shape(stop.value)},"
         there = {f"{n.op_type} of {shown_shape(n.outputs[0])}" for n in readers}

@@ -8,51 +8,22 @@ from __future__ import annotations
 
 import string
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import Any
 
 import numpy as np
-import onnx
-import onnx.defs
-import onnx.helper
 import onnx_ir as ir
 
 from fusion_cli.graph.slices import canonical_slice
+from fusion_cli.operators.versions import INPUT_ATTRIBUTES, defaults, is_over_later_axes
 
 Constant = Callable[[ir.Value | None], np.ndarray[Any, Any] | None]
 """The array of a value, if it is a small constant."""
-
-# Inputs that are attributes in another opset: (operator, input index) -> attribute name.
-INPUT_ATTRIBUTES = {
-    **{
-        (f"Reduce{k}", 1): "axes"
-        for k in ("Mean", "Sum", "Max", "Min", "Prod", "L1", "L2", "SumSquare", "LogSum", "LogSumExp")
-    },
-    ("Squeeze", 1): "axes",
-    ("Unsqueeze", 1): "axes",
-    ("Split", 1): "split",
-    ("Slice", 1): "starts",
-    ("Slice", 2): "ends",
-    ("Slice", 3): "axes",
-    ("Slice", 4): "steps",
-}
-_DEFAULTS: Mapping[tuple[str, str], Mapping[str, Any]] = {
-    ("com.microsoft", "FusedMatMul"): {"transA": 0, "transB": 0, "transBatchA": 0, "transBatchB": 0, "alpha": 1.0},
-    # Known to models whose operator set is older than the operator.
-    **{("", f"{kind}Normalization"): {"axis": -1, "epsilon": 1e-5} for kind in ("Layer", "RMS")},
-    ("", "Gelu"): {"approximate": "none"},
-    ("", "Swish"): {"alpha": 1.0},
-}
 
 
 def canonical_attributes(node: ir.Node, opset: int, constant: Constant) -> Mapping[str, Any]:
     """The node's attributes by name: defaults filled in, those that are inputs taken from constants, axes counted from
     the end, equations in the letters a, b, c..."""
-    old_softmax = node.op_type in ("Softmax", "LogSoftmax") and not node.domain and opset < 13
-    found: dict[str, Any] = dict(_defaults(node.domain, node.op_type, opset))
-    if old_softmax:
-        found["axis"] = 1
-    found.update(_written(node))
+    found: dict[str, Any] = {**defaults(node.domain, node.op_type, opset), **_written(node)}
     if not node.domain:
         found.update(_from_inputs(node, constant))
         if node.op_type == "Slice":
@@ -61,23 +32,10 @@ def canonical_attributes(node: ir.Node, opset: int, constant: Constant) -> Mappi
     for name in ("axis", "axes"):
         if name in found and rank:
             found[name] = _from_end(found[name], rank)
-    if old_softmax and found["axis"] != -1:
-        # It runs over all axes from this one on together.
+    if is_over_later_axes(node) and found["axis"] != -1:
         found["axis"] = list(range(found["axis"], 0))
     if "equation" in found:
         found["equation"] = canonical_equation(found["equation"])
-    return found
-
-
-@cache
-def _defaults(domain: str, op: str, opset: int) -> Mapping[str, Any]:
-    """What the operator's attributes are where a node does not say."""
-    found = dict(_DEFAULTS.get((domain, op), {}))
-    if not domain and opset > 0 and onnx.defs.has(op, max_inclusive_version=opset):
-        for name, attribute in onnx.defs.get_schema(op, opset).attributes.items():
-            if attribute.default_value.name:
-                value = onnx.helper.get_attribute_value(attribute.default_value)
-                found[name] = value.decode() if isinstance(value, bytes) else value
     return found
 
 

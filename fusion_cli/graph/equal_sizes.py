@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from fusion_cli.graph.index import GraphIndex
-from fusion_cli.operators.kinds import is_elementwise
+from fusion_cli.operators.registry import is_elementwise
 from fusion_cli.sizes.dims import Dims, dims_of
 
 

@@ -12,9 +12,12 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from fusion_cli.graph.attributes import INPUT_ATTRIBUTES, canonical_attributes
+from fusion_cli.graph.attributes import canonical_attributes
 from fusion_cli.load.overridable import is_constant
 from fusion_cli.load.structure import bodies_of
+from fusion_cli.operators.dtypes import ONNX_FLOATS
+from fusion_cli.operators.registry import having
+from fusion_cli.operators.versions import INPUT_ATTRIBUTES, training_mode
 from fusion_cli.sizes.dims import dims_of
 
 MAX_EMBEDDED = 64
@@ -25,8 +28,7 @@ time and memory quadratic in its length."""
 
 _FEW = 4
 """Nodes that are looked through sooner than sorted."""
-_TRANSPARENT = frozenset({"Cast", "Dropout", "Expand", "Identity"})
-_FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE})
+_TRANSPARENT = having("transparent")
 
 
 class GraphIndex:
@@ -246,9 +248,10 @@ class GraphIndex:
         if node.domain or node.op_type not in _TRANSPARENT or not node.inputs or node.inputs[0] is None:
             return False
         if node.op_type == "Cast":
-            return node.inputs[0].dtype in _FLOATS and node.outputs[0].dtype in _FLOATS
-        if node.op_type == "Dropout" and len(node.inputs) > 2 and node.inputs[2] is not None:
-            return self.scalar(node.inputs[2]) == 0
+            return node.inputs[0].dtype in ONNX_FLOATS and node.outputs[0].dtype in ONNX_FLOATS
+        if node.op_type == "Dropout":
+            mode = training_mode(node)
+            return mode is None or self.scalar(mode) == 0
         if node.op_type == "Expand":
             return dims_of(node.inputs[0]) is not None and dims_of(node.inputs[0]) == dims_of(node.outputs[0])
         return True

@@ -11,7 +11,7 @@ from functools import cached_property
 import onnx_ir as ir
 
 from fusion_cli.graph.index import GraphIndex
-from fusion_cli.operators.kinds import ROW_OPERATORS, is_elementwise
+from fusion_cli.operators.registry import ROW_OPERATORS, is_elementwise
 from fusion_cli.sizes.dims import Dims, dims_of
 
 _OF_ONE_SHAPE = frozenset({"LayerNormalization", "LogSoftmax", "RMSNormalization", "Softmax"})

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 
 from fusion_cli.codegen.cpu_loops import score_loop
 from fusion_cli.codegen.cpu_parts import CpuStage, common, product_dtype
-from fusion_cli.codegen.cuda_parts import MATRIX_TYPES, Body, Buffer, CudaStage, Load, Member, Names, Out, result
+from fusion_cli.codegen.cuda_parts import Body, Buffer, CudaStage, Load, Member, Names, Out, result
 from fusion_cli.codegen.text import ints, viewed_shape
 from fusion_cli.codes import emit as codes
 from fusion_cli.codes.score import ON_CHIP
 from fusion_cli.devices.work import Work, count
 from fusion_cli.errors import Unsupported
 from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, operations
+from fusion_cli.operators.dtypes import FLOATS
 from fusion_cli.planir.stages import Attention, Instr, Operand, Plan
 
 HEAD_DIMS = (16, 32, 64, 96, 128, 192, 256)
@@ -135,7 +136,7 @@ class AttentionFamily(Family):
     def cuda(self, plan: Plan, stage: Attention, index: int) -> AttentionStage:
         names = Names(plan, stage)
         q, k, v = names.load(stage.q), names.load(stage.k), names.load(stage.v)
-        if len({q.dtype, k.dtype, v.dtype}) > 1 or q.dtype not in MATRIX_TYPES:
+        if len({q.dtype, k.dtype, v.dtype}) > 1 or q.dtype not in FLOATS:
             expected = "q, k, v all float32, float16 or bfloat16"
             raise Unsupported(codes.DTYPE, expected, f"{q.dtype}, {k.dtype}, {v.dtype}")
         store = stage.stores[0].tensor

@@ -14,11 +14,14 @@ from typing import Any, ClassVar, Literal
 from fusion_cli.codegen.cpu_parts import CpuStage
 from fusion_cli.codegen.cuda_parts import CudaStage
 from fusion_cli.devices.profile import DeviceProfile
-from fusion_cli.devices.work import BYTES, SPECIAL, Work, count
+from fusion_cli.devices.work import Work, count
+from fusion_cli.operators.dtypes import element_bytes
+from fusion_cli.operators.elementwise import ELEMENTWISE
 from fusion_cli.planir.stages import Instr, Operand, Plan, Stage
 
 Kind = Literal["cpu", "cuda"]
-_FREE = frozenset({"load", "acc", "const", "index", "Cast"})
+_FREE = {"load", "acc", "const", "index"} | {o.name for o in ELEMENTWISE if not o.cost}
+_SPECIAL = frozenset(o.name for o in ELEMENTWISE if o.is_special)
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ class Sized:
         moved: dict[int, int] = {}
         for tensor in tensors:
             root = self.plan.root(tensor)
-            size = BYTES[self.plan.tensors[root].dtype]
+            size = element_bytes(self.plan.tensors[root].dtype)
             whole, own = (count(self.dims[self.plan.tensors[t].dims]) * size for t in (root, tensor))
             moved[root] = min(whole, moved.get(root, 0) + own)
         return float(sum(moved.values()))
@@ -115,7 +118,7 @@ def operations(program: Sequence[Instr]) -> tuple[int, int]:
         reduction = instr.op.startswith("reduce_")
         once = bool(instr.args) and all(per_row[a] for a in instr.args)
         per_row.append(reduction or once or instr.op == "const")
-        if instr.op in SPECIAL and not once:
+        if instr.op in _SPECIAL and not once:
             special += 1
         elif instr.op not in _FREE and not once:
             simple += 1
@@ -134,7 +137,7 @@ def product_work(at: Sized, factors: Sequence[int], flops: float, slowdown: floa
     result."""
     tensors = {at.stage.operands[i].tensor for i in factors}
     dtype = at.dtype(factors[0])
-    result = at.space * BYTES[dtype]
+    result = at.space * element_bytes(dtype)
     product = Work(type(at.stage).__name__, at.moved(tensors) + result, flops, dtype, slowdown=slowdown)
     simple, special = operations(at.stage.program)
     if not simple + special:

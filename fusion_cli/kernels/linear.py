@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusion_cli.codegen.cpu_parts import ProductStage, dense, product_dtype, product_member, product_stage
-from fusion_cli.codegen.cuda_parts import MATRIX_TYPES, Body, CudaStage, Load, Names
+from fusion_cli.codegen.cuda_parts import Body, CudaStage, Load, Names
 from fusion_cli.codegen.text import ints
 from fusion_cli.codes import emit as codes
 from fusion_cli.devices.work import Work, count
 from fusion_cli.errors import Unsupported
 from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, product_work
 from fusion_cli.kernels.pointwise import PointwiseStage, epilogue
+from fusion_cli.operators.dtypes import FLOATS
 from fusion_cli.planir.stages import Linear, Operand, Plan
 
 _OWN_TILE = (("rows", 64), ("columns", 64))
@@ -63,7 +64,7 @@ class LinearFamily(Family):
     def cuda(self, plan: Plan, stage: Linear, index: int) -> LinearStage:
         names = Names(plan, stage)
         a, b = names.load(stage.a), names.load(stage.b)
-        if a.dtype != b.dtype or a.dtype not in MATRIX_TYPES:
+        if a.dtype != b.dtype or a.dtype not in FLOATS:
             expected = "a product of two float32, float16 or bfloat16 matrices"
             raise Unsupported(codes.DTYPE, expected, f"{a.dtype} @ {b.dtype}")
         outs = names.outs(stage.stores, stage.program)

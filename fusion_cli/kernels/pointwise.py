@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from fusion_cli.codegen.cpu_loops import loop
 from fusion_cli.codegen.cpu_parts import CpuStage, common
 from fusion_cli.codegen.cuda_parts import Body, Buffer, CudaStage, Load, Names, Out
-from fusion_cli.devices.work import BYTES, Work
+from fusion_cli.devices.work import Work
 from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, elementwise_work
+from fusion_cli.operators.dtypes import element_bytes
 from fusion_cli.planir.stages import Conv, Instr, Linear, Plan, Pointwise, Stage
 
 
@@ -62,7 +63,7 @@ def pointwise_stage(names: Names, program: Sequence[Instr], extra: Mapping[int, 
         position=lambda back: f"a.axis_{back}.at(e + i)",
         loads=extra,
     )
-    widest = max(BYTES[dtype] for dtype in [x.dtype for x in body.loads] + [y.dtype for y in outs])
+    widest = max(element_bytes(dtype) for dtype in [x.dtype for x in body.loads] + [y.dtype for y in outs])
     return PointwiseStage(**names.common("pointwise", "vector.cuh"), body=body, width=min(8, 16 // widest))
 
 

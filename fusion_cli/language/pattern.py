@@ -10,7 +10,7 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
-from fusion_cli.operators.kinds import COMMUTATIVE
+from fusion_cli.operators.registry import COMMUTATIVE
 from fusion_cli.resources import resource_dir
 
 PATTERN_DOMAIN = "pattern"

@@ -11,7 +11,7 @@ from fusion_cli.language.pattern import Call, Pattern
 from fusion_cli.match.found import Miss
 from fusion_cli.match.members import ROWWISE, Members
 from fusion_cli.match.stops import Stop
-from fusion_cli.operators.kinds import ROW_OPERATORS, is_elementwise
+from fusion_cli.operators.registry import ROW_OPERATORS, is_elementwise
 from fusion_cli.sizes.dims import Dims, listed
 from fusion_cli.types import label
 

@@ -11,7 +11,7 @@ from fusion_cli.graph.convexity import is_convex, joins
 from fusion_cli.graph.index import GraphIndex
 from fusion_cli.language.pattern import Call
 from fusion_cli.match.members import Members
-from fusion_cli.operators.kinds import MOVES
+from fusion_cli.operators.registry import MOVES
 
 DEFAULT_MAX_OPS = 64
 

@@ -15,25 +15,11 @@ from fusion_cli.codes.match import NO_WORK, NOT_CONVEX, OPSET, UNKNOWN
 from fusion_cli.graph.convexity import way_back
 from fusion_cli.graph.index import GraphIndex
 from fusion_cli.match.stops import NoRegion
-from fusion_cli.operators.kinds import ARRANGING, SHAPE_OPERATORS
+from fusion_cli.operators.registry import ARRANGING, COUNTING
+from fusion_cli.operators.versions import SHAPE_INPUTS
 from fusion_cli.types import Region
 
-_SHAPE_INPUTS = frozenset(
-    {
-        ("Reshape", 1),
-        ("Expand", 1),
-        ("Unsqueeze", 1),
-        ("Squeeze", 1),
-        ("Tile", 1),
-        ("Split", 1),
-        ("Slice", 1),
-        ("Slice", 2),
-        ("Slice", 3),
-        ("Slice", 4),
-        ("ConstantOfShape", 0),
-    }
-)
-_SHAPED = frozenset(op for op, _ in _SHAPE_INPUTS)
+_SHAPED = frozenset(op for op, _ in SHAPE_INPUTS)
 _MAX_SHAPE_NODES = 64
 
 
@@ -86,7 +72,7 @@ def _shape_nodes(index: GraphIndex, nodes: list[ir.Node]) -> set[ir.Node]:
         for n in nodes
         if n.op_type in _SHAPED
         for i, v in enumerate(n.inputs)
-        if v is not None and (n.op_type, i) in _SHAPE_INPUTS and not index.is_constant(v)
+        if v is not None and (n.op_type, i) in SHAPE_INPUTS and not index.is_constant(v)
     ]
     if not shapes:
         return set()
@@ -108,10 +94,10 @@ def _chain(index: GraphIndex, value: ir.Value, inside: set[ir.Node], tensors: se
         node = index.producer(current)
         if index.is_constant(current) or node in chain or node in inside:
             continue
-        if node is None or node.domain or node.op_type not in SHAPE_OPERATORS or len(chain) >= _MAX_SHAPE_NODES:
+        if node is None or node.domain or node.op_type not in COUNTING or len(chain) >= _MAX_SHAPE_NODES:
             return None
         chain.add(node)
-        if node.op_type == "Shape":
+        if node.op_type in ("Shape", "Size"):
             if node.inputs[0] not in tensors:
                 return None
         else:

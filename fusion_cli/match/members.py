@@ -20,13 +20,15 @@ from fusion_cli.graph.equal_sizes import EqualSizes
 from fusion_cli.graph.index import GraphIndex
 from fusion_cli.graph.result_shapes import ResultShapes
 from fusion_cli.language.pattern import Call
-from fusion_cli.operators.kinds import MOVES, OVERWRITES, RESHAPES, ROW_OPERATORS, is_elementwise
+from fusion_cli.operators.dtypes import DTYPES, ONNX_FLOATS
+from fusion_cli.operators.registry import MOVES, RESHAPES, ROW_OPERATORS, having, is_elementwise
 from fusion_cli.sizes.dims import Dims, dims_of, factors
 
-_DATA = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.BOOL, ir.DataType.DOUBLE})
+_DATA = ONNX_FLOATS | {ir.DataType.BOOL}
+_OVERWRITING = having("overwriting")
 ROWWISE = {"axis": -1, "axes": [-1], "keepdims": 1}
 """What Rowwise asks of the attributes of operators that are not elementwise."""
-_LARGEST = 65504.0
+_LARGEST = DTYPES["float16"].largest
 """The largest number of the narrowest float type."""
 
 
@@ -47,7 +49,7 @@ class Members:
             return node.op_type in MOVES or bool(call.attributes.get("scalars") and self._is_scaling(node))
         if call.attributes.get("reshapes") and (node.op_type in RESHAPES or self.index.is_transparent(node)):
             return self._keeps_rows(node)
-        if call.attributes.get("reshapes") and node.op_type in OVERWRITES:
+        if call.attributes.get("reshapes") and node.op_type in _OVERWRITING:
             return True
         if call.op != "Rowwise" or node.op_type not in ROW_OPERATORS:
             return False
@@ -94,7 +96,7 @@ class Members:
 
     def operands(self, call: Call, node: ir.Node) -> list[ir.Value]:
         """What the node reads of which a region can grow on: nothing known beforehand, no shape to move data to."""
-        values = node.inputs[:1] if node.op_type in MOVES or node.op_type in OVERWRITES else node.inputs
+        values = node.inputs[:1] if node.op_type in MOVES or node.op_type in _OVERWRITING else node.inputs
         if call.op == "Move" and len(values) > 1:
             values = [v for v in values if not _is_number(v)]
         return [v for v in values if v is not None and not self.index.is_constant(v)]

@@ -19,8 +19,8 @@ from fusion_cli.graph.index import GraphIndex
 from fusion_cli.language.pattern import Pattern, Rule
 from fusion_cli.match.found import Match, Miss
 from fusion_cli.match.stops import Stop
-from fusion_cli.operators.evaluate import BIASED, LINEAR, Array, evaluate, is_known
-from fusion_cli.operators.kinds import RESHAPES
+from fusion_cli.operators.elementwise import Array
+from fusion_cli.operators.registry import OPERATORS, RESHAPES, evaluate, having, is_known
 from fusion_cli.sizes.dims import dims_of
 
 MAX_OPS = 16
@@ -29,6 +29,8 @@ MAX_OPS = 16
 # No value on a kink or zero of a usual activation; large ones tell a clipped function from one that is not.
 _NEAR = np.array([0.03, 0.11, 0.37, 0.71, 1.13, 1.51, 1.93, 2.31, 2.72, 3.3, 4.1, 5.7])
 POINTS = np.concatenate([-_NEAR, _NEAR, [-77.0, -19.0, 19.0, 77.0]])
+_LINEAR = having("linear")
+"""Operators that alone make no activation; a stretch of nothing else is not looked at."""
 _NEARLY = 0.25
 """A largest difference below which a function was perhaps meant to be the idiom..."""
 _LEAST_OPS = 3
@@ -90,7 +92,7 @@ class ValueIdioms:
 
 def _akin(pattern: Pattern, curve: _Curve) -> bool:
     """Whether the definition is written with one of the operators that bend the curve."""
-    return bool({c.op for c in pattern.calls} & {n.op_type for n in curve.nodes} - LINEAR)
+    return bool({c.op for c in pattern.calls} & {n.op_type for n in curve.nodes} - _LINEAR)
 
 
 def definition(pattern: Pattern) -> Array:
@@ -145,7 +147,7 @@ def _curves_from(index: GraphIndex, source: ir.Value) -> Iterator[_Curve]:
             # Casts at the source belong to what comes before, as everywhere in matching.
             leading = index.is_transparent(node) and not any(within[v] for v in made)
             within[target] = frozenset() if leading else frozenset([node]).union(*(within[v] for v in made))
-            if node.op_type not in LINEAR or any(v in bent for v in made):
+            if node.op_type not in _LINEAR or any(v in bent for v in made):
                 bent.add(target)
                 if _ends(index, node, source, within[target]) and np.isfinite(result).all():
                     yield _Curve(source, target, within[target], result)
@@ -174,7 +176,7 @@ def _value(index: GraphIndex, node: ir.Node, values: Mapping[ir.Value, Array]) -
         return None
     arguments: list[Array | None] = []
     inputs = index.inputs(node)
-    for value in inputs[:1] if (node.domain, node.op_type) in BIASED else inputs:
+    for value in inputs[: OPERATORS[node.domain, node.op_type].arity]:
         known: Any = None
         if value is not None:
             known = values.get(value)

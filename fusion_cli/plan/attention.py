@@ -241,7 +241,7 @@ def _attention_value(b: Builder, out: Val, args: tuple[Val, ...], parts: Parts) 
 def _plain_softmax(b: Builder, x: Val, zero_empty: bool) -> Val:
     highest = b.reduce("reduce_max", x)
     if zero_empty:
-        highest = b.where(b.compare("Equal", highest, -math.inf), b.const(0.0, x.dtype), highest)
+        highest = b.apply("Where", b.apply("Equal", highest, -math.inf), b.const(0.0, x.dtype), highest)
     exponential = b.apply("Exp", b.apply("Sub", x, highest))
     total = b.reduce("reduce_sum", exponential)
     return b.apply("Div", exponential, b.apply("Max", total, 1.0) if zero_empty else total)

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from fusion_cli.codes import plan as codes
 from fusion_cli.errors import Unsupported
+from fusion_cli.operators.versions import integers
 from fusion_cli.plan.graph import Val
 from fusion_cli.plan.lowering import Builder, dtype_name
 from fusion_cli.sizes.algebra import Shape, Size
@@ -60,19 +61,22 @@ class Context:
             return np.asarray(value.const_value.numpy())
         return None
 
-    def ints(self, node: ir.Node, index: int, attribute: str) -> tuple[int, ...] | None:
-        """Integers that are an attribute in old operator sets and a constant input in new ones."""
-        if attribute in node.attributes:
-            ints = node.attributes.get_ints(attribute)
-            return None if ints is None else tuple(ints)
-        value = node.inputs[index] if index < len(node.inputs) else None
-        if value is None:
-            return None
-        elements = self.b.host.values[self.host(value)]
-        known = [self.b.sizes.norm(e).known for e in elements]
-        if None in known:
-            raise Unsupported(codes.CONSTANT, f"constant {attribute}", f"a computed input of {node.op_type}")
-        return tuple(k for k in known if k is not None)
+    def vector(self, node: ir.Node, name: str) -> int | None:
+        """Integers that are an attribute in some operator sets and an input in others, as a host value."""
+        found = integers(node, name)
+        return self.b.host.const(found) if isinstance(found, tuple) else None if found is None else self.host(found)
+
+    def ints(self, node: ir.Node, name: str) -> tuple[int, ...] | None:
+        """The same where they are constant."""
+        found = self.vector(node, name)
+        return None if found is None else self.known(found, f"{name} of {node.op_type}")
+
+    def known(self, host: int, what: str) -> tuple[int, ...]:
+        """The elements of a host value that has to be constant."""
+        found = self.b.literals(host)
+        if None in found:
+            raise Unsupported(codes.CONSTANT, f"constant {what}", "a computed input")
+        return tuple(k for k in found if k is not None)
 
     # Values
 
@@ -94,7 +98,7 @@ class Context:
 
     def _host_tensor(self, value: ir.Value) -> Val:
         """Shape arithmetic read as data: possible where its outcome is one known number."""
-        elements = [self.b.sizes.norm(e).known for e in self.b.host.values[self.host(value)]]
+        elements = self.b.literals(self.host(value))
         if len(elements) != 1 or elements[0] is None:
             raise Unsupported(
                 codes.SHAPE_PROGRAM, "shape arithmetic used for shapes only", f"{value.name} used as data"
@@ -148,14 +152,6 @@ class Context:
         self.tensors[value] = val
         if value.shape is not None and len(value.shape) == len(val.shape):
             self.b.merge_shape(val, self.annotation(value))
-
-
-def opset_version(node: ir.Node) -> int:
-    """The version of the ONNX operator set that the node is written in."""
-    if node.version is not None:
-        return node.version
-    imports = {} if node.graph is None else node.graph.opset_imports
-    return imports.get("", imports.get("ai.onnx", 1))
 
 
 def normalized_axis(axis: int, rank: int) -> int:

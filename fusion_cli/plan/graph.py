@@ -11,21 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from fusion_cli.operators.registry import having
 from fusion_cli.planir.stages import Const
 from fusion_cli.sizes.algebra import Shape
-
-FLOATS = frozenset({"float32", "float16", "bfloat16"})
-DTYPES = FLOATS | {"int32", "int64", "bool"}
 
 REDUCTIONS = frozenset({"reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod"})
 VIEWS = frozenset({"reshape", "transpose", "slice"})
 ANCHORS = frozenset({"matmul", "conv", "attention"})
 LEAVES = frozenset({"input", "const", "index"})
 
-CHEAP = frozenset({
-    "Add", "And", "Cast", "Div", "Equal", "Expand", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual",
-    "Max", "Min", "Mul", "Neg", "Not", "Or", "Sub", "Where",
-})  # fmt: skip
+CHEAP = having("cheap")
 RECOMPUTED = 8
 """Operations worth repeating per element rather than writing their result to memory."""
 

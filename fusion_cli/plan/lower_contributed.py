@@ -7,22 +7,13 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from fusion_cli.operators.elementwise import ELEMENTWISE
+from fusion_cli.operators.versions import attribute
 from fusion_cli.plan.context import Context
 from fusion_cli.plan.graph import Val
-from fusion_cli.plan.lower_elementwise import Rule, gelu, swish
+from fusion_cli.plan.lower_elementwise import Rule, composite
 from fusion_cli.plan.lower_linear import product
 from fusion_cli.plan.lower_rows import no_statistics, norm
-
-
-def _gelu(ctx: Context, node: ir.Node) -> Val:
-    """Gelu, BiasGelu and FastGelu: of the first input, or of the sum with a bias where there is one."""
-    x, bias = ctx.operand(node, 0), ctx.optional(node, 1)
-    shifted = x if bias is None else ctx.b.apply("Add", x, bias)
-    return gelu(ctx.b, shifted, "tanh" if node.op_type == "FastGelu" else "none")
-
-
-def _quick_gelu(ctx: Context, node: ir.Node) -> Val:
-    return swish(ctx.b, ctx.operand(node, 0), node.attributes.get_float("alpha", 1.702))
 
 
 def _skip_norm(ctx: Context, node: ir.Node) -> Sequence[Val | None]:
@@ -35,16 +26,15 @@ def _skip_norm(ctx: Context, node: ir.Node) -> Sequence[Val | None]:
     if (bias := ctx.optional(node, after)) is not None:
         total = ctx.b.apply("Add", total, bias)
     shift = ctx.optional(node, 3) if centred else None
-    epsilon = node.attributes.get_float("epsilon", 1e-12)
+    epsilon = attribute(node, "epsilon")
     result = norm(ctx, total, ctx.operand(node, 2), shift, epsilon, centred=centred)
     return [result, None, None, total]
 
 
 def _fused_matmul(ctx: Context, node: ir.Node) -> Val:
-    get = node.attributes
-    a, w = (_batch_first(ctx, ctx.operand(node, i), get.get_int(f"transBatch{n}", 0)) for i, n in enumerate("AB"))
-    trans_a, trans_w = (bool(get.get_int(f"trans{n}", 0)) for n in "AB")
-    return product(ctx.b, a, w, trans_a, trans_w, get.get_float("alpha", 1.0))
+    a, w = (_batch_first(ctx, ctx.operand(node, i), attribute(node, f"transBatch{n}")) for i, n in enumerate("AB"))
+    trans_a, trans_w = (bool(attribute(node, f"trans{n}")) for n in "AB")
+    return product(ctx.b, a, w, trans_a, trans_w, attribute(node, "alpha"))
 
 
 def _batch_first(ctx: Context, x: Val, moved: int) -> Val:
@@ -54,8 +44,7 @@ def _batch_first(ctx: Context, x: Val, moved: int) -> Val:
 
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(("Gelu", "BiasGelu", "FastGelu"), _gelu),
+    **{o.name: composite for o in ELEMENTWISE if o.domain == "com.microsoft"},
     **dict.fromkeys(("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), _skip_norm),
-    "QuickGelu": _quick_gelu,
     "FusedMatMul": _fused_matmul,
 }

@@ -6,8 +6,9 @@ import onnx_ir as ir
 
 from fusion_cli.codes import plan as codes
 from fusion_cli.errors import Unsupported
+from fusion_cli.operators.dtypes import FLOATS
 from fusion_cli.plan.context import Context
-from fusion_cli.plan.graph import FLOATS, Val
+from fusion_cli.plan.graph import Val
 from fusion_cli.plan.lower_elementwise import Rule
 from fusion_cli.plan.lowering import Builder
 

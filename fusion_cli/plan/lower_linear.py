@@ -8,8 +8,9 @@ import onnx_ir as ir
 
 from fusion_cli.codes import plan as codes
 from fusion_cli.errors import Unsupported
+from fusion_cli.operators.dtypes import DTYPES, FLOATS
 from fusion_cli.plan.context import Context
-from fusion_cli.plan.graph import FLOATS, Val
+from fusion_cli.plan.graph import Val
 from fusion_cli.plan.lower_elementwise import Rule
 from fusion_cli.plan.lowering import Builder
 from fusion_cli.sizes.algebra import ONE
@@ -67,15 +68,6 @@ def _conv(ctx: Context, node: ir.Node) -> Val:
         ("auto_pad", auto_pad),
     )
     return ctx.b.conv([v for v in (x, w, bias) if v is not None], dims, attrs)
-
-
-_LOWEST = {
-    "float16": -65504.0,
-    "bfloat16": -3.3895313892515355e38,
-    "float32": -3.4028234663852886e38,
-    "float64": -1.7976931348623157e308,
-}
-"""The lowest finite numbers of the types of masks."""
 
 
 def _split_heads(ctx: Context, x: Val, heads: int) -> Val:
@@ -145,14 +137,14 @@ def _masked(ctx: Context, node: ir.Node, scores: Val, mask: Val | None) -> Val:
         scores = b.apply("Mul", b.apply("Tanh", b.apply("Div", scores, softcap)), softcap)
     if mask is not None:
         if mask.dtype == "bool":
-            scores = b.where(mask, scores, lowest)
+            scores = b.apply("Where", mask, scores, lowest)
         else:
             # The lowest number masks as -inf does.
-            hidden = b.compare("LessOrEqual", mask, _LOWEST[mask.dtype])
-            scores = b.where(hidden, lowest, b.apply("Add", scores, mask))
+            hidden = b.apply("LessOrEqual", mask, -DTYPES[mask.dtype].largest)
+            scores = b.apply("Where", hidden, lowest, b.apply("Add", scores, mask))
     if node.attributes.get_int("is_causal", 0):
-        later = b.compare("Greater", b.positions(-1, scores.dims), b.positions(-2, scores.dims))
-        scores = b.where(later, lowest, scores)
+        later = b.apply("Greater", b.positions(-1, scores.dims), b.positions(-2, scores.dims))
+        scores = b.apply("Where", later, lowest, scores)
     return scores
 
 

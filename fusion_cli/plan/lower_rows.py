@@ -8,8 +8,10 @@ import onnx_ir as ir
 
 from fusion_cli.codes import plan as codes
 from fusion_cli.errors import Unsupported
-from fusion_cli.plan.context import Context, normalized_axis, opset_version, trailing
-from fusion_cli.plan.graph import FLOATS, Val
+from fusion_cli.operators.dtypes import FLOATS
+from fusion_cli.operators.versions import attribute, has_weights_by_group, is_over_later_axes
+from fusion_cli.plan.context import Context, normalized_axis, trailing
+from fusion_cli.plan.graph import Val
 from fusion_cli.plan.lower_elementwise import Rule
 from fusion_cli.sizes.algebra import ONE
 
@@ -25,14 +27,14 @@ _REDUCE = {
 def _reduce(ctx: Context, node: ir.Node) -> Val:
     b, x = ctx.b, ctx.operand(node, 0)
     rank = len(x.shape)
-    axes = ctx.ints(node, 1, "axes")
+    axes = ctx.ints(node, "axes")
     if not axes and node.attributes.get_int("noop_with_empty_axes", 0) != 0:
         return x
     axes = axes or tuple(range(rank))
     # Axes of size 1 change nothing, wherever they are.
     real = [a for a in axes if b.sizes.norm(x.shape[a]) != ONE]
     first = trailing(real, rank) if real else rank
-    dims = b.host.emit("reduce", (x.dims,), (node.attributes.get_int("keepdims", 1), *axes))
+    dims = b.host.emit("reduce", (x.dims,), (attribute(node, "keepdims"), *axes))
     flat = b.flatten_from(x, first)
     before = _BEFORE.get(node.op_type)
     if before == "square":
@@ -58,9 +60,9 @@ def _softmax(ctx: Context, node: ir.Node) -> Val:
     """Softmax and LogSoftmax over one axis, which changes places with the last; before opset 13 over all axes from the
     given one on."""
     b, x = ctx.b, ctx.operand(node, 0)
-    rank, version = len(x.shape), opset_version(node)
-    axis = normalized_axis(node.attributes.get_int("axis", -1 if version >= 13 else 1), rank)
-    if version >= 13 and axis != rank - 1:
+    rank = len(x.shape)
+    axis = normalized_axis(attribute(node, "axis"), rank)
+    if axis != rank - 1 and not is_over_later_axes(node):
         swapped = (*range(axis), rank - 1, *range(axis + 1, rank - 1), axis)
         return b.transpose(_softmax_of_rows(ctx, node, b.transpose(x, swapped)), swapped)
     return b.reshape(_softmax_of_rows(ctx, node, b.flatten_from(x, axis) if axis < rank - 1 else x), x.dims)
@@ -103,7 +105,7 @@ def _layer_norm(ctx: Context, node: ir.Node) -> Val:
     """LayerNormalization and RMSNormalization over any trailing axes; scale and bias broadcast to those."""
     no_statistics(ctx, node)
     x, scale, bias = ctx.operand(node, 0), ctx.optional(node, 1), ctx.optional(node, 2)
-    epsilon, axis = node.attributes.get_float("epsilon", 1e-5), node.attributes.get_int("axis", -1)
+    epsilon, axis = attribute(node, "epsilon"), attribute(node, "axis")
     return norm(ctx, x, scale, bias, epsilon, centred=node.op_type == "LayerNormalization", axis=axis)
 
 
@@ -145,7 +147,7 @@ def _batch_norm(ctx: Context, node: ir.Node) -> Val:
     no_statistics(ctx, node)
     b, x = ctx.b, ctx.operand(node, 0)
     scale, bias, mean, variance = (_channels(ctx, ctx.operand(node, i), x) for i in range(1, 5))
-    deviation = b.apply("Sqrt", b.apply("Add", variance, node.attributes.get_float("epsilon", 1e-5)))
+    deviation = b.apply("Sqrt", b.apply("Add", variance, attribute(node, "epsilon")))
     centred = b.apply("Sub", x, mean)
     return b.apply("Add", b.apply("Mul", centred, b.apply("Div", scale, deviation)), bias)
 
@@ -156,13 +158,13 @@ def _group_norm(ctx: Context, node: ir.Node) -> Val:
     scale, bias = ctx.operand(node, 1), ctx.operand(node, 2)
     instance = node.op_type == "InstanceNormalization"
     head = b.host.emit("slice", (x.dims,), (0, 2 if instance else 1, 1))
-    groups = () if instance else (b.host.const((node.attributes.get_int("num_groups", 1),)),)
+    groups = () if instance else (b.host.const((attribute(node, "num_groups"),)),)
     rows = b.host.emit("reshape", (x.dims, b.host.emit("concat", (head, *groups, b.host.const((-1,))))), (0,))
-    normal, *_ = _normalize(ctx, b.reshape(x, rows), node.attributes.get_float("epsilon", 1e-5))
+    normal, *_ = _normalize(ctx, b.reshape(x, rows), attribute(node, "epsilon"))
     if instance:
         scaled = b.apply("Mul", normal, b.unsqueeze(scale, (1,)))
         return b.reshape(b.apply("Add", scaled, b.unsqueeze(bias, (1,))), x.dims)
-    if opset_version(node) < 21:
+    if has_weights_by_group(node):
         raise Unsupported(codes.OPSET, "GroupNormalization of opset 21 (weights by channel)", "an earlier one")
     scaled = b.apply("Mul", b.reshape(normal, x.dims), _channels(ctx, scale, x))
     return b.apply("Add", scaled, _channels(ctx, bias, x))
@@ -177,8 +179,8 @@ def _global_pool(ctx: Context, node: ir.Node) -> Val:
 
 def _lp_norm(ctx: Context, node: ir.Node) -> Val:
     b, x = ctx.b, ctx.operand(node, 0)
-    trailing((node.attributes.get_int("axis", -1),), len(x.shape))
-    if node.attributes.get_int("p", 2) == 1:
+    trailing((attribute(node, "axis"),), len(x.shape))
+    if attribute(node, "p") == 1:
         total = b.reduce("reduce_sum", b.apply("Abs", x))
     else:
         total = b.apply("Sqrt", b.reduce("reduce_sum", b.apply("Mul", x, x)))

@@ -16,18 +16,6 @@ def _arg(ctx: Context, node: ir.Node, index: int) -> int:
     return ctx.host(value)
 
 
-def _literal(ctx: Context, node: ir.Node, index: int, default: int) -> int:
-    """One constant integer input, such as a start or an axis."""
-    value = node.inputs[index] if index < len(node.inputs) else None
-    if value is None:
-        return default
-    (element,) = ctx.b.host.values[ctx.host(value)]
-    known = ctx.b.sizes.norm(element).known
-    if known is None:
-        raise Unsupported(codes.SHAPE_PROGRAM, f"constant inputs of {node.op_type}", f"a computed {value.name}")
-    return known
-
-
 def _shape(ctx: Context, node: ir.Node) -> int:
     value = node.inputs[0]
     assert value is not None
@@ -42,17 +30,14 @@ def _size(ctx: Context, node: ir.Node) -> int:
 
 
 def _gather(ctx: Context, node: ir.Node) -> int:
-    indices = ctx.ints(node, 1, "indices")
-    assert indices is not None
-    return ctx.b.host.emit("take", (_arg(ctx, node, 0),), indices)
+    return ctx.b.host.emit("take", (_arg(ctx, node, 0),), ctx.known(_arg(ctx, node, 1), "indices of Gather"))
 
 
 def _slice(ctx: Context, node: ir.Node) -> int:
-    if "starts" in node.attributes:
-        starts, ends = node.attributes.get_ints("starts", ()), node.attributes.get_ints("ends", ())
-        return ctx.b.host.emit("slice", (_arg(ctx, node, 0),), (starts[0], ends[0], 1))
-    bounds = (_literal(ctx, node, 1, 0), _literal(ctx, node, 2, 0), _literal(ctx, node, 4, 1))
-    return ctx.b.host.emit("slice", (_arg(ctx, node, 0),), bounds)
+    starts, ends, steps = (ctx.ints(node, name) for name in ("starts", "ends", "steps"))
+    if not starts or not ends:
+        raise Unsupported(codes.SHAPE_PROGRAM, "starts and ends of Slice", "none")
+    return ctx.b.host.emit("slice", (_arg(ctx, node, 0),), (starts[0], ends[0], steps[0] if steps else 1))
 
 
 def _concat(ctx: Context, node: ir.Node) -> int:

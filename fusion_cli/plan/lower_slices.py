@@ -19,22 +19,14 @@ _END = 2**63 - 1
 """Past the last element, for Slice; its negative is before the first."""
 
 
-def _vector(ctx: Context, node: ir.Node, index: int, attribute: str) -> int | None:
-    """An integer vector, as an attribute of old operator sets or as an input: a host value."""
-    if attribute in node.attributes:
-        return ctx.b.host.const(node.attributes.get_ints(attribute) or ())
-    value = node.inputs[index] if index < len(node.inputs) else None
-    return None if value is None else ctx.host(value)
-
-
 def _slice(ctx: Context, node: ir.Node) -> Val:
     b, x = ctx.b, ctx.operand(node, 0)
-    starts, ends = _vector(ctx, node, 1, "starts"), _vector(ctx, node, 2, "ends")
+    starts, ends = ctx.vector(node, "starts"), ctx.vector(node, "ends")
     if starts is None or ends is None:
         raise Unsupported(codes.ATTRIBUTE, "starts and ends of Slice", "none")
     count = len(b.host.values[starts])
-    axes = ctx.ints(node, 3, "axes") or tuple(range(count))
-    steps = _vector(ctx, node, 4, "steps")
+    axes = ctx.ints(node, "axes") or tuple(range(count))
+    steps = ctx.vector(node, "steps")
     return _window(ctx, x, axes, starts, ends, b.host.const((1,) * count) if steps is None else steps)
 
 
@@ -51,7 +43,7 @@ def _window(ctx: Context, x: Val, axes: Sequence[int], starts: int, ends: int, s
 def _split(ctx: Context, node: ir.Node) -> list[Val]:
     b, x = ctx.b, ctx.operand(node, 0)
     axis = normalized_axis(node.attributes.get_int("axis", 0), len(x.shape))
-    given = _vector(ctx, node, 1, "split")
+    given = ctx.vector(node, "split")
     sizes = _equal_parts(ctx, x, axis, len(node.outputs)) if given is None else given
     start, one = b.host.const((0,)), b.host.const((1,))
     parts = []
@@ -109,7 +101,7 @@ def _gather(ctx: Context, node: ir.Node) -> Val:
 def _tile(ctx: Context, node: ir.Node) -> Val:
     """Each repeated axis as a new axis in front of it, broadcast, and the two merged."""
     b, x = ctx.b, ctx.operand(node, 0)
-    repeats = ctx.ints(node, 1, "repeats")
+    repeats = ctx.ints(node, "repeats")
     if repeats is None or len(repeats) != len(x.shape):
         raise Unsupported(codes.CONSTANT, "repeats of Tile, one per axis", str(repeats))
     apart: list[int] = []

@@ -12,13 +12,10 @@ from fusion_cli.plan.lower_elementwise import Rule
 
 
 def _shape_operand(ctx: Context, node: ir.Node) -> int:
-    value = node.inputs[1] if len(node.inputs) > 1 else None
-    if value is None:
-        shape = node.attributes.get_ints("shape")
-        if shape is None:
-            raise Unsupported(codes.OPSET, f"the shape of {node.op_type}", "none")
-        return ctx.b.host.const(shape)
-    return ctx.host(value)
+    shape = ctx.vector(node, "shape")
+    if shape is None:
+        raise Unsupported(codes.OPSET, f"the shape of {node.op_type}", "none")
+    return shape
 
 
 def _reshape(ctx: Context, node: ir.Node) -> Val:
@@ -34,18 +31,12 @@ def _transpose(ctx: Context, node: ir.Node) -> Val:
     return ctx.b.transpose(x, perm)
 
 
-def _unsqueeze(ctx: Context, node: ir.Node) -> Val:
-    axes = ctx.ints(node, 1, "axes")
+def _with_axes(ctx: Context, node: ir.Node) -> Val:
+    axes = ctx.ints(node, "axes")
     if axes is None:
-        raise Unsupported(codes.ATTRIBUTE, "the axes of Unsqueeze", "none")
-    return ctx.b.unsqueeze(ctx.operand(node, 0), axes)
-
-
-def _squeeze(ctx: Context, node: ir.Node) -> Val:
-    axes = ctx.ints(node, 1, "axes")
-    if axes is None:
-        raise Unsupported(codes.ATTRIBUTE, "the axes of Squeeze", "none")
-    return ctx.b.squeeze(ctx.operand(node, 0), axes)
+        raise Unsupported(codes.ATTRIBUTE, f"the axes of {node.op_type}", "none")
+    change = ctx.b.unsqueeze if node.op_type == "Unsqueeze" else ctx.b.squeeze
+    return change(ctx.operand(node, 0), axes)
 
 
 def _flatten(ctx: Context, node: ir.Node) -> Val:
@@ -60,8 +51,8 @@ def _expand(ctx: Context, node: ir.Node) -> Val:
 RULES: dict[str, Rule] = {
     "Reshape": _reshape,
     "Transpose": _transpose,
-    "Unsqueeze": _unsqueeze,
-    "Squeeze": _squeeze,
+    "Unsqueeze": _with_axes,
+    "Squeeze": _with_axes,
     "Flatten": _flatten,
     "Expand": _expand,
 }

@@ -9,25 +9,21 @@ import onnx_ir as ir
 
 from fusion_cli.codes import plan as codes
 from fusion_cli.errors import Unsupported
-from fusion_cli.plan.graph import DTYPES, Val
+from fusion_cli.operators.dtypes import PLANNED, name_of
+from fusion_cli.operators.registry import having
+from fusion_cli.plan.graph import Val
 from fusion_cli.plan.shape_program import HostProgram
 from fusion_cli.planir.stages import Const
 from fusion_cli.sizes.algebra import ONE, Shape, Size, Sizes
 
-_DTYPES = {
-    ir.DataType.FLOAT: "float32",
-    ir.DataType.DOUBLE: "float64",
-    ir.DataType.INT32: "int32",
-    ir.DataType.INT64: "int64",
-    ir.DataType.BOOL: "bool",
-}
+_BOOL = having("bool")
 
 
 def dtype_name(dtype: ir.DataType | None) -> str:
     """An element type as plans name it; raises Unsupported where kernels have none."""
-    name = "unknown" if dtype is None else _DTYPES.get(dtype, dtype.name.lower())
-    if name not in DTYPES:
-        raise Unsupported(codes.DTYPE, "one of " + ", ".join(sorted(DTYPES)), name)
+    name = name_of(dtype)
+    if name not in PLANNED:
+        raise Unsupported(codes.DTYPE, "one of " + ", ".join(sorted(PLANNED)), name)
     return name
 
 
@@ -64,16 +60,12 @@ class Builder:
     # Elementwise
 
     def apply(self, op: str, *args: Val | float, dtype: str = "") -> Val:
-        """An elementwise operator on values and literals; the result has the first value's type, or `dtype`."""
-        kind = next(a.dtype for a in args if isinstance(a, Val))
+        """An elementwise operator on values and literals; the result has the first value's type, or `dtype`, unless the
+        operator gives truth values."""
+        typed = args[1:] if op == "Where" else args
+        kind, *_ = (a.dtype for a in typed if isinstance(a, Val))
         vals = tuple(a if isinstance(a, Val) else self.const(a, kind) for a in args)
-        return self._make(op, vals, dtype or kind, self._broadcast([v.dims for v in vals]))
-
-    def compare(self, op: str, *args: Val | float) -> Val:
-        return self.apply(op, *args, dtype="bool")
-
-    def where(self, cond: Val, a: Val, b: Val) -> Val:
-        return self.apply("Where", cond, a, b, dtype=a.dtype)
+        return self._make(op, vals, "bool" if op in _BOOL else dtype or kind, self._broadcast([v.dims for v in vals]))
 
     def cast(self, x: Val, dtype: str) -> Val:
         return x if x.dtype == dtype else self._make("Cast", (x,), dtype, x.dims)

@@ -7,8 +7,8 @@ from collections.abc import Hashable
 import numpy as np
 import onnx_ir as ir
 
+from fusion_cli.operators.versions import opset_version
 from fusion_cli.plan.compile import plan_region
-from fusion_cli.plan.context import opset_version
 from fusion_cli.planir.stages import Plan
 from fusion_cli.sizes.dims import SYMBOL
 from fusion_cli.types import Region

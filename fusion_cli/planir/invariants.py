@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from fusion_cli.operators.dtypes import DTYPES
 from fusion_cli.planir.host_faults import host_faults
 from fusion_cli.planir.memory_faults import memory_faults, volumes_differ
 from fusion_cli.planir.printer import show
-from fusion_cli.planir.stage_faults import DTYPES, Shape, stage_faults
+from fusion_cli.planir.stage_faults import Shape, stage_faults
 from fusion_cli.planir.stages import Attention, Conv, Linear, Plan, Pointwise, Rowwise, Stage, Tensor
 
 _GROUPED: dict[str, tuple[type[Stage], type[Stage]]] = {

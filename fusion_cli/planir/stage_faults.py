@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from fusion_cli.operators.dtypes import DTYPES, FLOATS
 from fusion_cli.planir.stages import Attention, Conv, Instr, Linear, Plan, Rowwise, Stage, Store
 
-DTYPES = frozenset({
-    "float16", "bfloat16", "float32", "float64", "bool", "int8", "int16", "int32", "int64",
-    "uint8", "uint16", "uint32", "uint64",
-})  # fmt: skip
-_AS_FLOAT = frozenset({"float16", "bfloat16", "float32"})
 _AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 
 Shape = Sequence[int | str | None]
@@ -127,7 +123,7 @@ def _store_faults(plan: Plan, stage: Stage, store: Store, space: Shape) -> Itera
     if not 0 <= store.instr < len(stage.program):
         yield f"there is no instruction {store.instr}"
     dtype = stage.program[store.instr].dtype
-    if tensor.dtype != dtype and not {tensor.dtype, dtype} <= _AS_FLOAT:
+    if tensor.dtype != dtype and not {tensor.dtype, dtype} <= FLOATS:
         yield f"{dtype} in memory of {tensor.dtype}"
     per_row = ((*space[:-1], 1), space[:-1]) if isinstance(stage, Rowwise) else ()
     if not any(_equal(tensor.shape, shape) for shape in (space, *per_row)):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
-from math import pi, sqrt
 from typing import Any
 
 from fusion_cli.language.pattern import Pattern
+from fusion_cli.operators.registry import OPERATORS
 from fusion_cli.rulekit.execute import Executor
 from fusion_cli.rulekit.shapes import Concrete, realise
 from fusion_cli.rulekit.sketch import Sketch, Step
@@ -58,8 +58,9 @@ def _arranged(expression: Expression, rng: random.Random) -> Expression:
     if not isinstance(expression, tuple):
         return expression
     op, attributes, arguments = expression
-    if op in _MEANINGS and rng.random() < 0.7:
-        return _arranged(_MEANINGS[op](dict(attributes), *arguments), rng)
+    meaning = _meaning(op)
+    if meaning is not None and rng.random() < 0.7:
+        return _arranged(meaning(dict(attributes), *arguments), rng)
     arguments = [_arranged(a, rng) for a in arguments]
     if op == "Div" and isinstance(arguments[1], float) and rng.random() < 0.5:
         op, arguments = "Mul", [arguments[0], 1.0 / arguments[1]]
@@ -86,47 +87,30 @@ def _regrouped(op: str, parts: Sequence[Expression], rng: random.Random) -> Expr
             waiting[i : i + 2] = [left * right if op == "Mul" else left + right]
         elif op == "Mul" and isinstance(right, float) and rng.random() < 0.3:
             waiting[i : i + 2] = [_call("Div", left, 1.0 / right)]
+        elif op == "Mul" and left == right and rng.random() < 0.5:
+            waiting[i : i + 2] = [_call("Pow", left, 2.0)]
         else:
             waiting[i : i + 2] = [_call(op, left, right)]
     return waiting[0]
 
 
-def _gelu(attributes: Mapping[str, Any], x: Expression) -> Expression:
-    if attributes.get("approximate") == "tanh":
-        return _fast_gelu(attributes, x)
-    half = _call("Mul", 0.5, x)
-    return _call("Mul", half, _call("Add", _call("Erf", _call("Div", x, sqrt(2.0))), 1.0))
-
-
-def _fast_gelu(_: Mapping[str, Any], x: Expression) -> Expression:
-    cube = _call("Pow", x, 3.0)
-    inner = _call("Mul", sqrt(2.0 / pi), _call("Add", x, _call("Mul", 0.044715, cube)))
-    return _call("Mul", _call("Mul", 0.5, x), _call("Add", _call("Tanh", inner), 1.0))
-
-
-def _swish(attributes: Mapping[str, Any], x: Expression) -> Expression:
-    alpha = float(attributes.get("alpha", 1.0))
-    return _call("Mul", x, _call("Sigmoid", x if alpha == 1.0 else _call("Mul", x, alpha)))
-
-
-def _hard_swish(_: Mapping[str, Any], x: Expression) -> Expression:
-    return _call("Div", _call("Mul", x, _call("Clip", _call("Add", x, 3.0), 0.0, 6.0)), 6.0)
+def _meaning(op: str) -> Callable[..., Expression] | None:
+    """The operator as an expression of simpler ones, given its attributes and its arguments."""
+    domain, _, name = op.rpartition(".")
+    known = OPERATORS.get((domain, name))
+    if op in _MEANINGS or known is None or known.made_of is None or known.cpp:
+        return _MEANINGS.get(op)
+    made_of = known.made_of
+    return lambda attributes, *arguments: made_of(_call, *arguments, **attributes)
 
 
 _MEANINGS: Mapping[str, Callable[..., Expression]] = {
-    "Gelu": _gelu,
-    "com.microsoft.Gelu": _gelu,
-    "com.microsoft.FastGelu": _fast_gelu,
-    "Swish": _swish,
-    "com.microsoft.QuickGelu": lambda a, x: _swish({"alpha": 1.702, **a}, x),
-    "HardSwish": _hard_swish,
-    "Mish": lambda a, x: _call("Mul", x, _call("Tanh", _call("Softplus", x))),
     "Softplus": lambda a, x: _call("Log", _call("Add", _call("Exp", x), 1.0)),
     "Sigmoid": lambda a, x: _call("Reciprocal", _call("Add", _call("Exp", _call("Neg", x)), 1.0)),
     "Neg": lambda a, x: _call("Mul", x, -1.0),
     "Pow": lambda a, x, n: _call("Mul", _call("Mul", x, x), x) if n == 3.0 else _call("Mul", x, x),
 }
-"""Operators as expressions of simpler ones."""
+"""Those that people write otherwise than plans do."""
 
 
 def _sketch(pattern: Pattern, expression: Expression) -> Sketch:

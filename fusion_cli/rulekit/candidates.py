@@ -7,10 +7,10 @@ from itertools import islice, permutations
 from math import prod, sqrt
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import onnx
 
+from fusion_cli.operators.dtypes import DTYPES
 from fusion_cli.rulekit.families import Asked, Shape, shapes_for
 from fusion_cli.sessions import Array
 
@@ -39,7 +39,7 @@ def input_candidates(asked: Asked) -> Iterator[tuple[Array, bool]]:
         for shape in islice(dict.fromkeys(shapes_for(asked)), _OTHER_INPUT if asked.known else _FIRST_INPUT):
             if asked.op == "Cast":
                 # A cast between floats is seen through.
-                yield np.ones(shape).astype(_numpy_type(asked.dtypes[0] if asked.dtypes else "int32")), constant
+                yield np.ones(shape).astype(DTYPES[asked.dtypes[0] if asked.dtypes else "int32"].numpy), constant
             elif asked.kind == "float32":
                 yield _typed(_random(shape), asked), constant
             else:
@@ -161,8 +161,4 @@ def _random(shape: Shape) -> Array:
 
 def _typed(array: Array, asked: Asked) -> Array:
     name = "float32" if not asked.dtypes or "float32" in asked.dtypes else asked.dtypes[0]
-    return np.asarray(array).astype(_numpy_type(name))
-
-
-def _numpy_type(name: str) -> Any:
-    return getattr(ml_dtypes, name, name)
+    return np.asarray(array).astype(DTYPES[name].numpy)

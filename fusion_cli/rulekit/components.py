@@ -13,7 +13,7 @@ import onnx
 import onnx.helper
 from onnx import numpy_helper
 
-from fusion_cli.operators.kinds import COMMUTATIVE
+from fusion_cli.operators.registry import COMMUTATIVE
 from fusion_cli.rulekit.execute import MODEL_IR_VERSION
 from fusion_cli.rulekit.shapes import Concrete
 from fusion_cli.rulekit.state import Node

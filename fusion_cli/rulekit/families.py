@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
 
+from fusion_cli.operators.registry import ELEMENTWISE_NAMES
 from fusion_cli.rulekit.schemas import Kind
 from fusion_cli.sessions import Array
 
@@ -17,7 +18,6 @@ Shape = tuple[int, ...]
 HIDDEN = 36
 """The width of what a product with a weight gives first: of three parts as wide as the input, or of two halves."""
 _BASE: Sequence[Shape] = ((2, 8, 12), (2, 3, 8, 4), (6, 12), (2, 6, 7, 10), (2, 3, 2, 8, 4), (12,))
-_KEEP_SHAPE = frozenset("Add Sub Mul Div Where Max Min Pow And Or Equal Greater Less PRelu".split())
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ def shapes_for(asked: Asked) -> Iterator[Shape]:
     if special is not None:
         yield from special(asked)
     first = max(known, key=len)
-    if asked.op in _KEEP_SHAPE:
+    if asked.op in ELEMENTWISE_NAMES:
         yield from _broadcast(first, asked)
         return
     yield first

@@ -16,7 +16,7 @@ from fusion_cli.graph.convexity import is_convex
 from fusion_cli.graph.index import GraphIndex
 from fusion_cli.language.lint import lint_files, read_rule_file
 from fusion_cli.language.lint.source import Kind
-from fusion_cli.operators.kinds import ELEMENTWISE
+from fusion_cli.operators.registry import is_elementwise
 from fusion_cli.rulekit.schemas import find_schema
 from fusion_cli.types import label
 
@@ -100,7 +100,7 @@ def around(model: ir.Model, name: str) -> list[str]:
         above = [p for v in node.inputs if (p := index.producer(v)) is not None]
         below = [c for v in node.outputs for c in index.consumers(v)]
         for other in (*above, *below):
-            fits = not other.domain and other.op_type in ELEMENTWISE
+            fits = is_elementwise(other)
             if fits and other not in chosen and len(chosen) < NEIGHBOURS and is_convex(index, [*chosen, other]):
                 chosen.append(other)
     return [label(n) for n in chosen]

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import onnx.defs
 
-from fusion_cli.graph.attributes import INPUT_ATTRIBUTES
 from fusion_cli.language.lint.operators import attribute_kind
+from fusion_cli.operators.versions import INPUT_ATTRIBUTES
 from fusion_cli.sessions import CannotRun, onnx_runtime
 
 Kind = Literal["float32", "int64", "uint8", "int8", "int32", "bool"]

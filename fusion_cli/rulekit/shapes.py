@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fusion_cli.graph.attributes import INPUT_ATTRIBUTES
+from fusion_cli.operators.versions import INPUT_ATTRIBUTES
 from fusion_cli.rulekit.candidates import input_candidates
 from fusion_cli.rulekit.constraints import split, wanted_of
 from fusion_cli.rulekit.execute import Executor, NoKernel, content_key

@@ -12,10 +12,13 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from fusion_cli.devices.profile import DeviceProfile
-from fusion_cli.devices.work import BYTES, Work, count, operations_of
+from fusion_cli.devices.work import Work, count
 from fusion_cli.load.overridable import is_constant
 from fusion_cli.load.structure import bodies_of
+from fusion_cli.operators.dtypes import element_bytes
+from fusion_cli.operators.registry import RESHAPES, having, work_of
 from fusion_cli.score.assumed_sizes import dimensions
+from fusion_cli.sizes.dims import dtype_of
 from fusion_cli.types import Region
 
 # Fusions of chains: the operators in dataflow order, with alternatives; "?" marks what may be absent. Which ones ONNX
@@ -31,10 +34,9 @@ _CHAINS: tuple[tuple[str, str], ...] = (
 )
 _GELUS = frozenset({"Gelu", "FastGelu"})
 _CPU_ACTIVATIONS = frozenset({"Relu", "Clip", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "HardSwish"})
-_VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout"})
-_PICKS = frozenset({"Slice", "Split", "Gather"})
-_PRODUCTS = frozenset({"MatMul", "FusedMatMul", "Gemm"})
-_DTYPES = {"FLOAT": "float32", "FLOAT16": "float16", "BFLOAT16": "bfloat16", "DOUBLE": "float64"}
+_VIEWS = RESHAPES | {"Dropout"}
+_PICKS = having("picking")
+_PRODUCTS = having("product") | having("product", "com.microsoft")
 
 
 @dataclass(eq=False)
@@ -223,9 +225,9 @@ def _works(kernel: Kernel, profile: DeviceProfile, sizes: Mapping[str, int]) -> 
         return _attention(anchor, moved, profile, sizes)
     if anchor is not None:
         flops = _flops(anchor, sizes)
-        return [Work(kernel.op, moved, flops, _dtype(anchor.outputs[0]))]
+        return [Work(kernel.op, moved, flops, dtype_of(anchor.outputs[0]))]
     space = out if kernel.op in _PICKS else max([out, *(float(_count(v, sizes)) for v in read)])
-    simple, special = operations_of(kernel.op)
+    simple, special = work_of(kernel.op)
     return [Work(kernel.op, moved, simple=simple * space, special=special * space)]
 
 
@@ -241,7 +243,7 @@ def edges(nodes: Sequence[ir.Node]) -> tuple[set[ir.Value], set[ir.Value]]:
 
 def bytes_of(values: Iterable[ir.Value], sizes: Mapping[str, int]) -> float:
     """Bytes of these values; a size that is not known counts as 1."""
-    return float(sum(_count(v, sizes) * BYTES.get(_dtype(v), 4) for v in values))
+    return float(sum(_count(v, sizes) * element_bytes(dtype_of(v)) for v in values))
 
 
 def _flops(node: ir.Node, sizes: Mapping[str, int]) -> float:
@@ -263,12 +265,13 @@ def _attention(node: ir.Node, moved: float, profile: DeviceProfile, sizes: Mappi
         return [Work("Attention", moved)]
     heads = node.attributes.get_int("q_num_heads", 0) if len(q) == 3 else q[1]
     scores = float(q[0] * heads * q[-2] * k[-2])
-    size, dtype = BYTES.get(_dtype(node.outputs[0]), 4), _dtype(node.outputs[0])
+    dtype = dtype_of(node.outputs[0])
+    size = element_bytes(dtype)
     depth, value_depth = (q[-1] / max(heads, 1), v[-1] / max(heads, 1)) if len(q) == 3 else (q[-1], v[-1])
     flash = profile.vendor_attention_efficiency
     if flash and dtype != "float32" and len([x for x in node.inputs if x is not None]) == 3:
         return [Work("Attention", moved, 2 * scores * (depth + value_depth), dtype, slowdown=1 / flash)]
-    simple, special = operations_of("Softmax")
+    simple, special = work_of("Softmax")
     return [
         Work("MatMul", moved / 2 + scores * size, 2 * scores * depth, dtype),
         Work("Softmax", 2 * scores * size, simple=simple * scores, special=special * scores),
@@ -281,8 +284,3 @@ def _count(value: ir.Value, sizes: Mapping[str, int]) -> int:
     if shape is None:
         shape = tuple(1 for _ in value.shape or ())
     return count(shape)
-
-
-def _dtype(value: ir.Value) -> str:
-    name = value.dtype.name if value.dtype is not None else "FLOAT"
-    return _DTYPES.get(name, name.lower())

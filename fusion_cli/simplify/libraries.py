@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 
 import onnx_ir as ir
 import onnx_ir.passes.common as passes
 from onnx_shape_inference import infer_symbolic_shapes
 from onnxscript import optimizer
 
+from fusion_cli.operators.registry import having
+from fusion_cli.operators.versions import is_over_later_axes
 from fusion_cli.sizes.dims import rename_sizes
 
-_OVER_ALL_LATER_AXES = frozenset({"Softmax", "LogSoftmax", "Hardmax"})
-"""Operators that worked over all axes from the given one on before opset 13. The folding knows only the later kind."""
 _SEQUENCES = frozenset({"ConcatFromSequence", "SplitToSequence"})
 """Operators that the folding replaces by others with axes as inputs, as they have them from opset 13 on."""
 
-_LAYERS = frozenset({"Attention", "Conv", "Gemm", "LayerNormalization", "MatMul", "RMSNormalization", "Softmax"})
+_LAYERS = having("layer")
 _NUMBERS = frozenset({"value_int", "value_ints", "value_float", "value_floats"})
 
 _log = logging.getLogger(__name__)
@@ -120,21 +119,21 @@ def fold_constants(model: ir.Model, input_bytes: int, output_bytes: int) -> None
             input_size_limit=input_bytes,
             output_size_limit=output_bytes,
             onnx_shape_inference=False,
-            should_fold=partial(_should_fold, opset=model.opset_imports.get("", 0)),
+            should_fold=_should_fold,
         )
         passes.RemoveUnusedNodesPass()(model)
     _register_constants(model.graph)
     _write_constants_as_tensors(model)
 
 
-def _should_fold(node: ir.Node, opset: int) -> bool | None:
+def _should_fold(node: ir.Node) -> bool | None:
     """Whether to fold a node; None leaves it to the optimizer."""
     if node.op_type == "ConstantOfShape":
         return True  # left alone by default; exporters compute the shapes of Expand with it
     if _is_layer(node):
         return False
-    if node.op_type in _OVER_ALL_LATER_AXES and opset < 13:
-        return False
+    if is_over_later_axes(node):
+        return False  # the folding knows only the later kind
     if any(v is not None and v.dtype == ir.DataType.STRING for v in (*node.inputs, *node.outputs)):
         return False  # what the optimizer makes of strings cannot be saved
     return None

@@ -9,6 +9,8 @@ from functools import cache
 
 import onnx_ir as ir
 
+from fusion_cli.operators.dtypes import name_of
+
 SYMBOL = re.compile(r"[^\W\d]\w*")
 """A name within a symbolic size, such as `seq` in `2*seq + 1`."""
 Dims = tuple[int | str, ...]
@@ -38,8 +40,7 @@ def factors(dims: Dims) -> tuple[int, list[str]]:
 
 def dtype_of(value: ir.Value) -> str:
     """The element type by its common name, such as "float32"."""
-    names = {ir.DataType.FLOAT: "float32", ir.DataType.DOUBLE: "float64"}
-    return names.get(value.dtype, str(value.dtype).lower()) if value.dtype is not None else "unknown"
+    return name_of(value.dtype)
 
 
 def shown_shape(value: ir.Value) -> str:

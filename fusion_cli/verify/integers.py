@@ -4,21 +4,11 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from fusion_cli.operators.registry import MOVES
+
 _INDEXING = {"Gather", "GatherElements"}
 """Operators whose second input holds positions along an axis of their first."""
-_FORWARD = {
-    "Cast",
-    "Concat",
-    "Expand",
-    "Flatten",
-    "Identity",
-    "Reshape",
-    "Slice",
-    "Squeeze",
-    "Tile",
-    "Transpose",
-    "Unsqueeze",
-}
+_FORWARD = MOVES | {"Cast", "Concat", "Slice", "Tile"}
 """Operators that hand the elements of their first input on."""
 _MAX_STEPS = 256
 

@@ -8,8 +8,6 @@ from functools import partial
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
-import ml_dtypes
-import numpy as np
 import onnx
 import onnx_ir as ir
 from onnx_ir.external_data import convert_tensors_from_external
@@ -17,6 +15,7 @@ from onnx_ir.passes.common import InlinePass
 
 from fusion_cli.load import load_model
 from fusion_cli.load.weights import InModelFile
+from fusion_cli.operators.dtypes import DTYPES
 from fusion_cli.save.stream import write_model
 from fusion_cli.sessions import CPU, Array, CannotRun, Opener, Providers, open_model
 from fusion_cli.types import FusedOp, OpCheck, TensorSpec
@@ -201,5 +200,4 @@ def _portable(tensor: ir.TensorProtocol | None) -> ir.TensorProtocol | None:
 
 
 def _value(name: str, spec: TensorSpec) -> ir.Value:
-    dtype = np.dtype(getattr(ml_dtypes, spec.dtype, spec.dtype))
-    return ir.Value(name=name, type=ir.TensorType(ir.DataType.from_numpy(dtype)), shape=ir.Shape(spec.shape))
+    return ir.Value(name=name, type=ir.TensorType(DTYPES[spec.dtype].onnx), shape=ir.Shape(spec.shape))

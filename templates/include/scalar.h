@@ -170,8 +170,6 @@ FUSION_UNARY(tan)
 #undef FUSION_UNARY
 FUSION_FN float round(float x) { return FUSION_LIBM(rintf)(x); }  // half to even
 FUSION_FN double round(double x) { return FUSION_LIBM(rint)(x); }
-FUSION_FN float fmod(float x, float y) { return FUSION_LIBM(fmodf)(x, y); }
-FUSION_FN double fmod(double x, double y) { return FUSION_LIBM(fmod)(x, y); }
 
 template <class T>
 FUSION_FN T abs(T x) {
@@ -196,13 +194,8 @@ FUSION_FN T div(T x, T y) {
 }
 
 template <class T>
-FUSION_FN T fmod(T x, T y) {  // the sign of the dividend
-  return T(x - div(x, y) * y);
-}
-
-template <class T>
-FUSION_FN T mod(T x, T y) {  // the sign of the divisor
-  const T r = fmod(x, y);
+FUSION_FN T mod(T x, T y) {  // of integers, with the sign of the divisor
+  const T r = T(x - div(x, y) * y);
   return r != T(0) && (r < T(0)) != (y < T(0)) ? T(r + y) : r;
 }
 
@@ -214,10 +207,6 @@ FUSION_FN T max(T x, T y) {
 template <class T>
 FUSION_FN T min(T x, T y) {
   return ((x < y) | (x != x)) ? x : y;
-}
-template <class T>
-FUSION_FN T clip(T x, T low, T high) {
-  return min(max(x, low), high);
 }
 
 template <class T>
@@ -243,44 +232,12 @@ FUSION_FN T relu(T x) {
   return max(x, T(0));
 }
 template <class T>
-FUSION_FN T leaky_relu(T x, T slope) {
-  return x < T(0) ? x * slope : x;
-}
-template <class T>
-FUSION_FN T elu(T x, T alpha) {
-  return x < T(0) ? alpha * (exp(x) - T(1)) : x;
-}
-template <class T>
-FUSION_FN T celu(T x, T alpha) {
-  return x < T(0) ? alpha * (exp(x / alpha) - T(1)) : x;
-}
-template <class T>
-FUSION_FN T selu(T x, T alpha, T gamma) {
-  return gamma * elu(x, alpha);
-}
-template <class T>
-FUSION_FN T hard_sigmoid(T x, T alpha, T beta) {
-  return clip(alpha * x + beta, T(0), T(1));
-}
-template <class T>
-FUSION_FN T hard_swish(T x) {
-  return x * hard_sigmoid(x, T(1) / T(6), T(0.5));
-}
-template <class T>
 FUSION_FN T softplus(T x) {
   return max(x, T(0)) + log1p(exp(-abs(x)));
 }
 template <class T>
 FUSION_FN T softsign(T x) {
   return x / (T(1) + abs(x));
-}
-template <class T>
-FUSION_FN T mish(T x) {
-  return x * tanh(softplus(x));
-}
-template <class T>
-FUSION_FN T thresholded_relu(T x, T alpha) {
-  return x > alpha ? x : T(0);
 }
 template <class T>
 FUSION_FN bool is_nan(T x) {

@@ -61,7 +61,7 @@ def test_operators_that_a_function_of_this_opset_cannot_hold() -> None:
 @pytest.mark.parametrize(
     ("code", "text", "opset"),
     [
-        ("FUS204", "g (float[n] x) => (float[n] y) { y = Add (x, x) }", 6),
+        ("FUS204", "g (float[n,4] x, float[2] s) => (float[n,4] y) {y = GroupNormalization<num_groups=2>(x,s,s)}", 18),
         ("FUS205", "g (float[n] x) => (float[n] y) { y = Mod <fmod = 1> (x, x) }", 20),
         ("FUS207", "g (float[n] x, float[1] s) => (float[a] y) { t = Cast <to = 7> (s) y = Reshape (x, t) }", 20),
         ("FUS208", "g (float[n,a,b] x, float[c,d] w) => (float[n,a,b] y) { y = LayerNormalization<axis=1>(x, w) }", 20),

@@ -11,21 +11,17 @@ from onnx import helper
 
 from fusion_cli.codegen.expr import expression, literal, needed, onnx_type, render_program
 from fusion_cli.errors import Unsupported
+from fusion_cli.operators.elementwise import ELEMENTWISE
 from fusion_cli.planir.stages import Instr, Pointwise, Store
 from fusion_cli.types import FusedOp
 from tests.helpers.emit_helpers import library, open_session, run
 from tests.helpers.plan_builder import Builder, Program, fused_op, operands
 
-UNARY = (
-    "Abs Acos Acosh Asin Asinh Atan Atanh Ceil Celu Cos Cosh Elu Erf Exp Floor HardSigmoid HardSwish "
-    "Identity LeakyRelu Log Mish Neg Reciprocal Relu Round Selu Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Tan Tanh "
-    "ThresholdedRelu"
-).split()
+UNARY = [o.name for o in ELEMENTWISE if o.cpp and o.arity == 1 and not o.has("bool")]
 PREDICATES = ["IsNaN", "IsInf"]
-BINARY = "Add Sub Mul Div Pow Min Max PRelu".split()
+BINARY = "Add Sub Mul Div Pow Min Max".split()
 COMPARE = "Equal Less LessOrEqual Greater GreaterOrEqual".split()
 INTEGER = "Add Sub Mul Div Mod Min Max".split()
-BITWISE = "BitwiseAnd BitwiseOr BitwiseXor".split()
 LOGICAL = "And Or Xor".split()
 EDGES = [0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -2.5, 1e-40, 1e30, -1e30, 88.9, -104]
 SPECIAL = np.array([*EDGES, np.nan, np.inf, -np.inf], "f4")
@@ -35,7 +31,7 @@ SETS = {
     "BinaryF32": ([(n, "float32") for n in BINARY] + [(n, "bool") for n in COMPARE], ("float32",) * 2),
     "BinaryF64": ([(n, "float64") for n in BINARY], ("float64",) * 2),
     "BinaryI64": ([(n, "int64") for n in INTEGER] + [(n, "bool") for n in COMPARE], ("int64",) * 2),
-    "BinaryI32": ([(n, "int32") for n in INTEGER + BITWISE], ("int32",) * 2),
+    "BinaryI32": ([(n, "int32") for n in INTEGER], ("int32",) * 2),
     "Logical": ([(n, "bool") for n in LOGICAL], ("bool",) * 2),
 }
 
@@ -91,7 +87,7 @@ def test_agrees_with_onnxruntime(name: str, built: Path) -> None:
     results = run(open_session(table_op(name), built), *arrays)
     for (op, dtype), result in zip(ops, results, strict=True):
         expected = reference(op, dtype, inputs, arrays)
-        check = ~np.isnan(arrays[0]) if op in ("Sign", "Relu", "Selu") and arrays[0].dtype.kind == "f" else slice(None)
+        check = ~np.isnan(arrays[0]) if op in ("Sign", "Relu") and arrays[0].dtype.kind == "f" else slice(None)
         np.testing.assert_allclose(result[check], expected[check], rtol=3e-6, atol=3e-7, err_msg=op)
 
 
@@ -101,9 +97,6 @@ def reference(op: str, dtype: str, inputs: tuple[str, ...], arrays: list[np.ndar
         x = wide[0]
         by_hand = {
             "Softplus": lambda: np.logaddexp(x, 0),
-            "Mish": lambda: x * np.tanh(np.logaddexp(x, 0)),
-            "HardSwish": lambda: x * np.clip(x / 6 + 0.5, 0, 1),
-            "Celu": lambda: np.where(x < 0, np.expm1(x), x),
             "Max": lambda: np.maximum(*wide),
             "Min": lambda: np.minimum(*wide),
         }

@@ -11,7 +11,7 @@ from fusion_cli.language.lint.layout import CallText, FunctionText
 from fusion_cli.language.lint.source import Finding, RuleFile
 from fusion_cli.language.lint.tokens import Token
 from fusion_cli.language.pattern import GROWING, PATTERN_DOMAIN, REST
-from fusion_cli.operators.evaluate import is_known
+from fusion_cli.operators.registry import is_known
 
 USUAL_OPSET = 23
 """What is proposed where a rule names no operator set."""

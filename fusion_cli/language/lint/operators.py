@@ -8,12 +8,12 @@ from typing import Any
 import onnx
 from onnx.defs import OpSchema
 
-from fusion_cli.graph.attributes import INPUT_ATTRIBUTES
 from fusion_cli.language.lint.body import is_constant, nearest
 from fusion_cli.language.lint.layout import CallText, FunctionText
 from fusion_cli.language.lint.source import Finding, RuleFile
 from fusion_cli.language.pattern import GROWING_ATTRIBUTES, PATTERN_DOMAIN, REST
-from fusion_cli.operators.kinds import CONTRIBUTED, first_opset
+from fusion_cli.operators.registry import CONTRIBUTED
+from fusion_cli.operators.versions import INPUT_ATTRIBUTES, first_opset
 
 _BOUNDS = ("min_ops", "max_ops")
 _KINDS: dict[int, str] = {

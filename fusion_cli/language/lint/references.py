@@ -14,7 +14,7 @@ from fusion_cli.language.lint.layout import CallText, FunctionText
 from fusion_cli.language.lint.source import Finding, RuleFile
 from fusion_cli.language.lint.tokens import Key, Token
 from fusion_cli.language.pattern import GROWING, PATTERN_DOMAIN, REST
-from fusion_cli.operators.kinds import COMMUTATIVE, CONTRIBUTED
+from fusion_cli.operators.registry import COMMUTATIVE, CONTRIBUTED
 
 Overload = tuple[RuleFile, FunctionText]
 
