@@ -5,15 +5,16 @@ BIN := $(VENV)/bin
 # Each worker compiles kernels; more of them than cores only makes them wait.
 WORKERS ?= auto
 
-.PHONY: help demo test lint docs lock clean
+.PHONY: help demo test lint docs goldens lock clean
 
 help:
-	@echo "make demo   optimize the bundled examples and compare them with the originals in ONNX Runtime"
-	@echo "make test   run the tests"
-	@echo "make lint   check style and types"
-	@echo "make docs   write docs/codes.md from the source"
-	@echo "make lock   choose dependency versions anew (needs uv)"
-	@echo "make clean  remove the environment and what demo and tests leave"
+	@echo "make demo    optimize the bundled examples and compare them with the originals in ONNX Runtime"
+	@echo "make test    run the tests"
+	@echo "make lint    check style and types"
+	@echo "make docs    write docs/codes.md from the source"
+	@echo "make goldens write anew the plans and sources that tests compare with"
+	@echo "make lock    choose dependency versions anew (needs uv)"
+	@echo "make clean   remove the environment and what demo and tests leave"
 
 demo: $(VENV)/ready
 	$(BIN)/python -m examples.demo
@@ -36,6 +37,9 @@ $(VENV)/ready: requirements.lock pyproject.toml
 
 docs: $(VENV)/ready
 	$(BIN)/python -m fusion_cli.codes.document > docs/codes.md
+
+goldens: $(VENV)/ready
+	$(BIN)/python -m tests.goldens
 
 lock:
 	uv pip compile --no-config --universal --generate-hashes --python-version 3.11 --extra cpu --extra dev \

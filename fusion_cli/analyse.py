@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import onnx_ir as ir
 
+from fusion_cli.codes import emit as emit_codes
 from fusion_cli.codes import plan as plan_codes
 from fusion_cli.codes import score as score_codes
+from fusion_cli.emit.template import find_template
 from fusion_cli.errors import FusionError, NothingToDo, Unsupported, did_you_mean
 from fusion_cli.explain.near_misses import near_misses
 from fusion_cli.explain.potential import Potential
@@ -28,7 +29,7 @@ from fusion_cli.select import select
 from fusion_cli.simplify import simplify
 from fusion_cli.simplify.trace import Traced, names, trace
 from fusion_cli.targets import resolve_targets
-from fusion_cli.types import Candidate, Options, Region, Rejection, Score, Target, label
+from fusion_cli.types import Candidate, Options, Region, Rejection, Score, Stage, Target, label
 from fusion_cli.verify.signature import Signature, signature_of
 
 
@@ -94,11 +95,11 @@ def analyse(path: Path, options: Options, clock: Clock, node: str | None = None,
         del found  # what searches remember takes much memory, and is of no more use
     with clock.stage("score"):
         sizes = default_sizes(model, options)
-        baselines = {t.name: Baseline(model.graph, load_profile(t)) for t in targets}
+        baselines = {t: Baseline(model.graph, load_profile(t)) for t in targets}
     candidates, rejections = score_regions(regions, baselines, sizes, options, clock)
     with clock.stage("select"):
         chosen, lost = select(candidates, model.graph, [t.name for t in targets])
-        potential = Potential(baselines[targets[0].name], chosen, sizes[0])
+        potential = Potential(baselines[targets[0]], chosen, sizes[0])
         watched = [label(n) for n in watch]
         ranked = rank((*missed.rejections, *rejections, *lost), model.graph, chosen, potential, watched)
     asked = None
@@ -139,12 +140,13 @@ def _trace(name: str, path: Path, model: ir.Model) -> Traced:
 
 def score_regions(
     regions: Sequence[Region],
-    baselines: Mapping[str, Baseline],
+    baselines: Mapping[Target, Baseline],
     sizes: Sequence[Mapping[str, int]],
     options: Options,
     clock: Clock,
 ) -> tuple[tuple[Candidate, ...], list[Rejection]]:
-    """Plan each region and score it on each target. Regions that cannot be planned or do not pay become rejections."""
+    """Plan each region that is not to have its rule's own kernel, and score it on each target. Regions that cannot be
+    planned, have no template for a target or do not pay become rejections."""
     candidates: list[Candidate] = []
     rejections: list[Rejection] = []
     planner = Planner()
@@ -165,22 +167,26 @@ def score_regions(
 
 def _score(
     region: Region,
-    plan: Plan,
-    baselines: Mapping[str, Baseline],
+    plan: Plan | None,
+    baselines: Mapping[Target, Baseline],
     sizes: Sequence[Mapping[str, int]],
     options: Options,
 ) -> tuple[Candidate, list[Rejection]]:
     scores: dict[str, Score] = {}
     reasons: list[Rejection] = []
-    for name, baseline in baselines.items():
+    for target, baseline in baselines.items():
+        stage: Stage = "emit"
         try:
-            scores[name] = score_region(region, plan, baseline, sizes, force=options.force)
+            if plan is None and target.kind != "portable":
+                find_template(region.kernel, target, options.rule_paths)
+            stage = "score"
+            scores[target.name] = score_region(region, plan, baseline, sizes, force=options.force)
         except Unsupported as e:
-            reasons.append(_rejection(region, "score", e, name))
+            reasons.append(_rejection(region, stage, e, target.name))
     return Candidate(region, plan, scores, tuple(scores), forced=options.force), reasons
 
 
-def _rejection(region: Region, stage: Literal["plan", "score"], reason: Unsupported, target: str = "") -> Rejection:
+def _rejection(region: Region, stage: Stage, reason: Unsupported, target: str = "") -> Rejection:
     expected = f"{reason.expected} on {target}" if target else reason.expected
-    hint = reason.hint or {**plan_codes.HINTS, **score_codes.HINTS}.get(reason.code, "")
+    hint = reason.hint or {**plan_codes.HINTS, **score_codes.HINTS, **emit_codes.HINTS}.get(reason.code, "")
     return Rejection.of(region, stage, reason.code, expected, reason.found, hint, target)

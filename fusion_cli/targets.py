@@ -8,14 +8,15 @@ import subprocess
 from collections.abc import Sequence
 
 from fusion_cli.build import find_compiler
+from fusion_cli.build.toolchain_cuda import ARCHITECTURES
 from fusion_cli.errors import FusionError, did_you_mean
+from fusion_cli.runtime.provider import fit
 from fusion_cli.types import Target
 
 PORTABLE = Target("portable", "portable")
 CPU = Target("cpu", "cpu")
-CUDA_ARCHITECTURES = ("sm_80", "sm_90a")
-NAMES = ("auto", "portable", "cpu", *CUDA_ARCHITECTURES)
-_CAPABILITY = {(8, 0): "sm_80", (8, 6): "sm_80", (8, 9): "sm_80", (9, 0): "sm_90a"}
+CUDA = tuple(Target(arch, "cuda", arch) for arch in ARCHITECTURES)
+NAMES = ("auto", "portable", "cpu", *ARCHITECTURES)
 
 
 def resolve_targets(names: Sequence[str]) -> tuple[Target, ...]:
@@ -31,23 +32,34 @@ def resolve_targets(names: Sequence[str]) -> tuple[Target, ...]:
 def _target(name: str) -> Target:
     if name not in NAMES:
         raise FusionError(f"no target '{name}'", hint=did_you_mean(name, NAMES) or f"there are {', '.join(NAMES)}")
-    return {"portable": PORTABLE, "cpu": CPU}.get(name) or Target(name, "cuda", name)
+    return next(t for t in (PORTABLE, CPU, *CUDA) if t.name == name)
 
 
 def _auto() -> tuple[Target, ...]:
-    wanted = [Target(arch, "cuda", arch) for arch in gpu_architectures()] + [CPU]
-    return tuple(t for t in wanted if find_compiler(t) is not None) or (PORTABLE,)
+    """For each GPU the compilable target that suits it best, for one newer than all of them the oldest: from PTX its
+    library runs on the most GPUs. Then the CPU."""
+    built = [t for t in (*CUDA, CPU) if find_compiler(t) is not None]
+    found: list[Target] = []
+    for capability in _capabilities():
+        fitting = [t for t in built if fit(t.arch, capability)]
+        native = [t for t in fitting if t.arch.startswith(f"sm_{capability[0]}")]
+        found += native[-1:] or fitting[:1]
+    return (*found, *(t for t in built if t == CPU)) or (PORTABLE,)
 
 
-def gpu_architectures() -> tuple[str, ...]:
-    """The architectures to compile for to use this machine's GPUs; empty without one that is supported."""
+def runs_here(arch: str) -> bool:
+    """Whether a GPU of this machine runs code for an architecture."""
+    return any(fit(arch, capability) for capability in _capabilities())
+
+
+def _capabilities() -> list[tuple[int, int]]:
+    """The compute capabilities of this machine's GPUs."""
     program = shutil.which("nvidia-smi")
     if program is None:
-        return ()
+        return []
     query = [program, "--query-gpu=compute_cap", "--format=csv,noheader"]
     try:
         answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
     except (OSError, subprocess.SubprocessError):
-        return ()
-    capabilities = [(int(a), int(b)) for a, b in re.findall(r"(\d+)\.(\d+)", answer)]
-    return tuple(dict.fromkeys(_CAPABILITY[c] for c in capabilities if c in _CAPABILITY))
+        return []
+    return [(int(a), int(b)) for a, b in re.findall(r"(\d+)\.(\d+)", answer)]

@@ -62,11 +62,13 @@ def test_every_predicate_and_header_line_of_rules_is_documented() -> None:
 BLOCK = re.compile(r"^```(console|rule)([^\n]*)\n(.*?)^```$", re.M | re.S)
 
 
-def test_the_first_rule_goes_as_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("page", "least"), [("docs/rules.md", 8), ("examples/custom_rule/README.md", 3)])
+def test_commands_go_as_described(page: str, least: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every command of the page is run, and prints what the page shows ("..." stands for anything)."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     commands = 0
-    for kind, title, text in BLOCK.findall((DOCS / "rules.md").read_text("utf-8")):
+    for kind, title, text in BLOCK.findall((ROOT / page).read_text("utf-8")):
         if kind == "rule":
             with open(title.strip(), "a", encoding="utf-8") as file:
                 file.write(text)
@@ -75,7 +77,7 @@ def test_the_first_rule_goes_as_described(tmp_path: Path, monkeypatch: pytest.Mo
             command, _, shown = part.partition("\n")
             assert re.fullmatch(_pattern(shown), _plain(_run(command)), re.S), command
             commands += 1
-    assert commands >= 8
+    assert commands >= least
 
 
 def _run(command: str) -> str:

@@ -1,4 +1,4 @@
-"""The bundled examples: real exports once restored, and the user's own rule with its own templates."""
+"""The bundled examples: real exports once restored."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ import onnxruntime as ort
 import pytest
 from onnx import numpy_helper
 
-import fusion_cli
 from examples import weights
 from examples.demo import EXAMPLES
-from fusion_cli.verify import largest_error
 
 SHAPES = {
     "transformer_ts17": (2, 9, 768),
@@ -24,7 +22,6 @@ SHAPES = {
     "conv_stack": (1, 3, 33, 40),
     "snake_block": (2, 1, 50),
 }
-CUSTOM_RULE = Path(__file__).resolve().parent.parent / "examples" / "custom_rule"
 CPU = ["CPUExecutionProvider"]
 
 
@@ -87,20 +84,3 @@ def test_the_graphs_are_small_and_name_no_files() -> None:
     assert sum(p.stat().st_size for p in paths) < 200_000
     for path in paths:
         assert b".py" not in path.read_bytes()
-
-
-def test_a_users_rule_and_template_end_to_end(tmp_path: Path) -> None:
-    original = weights.restore("snake_block", tmp_path / "snake_block.onnx")
-    fused = tmp_path / "fused.onnx"
-    report = fusion_cli.optimize(
-        original, fused, targets=["cpu"], rule_paths=[CUSTOM_RULE], rules=["Snake"], force=True
-    )
-    assert [f.rule for f in report.fusions] == ["Snake"]
-    assert [f.kernel for f in report.fusions] == ["snake"]
-    source = next(s.text for s in report.sources if s.op)
-    assert "one a per channel" in source
-    for time in (1, 50, 4097):
-        x = np.random.default_rng(time).standard_normal((3, 1, time), dtype=np.float32)
-        expected = ort.InferenceSession(original, providers=CPU).run(None, {"x": x})[0]
-        for session in (fusion_cli.session(fused, providers=CPU), ort.InferenceSession(fused, providers=CPU)):
-            assert largest_error(expected, session.run(None, {"x": x})[0]) < 1e-5

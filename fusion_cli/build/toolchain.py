@@ -7,7 +7,7 @@ import platform
 from dataclasses import dataclass
 
 from fusion_cli.build.compiler import Compiler, find_cxx
-from fusion_cli.build.toolchain_cuda import find_nvcc, flags, link_flags
+from fusion_cli.build.toolchain_cuda import ARCHITECTURES, find_nvcc, flags, link_flags
 from fusion_cli.types import Target
 
 
@@ -24,13 +24,17 @@ class Toolchain:
 def find_compiler(target: Target) -> Compiler | None:
     """The compiler for a target's kernels, or None (then `advice` says what to install)."""
     if target.kind == "cuda":
-        return find_nvcc()
+        return find_nvcc(target.arch)
     return find_cxx(os.environ.get("CXX", "")) if target.kind == "cpu" else None
 
 
 def advice(target: Target) -> str:
     """What to install so that `find_compiler` succeeds."""
     if target.kind == "cuda":
+        old = find_nvcc()
+        if old is not None:
+            first = ".".join(map(str, ARCHITECTURES[target.arch]))
+            return f"{old.version} is too old for {target.name}: put nvcc {first} or newer on PATH, or set CUDA_HOME"
         host = "" if find_cxx("") else " and a C++ compiler (g++)"
         return f"install nvcc with pip install 'fusion-cli[cuda]'{host}, or put a CUDA toolkit's nvcc on PATH"
     return "install a C++17 compiler (Debian: apt install g++; Fedora: dnf install gcc-c++), or set CXX to one"

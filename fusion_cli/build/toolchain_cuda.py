@@ -14,6 +14,9 @@ from pathlib import Path
 from fusion_cli.build.compiler import Compiler
 from fusion_cli.types import Target
 
+ARCHITECTURES = {"sm_80": (11, 0), "sm_89": (11, 8), "sm_90a": (12, 0), "sm_100a": (12, 8), "sm_120a": (12, 8)}
+"""The architectures that kernels can be asked for, and the first nvcc that knows each."""
+
 _PARTS = (
     ("nvidia-cuda-nvcc", "bin/nvcc"),
     ("nvidia-nvvm", "nvvm/bin/cicc"),
@@ -25,30 +28,24 @@ _PARTS = (
 """What a toolkit made of wheels must hold, and the wheel that brings it."""
 
 
-def find_nvcc() -> Compiler | None:
+def find_nvcc(arch: str = "") -> Compiler | None:
     """nvcc of CUDA_HOME (or CUDA_PATH), else on PATH, else of a toolkit in /usr/local/cuda, else of the wheels.
 
-    None without any, or without the host C++ compiler that nvcc needs.
+    None without any, without the host C++ compiler that nvcc needs, or if it is too old for the architecture.
     """
-    return _find(os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "", os.environ.get("PATH", ""))
-
-
-def missing_wheels() -> tuple[str, ...]:
-    """The wheels that an incomplete set of them lacks; empty if there is none or all are there."""
-    for root in _wheel_roots():
-        lacking = [wheel for wheel, part in _PARTS if not (root / part).exists()]
-        if lacking and len(lacking) < len(_PARTS):
-            return tuple(dict.fromkeys(lacking))
-    return ()
+    found = _find(os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "", os.environ.get("PATH", ""))
+    if found is None:
+        return None
+    major, minor = map(int, re.findall(r"\d+", found.version)[:2])
+    return found if (major, minor) >= ARCHITECTURES.get(arch, (0, 0)) else None
 
 
 def flags(target: Target, debug: bool) -> list[str]:
     """Flags for compiling one source of a CUDA library."""
-    arch = target.arch.removeprefix("sm_")
     common = [
         "-std=c++17",
         "-O3",
-        f"-gencode=arch=compute_{arch},code=sm_{arch}",
+        _gencode(target.arch),
         "--expt-relaxed-constexpr",
         "-Xcompiler=-fPIC,-fvisibility=hidden",
         "-cudart=static",
@@ -58,17 +55,22 @@ def flags(target: Target, debug: bool) -> list[str]:
 
 def link_flags(target: Target) -> list[str]:
     """Flags for linking a CUDA library: its own CUDA runtime inside and hidden, so that it meets no other's version."""
-    arch = target.arch.removeprefix("sm_")
     common = [
         "-shared",
         "-cudart=static",
-        f"-gencode=arch=compute_{arch},code=sm_{arch}",
+        _gencode(target.arch),
         "-Xlinker=--exclude-libs=ALL",
     ]
     compiler = find_nvcc()
     # A toolkit's nvcc knows its own library folder; the wheels' looks for lib64, which they do not have.
     libraries = compiler.path.parent.parent / "lib" if compiler is not None else None
     return [*common, f"-L{libraries}"] if libraries is not None and libraries.is_dir() else common
+
+
+def _gencode(arch: str) -> str:
+    """Machine code, and PTX beside it, which later GPUs run too; there is none for code of one architecture alone."""
+    virtual = arch.replace("sm_", "compute_")
+    return f"-gencode=arch={virtual},code={arch if arch.endswith('a') else f'[{arch},{virtual}]'}"
 
 
 @cache

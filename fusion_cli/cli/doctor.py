@@ -17,7 +17,7 @@ from fusion_cli.cli.common import debug_option, echo_json, json_option
 from fusion_cli.errors import FusionError
 from fusion_cli.match import load_rules
 from fusion_cli.report.readable import show_bytes
-from fusion_cli.types import Target
+from fusion_cli.targets import CPU, CUDA, resolve_targets
 
 
 @dataclass(frozen=True)
@@ -78,10 +78,14 @@ def _onnxruntime() -> Iterator[Finding]:
 
 
 def _compilers() -> Iterator[Finding]:
-    for name, target in (("C++ compiler", Target("cpu", "cpu")), ("nvcc", Target("sm_90a", "cuda", "sm_90a"))):
-        found = build.find_compiler(target)
-        text = "none" if found is None else f"{found.version} ({found.path})"
-        yield Finding(name, found is not None, text, build.advice(target))
+    for name, targets in (("C++ compiler", [CPU]), ("nvcc", CUDA)):
+        found = {t.name: compiler for t in targets if (compiler := build.find_compiler(t)) is not None}
+        text = "none"
+        if found:
+            compiler = next(iter(found.values()))
+            text = f"{compiler.version} ({compiler.path}), for {', '.join(found)}"
+        yield Finding(name, len(found) == len(targets), text, build.advice(targets[-1]))
+    yield Finding("target auto", True, ", ".join(t.name for t in resolve_targets(["auto"])))
 
 
 def _gpu() -> Iterator[Finding]:

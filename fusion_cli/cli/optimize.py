@@ -10,6 +10,7 @@ import click
 from fusion_cli import pipeline
 from fusion_cli.cli.common import debug_option, echo_json, json_option, model_options, progress, stdout
 from fusion_cli.report import render_summary
+from fusion_cli.targets import NAMES
 from fusion_cli.types import Options
 
 
@@ -54,7 +55,7 @@ def target_option(command: Any) -> Any:
         multiple=True,
         default=("auto",),
         show_default=True,
-        metavar="auto|portable|cpu|sm_80|sm_90a",
+        metavar="|".join(NAMES),
         help="What to build kernels for (repeatable).",
     )(command)
 

@@ -72,8 +72,7 @@ _WITH_LITERALS = frozenset(
 
 def viewed_shape(plan: Plan, operand: Operand) -> tuple[int | str, ...]:
     """The operand's compile-time shape after its transposition."""
-    shape = plan.tensors[operand.tensor].shape
-    return tuple(shape[p] for p in operand.perm) if operand.perm is not None else shape
+    return plan.viewed(operand)
 
 
 def space_shape(plan: Plan, stage: _Kernel) -> tuple[int | str, ...]:

@@ -6,6 +6,8 @@ DTYPE = "FUS501"
 OPERATOR = "FUS502"
 LIMIT = "FUS503"
 NO_PLAN = "FUS504"
+NO_TEMPLATE = "FUS505"
+OUTPUT_SIZE = "FUS506"
 
 CODES: dict[str, tuple[str, str]] = {
     DTYPE: (
@@ -26,11 +28,23 @@ CODES: dict[str, tuple[str, str]] = {
         "Nothing to make a kernel from",
         "The operator was outlined without a plan, or the target takes no kernels.",
     ),
+    NO_TEMPLATE: (
+        "No template for this target",
+        "The rule's `kernel:` names templates, and there is none for this target in the folder of the rule: "
+        "`NAME.cc.jinja` is for the CPU, `NAME.cu.jinja` for CUDA.",
+    ),
+    OUTPUT_SIZE: (
+        "A template cannot tell a size of its output",
+        "The template uses `output_dims`, which takes every size of an output from the model or from an input's size "
+        "of the same name, and one of the sizes is neither here.",
+    ),
 }
 
 HINTS: dict[str, str] = {
     DTYPE: "another --target may have the kernel",
     OPERATOR: "another --target may have the kernel",
     LIMIT: "a smaller --opt-level makes smaller operators; another --target may have the kernel",
+    NO_TEMPLATE: "write the template, or leave the target out",
+    OUTPUT_SIZE: "name equal dimensions alike when exporting, or compute the shape in the template",
 }
 """What to do about them, in a line."""

@@ -7,16 +7,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fusion_cli.codegen import expr
 from fusion_cli.codegen import text as common
 from fusion_cli.codes import emit as codes
-from fusion_cli.emit import cpu, cuda
-from fusion_cli.errors import TemplateError, Unsupported
+from fusion_cli.emit import cpu, cuda, template
+from fusion_cli.errors import Unsupported
 from fusion_cli.types import FusedOp, Source, Target
 
 __all__ = ["emit", "emit_registration"]
 
-_SUFFIX = {"cpu": ".cc", "cuda": ".cu"}
 _PROVIDER = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 DOMAIN = "fusion"
 
@@ -24,22 +22,22 @@ DOMAIN = "fusion"
 def emit(op: FusedOp, target: Target, *, debug: bool = False, template_paths: Sequence[Path] = ()) -> Source:
     """The source file of `op` for `target`.
 
-    An operator whose kernel is "auto" is generated from its plan; any other kernel is the template of that name in
-    one of `template_paths`. Raises Unsupported where the target has no code for it, TemplateError for a template
-    that does not render.
+    An operator whose kernel is "auto" is generated from its plan; any other kernel, which has none, is the template of
+    that name in one of `template_paths`. Raises Unsupported where the target has no code for it, TemplateError for a
+    template that does not render.
     """
     suffix = _suffix(target)
     variables = _common(op, target, debug)
-    name = "region"
+    name = f"region{suffix}.jinja"
     if op.kernel == "auto":
         if op.plan is None:
             raise Unsupported(codes.NO_PLAN, "a region with a plan", op.rule)
         variables |= _backend(target).context(op.plan)
     else:
-        name = _template_name(op.kernel)
-        variables |= _body(op)
+        name = template.find_template(op.kernel, target, template_paths)
+        variables |= template.variables(op)
     env = common.environment(target.kind, template_paths)
-    return Source(target.name, op.name, op.name + suffix, common.render(env, f"{name}{suffix}.jinja", variables))
+    return Source(target.name, op.name, op.name + suffix, common.render(env, name, variables))
 
 
 def emit_registration(target: Target, ops: Sequence[FusedOp], *, template_paths: Sequence[Path] = ()) -> Source:
@@ -60,9 +58,9 @@ def emit_registration(target: Target, ops: Sequence[FusedOp], *, template_paths:
 
 
 def _suffix(target: Target) -> str:
-    if target.kind not in _SUFFIX:
+    if target.kind not in template.SUFFIX:
         raise Unsupported(codes.NO_PLAN, "a target with kernels", target.name)
-    return _SUFFIX[target.kind]
+    return template.SUFFIX[target.kind]
 
 
 def _backend(target: Target) -> ModuleType:
@@ -84,46 +82,3 @@ def _common(op: FusedOp, target: Target, debug: bool) -> dict[str, Any]:
         "debug": debug,
         "host_program": common.host_lines(op.plan) if op.plan is not None else [],
     }
-
-
-def _template_name(kernel: str) -> str:
-    """A kernel's template name; only plain names, so that no rule reaches outside the template folders."""
-    if not kernel.replace("_", "").replace("-", "").isalnum():
-        raise TemplateError(f"{kernel!r} is not a template name", hint="letters, digits, - and _")
-    return kernel
-
-
-def _body(op: FusedOp) -> dict[str, Any]:
-    """What a user's template sees of the operator's body, beside the common variables."""
-    nodes = [
-        {
-            "op_type": common.comment(node.op_type),
-            "attributes": {
-                common.comment(a.name): _attribute(a.value) for a in node.attributes.values() if not a.is_ref()
-            },
-            "inputs": [None if v is None else common.comment(v.name or "") for v in node.inputs],
-            "outputs": [common.comment(v.name or "") for v in node.outputs],
-        }
-        for node in op.function
-    ]
-    return {
-        "input_specs": [{"dtype": s.dtype, "shape": s.shape, "type": expr.storage(s.dtype)} for s in op.inputs],
-        "output_specs": [{"dtype": s.dtype, "shape": s.shape, "type": expr.storage(s.dtype)} for s in op.outputs],
-        "body": nodes,
-        "literal": expr.literal,
-    }
-
-
-def _attribute(value: object) -> object:
-    """An attribute as a template may print it: numbers, number tuples, small tensors as number lists, safe text."""
-    if isinstance(value, bool | int | float):
-        return value
-    if isinstance(value, str | bytes):
-        return common.comment(value if isinstance(value, str) else value.decode("ascii", "replace"))
-    if isinstance(value, tuple | list):
-        return [_attribute(v) for v in value]
-    numpy = getattr(value, "numpy", None)
-    if numpy is None:
-        return None
-    array = numpy()
-    return array.tolist() if array.size <= 1024 else None

@@ -6,9 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import onnx_ir as ir
 
-from fusion_cli.devices.profile import DeviceProfile
-from fusion_cli.devices.work import Work
-from fusion_cli.score.baseline import Baseline, bytes_of, edges, fused_kernels, total_work
+from fusion_cli.score.baseline import Baseline, fused_kernels, one_kernel, total_work
 from fusion_cli.score.prediction import nodes_time
 from fusion_cli.types import Candidate
 
@@ -33,20 +31,6 @@ class Potential:
         works = total_work(fused_kernels(rest, profile), profile, self.sizes)
         alone = nodes_time(works, profile)
         before = alone + sum(c.scores[self.target].after_us for c in fused)
-        after = nodes_time([_ideal(list(own), profile, self.sizes)], profile)
+        after = nodes_time([one_kernel(list(own), "Ideal", profile, self.sizes)], profile)
         # Joining fusions saves their dispatch; how good their kernels are is another matter.
         return max(0.0, min(before - after, alone + profile.node_us * len(fused)))
-
-
-def _ideal(nodes: list[ir.Node], profile: DeviceProfile, sizes: Mapping[str, int]) -> Work:
-    """All the arithmetic of the nodes, and the bytes that go in and out of them together."""
-    parts = total_work(fused_kernels(nodes, profile), profile, sizes)
-    read, written = edges(nodes)
-    return Work(
-        "Ideal",
-        bytes_of(read | written, sizes),
-        sum(w.flops for w in parts),
-        next((w.dtype for w in parts if w.flops), "float32"),
-        sum(w.simple for w in parts),
-        sum(w.special for w in parts),
-    )

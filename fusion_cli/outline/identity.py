@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import onnx_ir as ir
@@ -24,25 +25,30 @@ class Digests:
 
     def digest(self, candidate: Candidate, body: ir.Graph) -> str:
         """A short hexadecimal name for the operator."""
-        parts = [candidate.region.kernel, _body_text(body), self._plan_text(candidate.plan)]
+        region = candidate.region
+        # A template may look at the results' shapes; a plan says what is known of them.
+        results = _types(region.outputs) if candidate.plan is None else self._plan_text(candidate.plan)
+        parts = [region.kernel, _body_text(body), results]
         return hashlib.sha256(_numbered("\n".join(parts)).encode()).hexdigest()[:DIGITS]
 
-    def _plan_text(self, plan: Plan | None) -> str:
-        if plan is None:
-            return ""
+    def _plan_text(self, plan: Plan) -> str:
         if id(plan) not in self._plans:
             self._plans[id(plan)] = str(_anonymous(plan))
         return self._plans[id(plan)]
 
 
 def _body_text(body: ir.Graph) -> str:
-    lines = [f"{v.dtype}{list(v.shape) if v.shape is not None else '?'}" for v in body.inputs]
+    lines = [_types(body.inputs)]
     for node in body:
         inputs = ",".join("" if v is None else str(v.name) for v in node.inputs)
         outputs = ",".join(str(v.name) for v in node.outputs)
         attributes = ";".join(f"{k}={attribute_text(a)}" for k, a in sorted(node.attributes.items()))
         lines.append(f"{outputs}={node.domain}.{node.op_type}({inputs}){attributes}")
     return "\n".join(lines)
+
+
+def _types(values: Iterable[ir.Value]) -> str:
+    return "\n".join(f"{v.dtype}{list(v.shape) if v.shape is not None else '?'}" for v in values)
 
 
 def _anonymous(value: Any) -> Any:

@@ -28,6 +28,7 @@ from fusion_cli.plan.lower_shapes import HOST_RULES
 from fusion_cli.plan.partition import Partition
 from fusion_cli.plan.shape_program import HostProgram
 from fusion_cli.plan.workspace import Storage, assign_buffers, rename_symbols
+from fusion_cli.planir.invariants import check
 from fusion_cli.planir.stages import HostOp, Plan, Stage, Tensor
 from fusion_cli.types import Region
 
@@ -124,7 +125,7 @@ def _finish(
     ops = tuple(
         HostOp(host.ops[i].kind, tuple(position[a] for a in host.ops[i].args), host.ops[i].ints) for i in sorted(needed)
     )
-    return Plan(
+    plan = Plan(
         tensors=rename_symbols([_renumbered(t, position) for t in tensors]),
         host=ops,
         stages=tuple(replace(s, dims=position[s.dims]) for s in stages),
@@ -134,6 +135,7 @@ def _finish(
         host_inputs=tuple(sorted({op.ints[0] for op in ops if op.kind == "read"})),
         groups=find_groups(tensors, stages, storage.outputs),
     )
+    return check(plan)
 
 
 def _renumbered(tensor: Tensor, position: Mapping[int, int]) -> Tensor:

@@ -25,8 +25,11 @@ class Planner:
         self._nodes: dict[ir.Node, Hashable] = {}
         self._types: dict[ir.Value, tuple[ir.DataType | None, tuple[int | str | None, ...] | None]] = {}
 
-    def plan(self, region: Region) -> Plan:
-        """As `plan_region`. What cannot be planned is looked at each time: the reason names the region's values."""
+    def plan(self, region: Region) -> Plan | None:
+        """As `plan_region`, but None where the rule brings its own kernel: that needs no plan. What cannot be planned
+        is looked at each time: the reason names the region's values."""
+        if region.kernel != "auto":
+            return None
         key = self._key(region)
         if key not in self._plans:
             self._plans[key] = plan_region(region)

@@ -216,11 +216,16 @@ class Plan:
     host: tuple[HostOp, ...]
     stages: tuple[Stage, ...]
     inputs: tuple[int, ...]
-    """Tensor index per operator input (-1: only read on the host)."""
+    """Tensor index per operator input (-1: read on the host, if at all)."""
     outputs: tuple[int, ...]
     buffers: int
     host_inputs: tuple[int, ...] = ()
     groups: tuple[Group, ...] = ()
+
+    def viewed(self, operand: Operand) -> tuple[int | str, ...]:
+        """The compile-time shape of what a kernel reads by an operand: the tensor's, transposed."""
+        shape = self.tensors[operand.tensor].shape
+        return shape if operand.perm is None else tuple(shape[p] for p in operand.perm)
 
     def root(self, tensor: int) -> int:
         """The tensor in whose memory this one lies."""

@@ -199,7 +199,8 @@ def _planned(candidate: Candidate) -> Fusion:
 
 
 def _stages(candidate: Candidate) -> tuple[str, ...]:
-    return () if candidate.plan is None else tuple(type(s).__name__.lower() for s in candidate.plan.stages)
+    plan = candidate.plan
+    return (candidate.region.kernel,) if plan is None else tuple(type(s).__name__.lower() for s in plan.stages)
 
 
 def _summarise(

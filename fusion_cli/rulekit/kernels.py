@@ -17,7 +17,7 @@ from fusion_cli.explain.near_misses import near_misses
 from fusion_cli.language.lint.source import rule_folder
 from fusion_cli.match import Rule, RuleSet, find_regions
 from fusion_cli.outline import inline_back, outline
-from fusion_cli.plan import plan_region
+from fusion_cli.plan import Planner
 from fusion_cli.rulekit.components import Component, model_of
 from fusion_cli.rulekit.find import ready, region_of
 from fusion_cli.sessions import Array, CannotRun, Process
@@ -54,11 +54,12 @@ def try_kernels(components: Sequence[Component], rules: RuleSet, rule: Rule, mos
     missed = near_misses(found).rejections
     results: dict[str, Kernel] = {}
     candidates: dict[str, Candidate] = {}
+    planner = Planner()
     for component in components:
         region = region_of(model, found, missed, rule.name, component)
         if isinstance(region, Region):
             try:
-                candidates[component.prefix] = Candidate(region, plan_region(region), {}, ("cpu",), forced=True)
+                candidates[component.prefix] = Candidate(region, planner.plan(region), {}, ("cpu",), forced=True)
             except Unsupported as e:
                 results[component.prefix] = _unsupported(e)
     ops = outline(model, list(candidates.values()))

@@ -28,12 +28,13 @@ def compute_capability(device: int = 0) -> tuple[int, int] | None:
 def fit(arch: str, capability: tuple[int, int]) -> int:
     """How well code for `arch` ("sm_80", "sm_90a") suits a device: 0 cannot run, more is better.
 
-    Architecture-specific code ("a") runs on exactly that capability, other code on later minor revisions too.
+    Architecture-specific code ("a") runs on exactly that capability; other code on every later one, too, from the PTX
+    that comes with it.
     """
     match = re.fullmatch(r"sm_(\d+)(\d)(a?)", arch)
     if match is None:
         return 0
     major, minor, specific = int(match[1]), int(match[2]), bool(match[3])
-    if major != capability[0] or minor > capability[1] or (specific and minor != capability[1]):
+    if (major, minor) > capability or (specific and (major, minor) != capability):
         return 0
-    return 1 + 2 * minor + specific
+    return 2 * (10 * major + minor) + specific

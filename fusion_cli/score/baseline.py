@@ -116,6 +116,20 @@ def total_work(kernels: Iterable[Kernel], profile: DeviceProfile, sizes: Mapping
     return [w for kernel in kernels for w in _works(kernel, profile, sizes)]
 
 
+def one_kernel(nodes: Sequence[ir.Node], name: str, profile: DeviceProfile, sizes: Mapping[str, int]) -> Work:
+    """All the arithmetic of the nodes, and the bytes that go in and out of them together, as a kernel of this name."""
+    parts = total_work(fused_kernels(nodes, profile), profile, sizes)
+    read, written = edges(nodes)
+    return Work(
+        name,
+        bytes_of(read | written, sizes),
+        sum(w.flops for w in parts),
+        next((w.dtype for w in parts if w.flops), "float32"),
+        sum(w.simple for w in parts),
+        sum(w.special for w in parts),
+    )
+
+
 def private_shape_nodes(region: Region) -> int:
     """Shape arithmetic that nothing but the region reads: its nodes disappear with the fusion."""
     own = {*region.nodes, *region.shape_nodes}

@@ -15,7 +15,7 @@ from fusion_cli.kernels import Kind, Sized, family_of
 from fusion_cli.plan.shape_program import run_host
 from fusion_cli.planir.stages import Plan
 from fusion_cli.score.assumed_sizes import dimensions, number
-from fusion_cli.score.baseline import Baseline, private_shape_nodes
+from fusion_cli.score.baseline import Baseline, one_kernel, private_shape_nodes
 from fusion_cli.types import Region, Score
 
 MARGIN = 0.02
@@ -36,13 +36,15 @@ class _Cost:
 
 def score_region(
     region: Region,
-    plan: Plan,
+    plan: Plan | None,
     baseline: Baseline,
     sizes: Sequence[Mapping[str, int]],
     *,
     force: bool = False,
 ) -> Score:
     """Predict a region's cost against the baseline's, as the mean over `sizes` (see `default_sizes`).
+
+    Without a plan, where the rule brings its own kernel, that is taken to be one that stores nothing in between.
 
     Raises Unsupported with a code of `score.codes` where the fusion does not pay for every one of the sizes, or cannot
     run; with `force`, or for a device that nothing is built for, only where it cannot be predicted at all.
@@ -54,7 +56,7 @@ def score_region(
     except Unsupported:
         if not lenient:
             raise
-        return Score(profile.target, 0.0, 0.0, 0, 0, len(region.nodes), len(plan.stages))
+        return Score(profile.target, 0.0, 0.0, 0, 0, len(region.nodes), 1 if plan is None else len(plan.stages))
     if not lenient and not all(c.pays for c in costs):
         _turn_down(costs)
     n = len(costs)
@@ -69,23 +71,29 @@ def score_region(
     )
 
 
-def _cost(region: Region, plan: Plan, baseline: Baseline, sizes: Mapping[str, int]) -> _Cost:
+def _cost(region: Region, plan: Plan | None, baseline: Baseline, sizes: Mapping[str, int]) -> _Cost:
     profile = baseline.profile
-    dims = _dimensions(region, plan, sizes)
-    weights = frozenset(i for i, v in enumerate(region.inputs) if v.const_value is not None)
     before, left = baseline.work(region, sizes)
-    kind: Kind = "cpu" if profile.kind == "cpu" else "cuda"
-    own = [
-        w
-        for stage in plan.stages
-        for w in family_of(plan, stage, kind).work(Sized(plan, stage, dims, profile, weights))
-    ]
+    own = _own_work(region, plan, profile, sizes)
     return _Cost(
         nodes_time(before, profile) + private_shape_nodes(region) * profile.shape_node_us,
         _operator_time(own, profile) + nodes_time(left, profile),
         before,
         [*own, *left],
     )
+
+
+def _own_work(region: Region, plan: Plan | None, profile: DeviceProfile, sizes: Mapping[str, int]) -> list[Work]:
+    if plan is None:
+        return [one_kernel(region.nodes, region.kernel, profile, sizes)]
+    dims = _dimensions(region, plan, sizes)
+    weights = frozenset(i for i, v in enumerate(region.inputs) if v.const_value is not None)
+    kind: Kind = "cpu" if profile.kind == "cpu" else "cuda"
+    return [
+        work
+        for stage in plan.stages
+        for work in family_of(plan, stage, kind).work(Sized(plan, stage, dims, profile, weights))
+    ]
 
 
 def nodes_time(works: Sequence[Work], profile: DeviceProfile) -> float:

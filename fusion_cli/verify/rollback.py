@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fusion_cli.codes import verify as codes
 from fusion_cli.sessions import CPU, CUDA_FLOAT32, CannotRun, Process, Providers, Runner, Use
-from fusion_cli.targets import gpu_architectures
+from fusion_cli.targets import runs_here
 from fusion_cli.types import FusedOp, Library, OpCheck, Options, Rejection, Verification
 from fusion_cli.verify.ops import check_ops
 from fusion_cli.verify.signature import Signature
@@ -110,7 +110,7 @@ class Trial:
             available = self._process.available_providers()
         except CannotRun:
             return ()
-        return CUDA_FLOAT32 if "CUDAExecutionProvider" in available and target in gpu_architectures() else ()
+        return CUDA_FLOAT32 if "CUDAExecutionProvider" in available and runs_here(target) else ()
 
 
 def _gain(check: OpCheck) -> float:

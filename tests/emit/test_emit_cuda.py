@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from fusion_cli.emit import emit, emit_registration
 from fusion_cli.errors import Unsupported
 from fusion_cli.kernels import attention as attention_family
 from fusion_cli.planir.stages import Attention, Instr, Operand, Plan
+from fusion_cli.targets import CUDA
 from fusion_cli.types import Target
 from tests.helpers.cuda_attention_plans import attention, causal
 from tests.helpers.cuda_case import fused_op, merged
@@ -28,17 +30,36 @@ needs_nvcc = pytest.mark.skipif(find_compiler(SM_90A) is None, reason="nvcc is n
 
 
 @needs_nvcc
-@pytest.mark.parametrize("target", [SM_80, SM_90A], ids=lambda t: t.name)
-def test_every_stage_kind_compiles(target: Target, tmp_path: Path) -> None:
-    ops = [fused_op(everything(dtype)) for dtype in ("float32", "float16", "bfloat16")]
-    ops.append(fused_op(sliced("float16")))
+@pytest.mark.parametrize("target", CUDA, ids=lambda t: t.name)
+def test_kernels_compile_to_machine_code_and_ptx_where_others_run_it(target: Target, tmp_path: Path) -> None:
+    """Every stage kind for the architectures that are tried on GPUs; for the others a small kernel and a large one."""
+    ops = [fused_op(pointwise("float32")), fused_op(attention("float16", 64))]
+    if target in (SM_80, SM_90A):
+        ops = [fused_op(everything(dtype)) for dtype in ("float32", "float16", "bfloat16")]
+        ops.append(fused_op(sliced("float16")))
     sources = [emit(op, target) for op in ops] + [emit_registration(target, ops)]
     library = build(sources, target, tmp_path, jobs=2, cache_dir=tmp_path / "cache")
     assert library.ops == tuple(op.name for op in ops)
-    assert library.path.read_bytes()[:4] == b"\x7fELF"
+    number = int(re.sub(r"\D", "", target.arch))
+    code = {("machine", number)} if target.arch.endswith("a") else {("machine", number), ("ptx", number)}
+    assert device_code(library.path.read_bytes()) == code
     again = build(sources, target, tmp_path, jobs=2, cache_dir=tmp_path / "cache")
     assert again.compiled == 0
     assert again.path == library.path
+
+
+def device_code(library: bytes) -> set[tuple[str, int]]:
+    """What the library's fat binaries hold: kinds of code and their architectures, from the headers of the entries."""
+    found = set()
+    for start in (m.start() for m in re.finditer(struct.pack("<I", 0xBA55ED50), library)):
+        _, header, size = struct.unpack_from("<HHQ", library, start + 4)
+        at, end = start + header, start + header + size
+        while at < end:
+            kind, _, header, size = struct.unpack_from("<HHIQ", library, at)
+            (arch,) = struct.unpack_from("<I", library, at + 28)
+            found.add(({1: "ptx", 2: "machine"}[kind], arch))
+            at += header + size
+    return found
 
 
 @needs_nvcc

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -69,8 +70,23 @@ def test_template_mistakes_say_file_and_line(tmp_path: Path, text: str, line: in
 
 
 def test_a_missing_template_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TemplateError, match=r"leaky\.cc\.jinja"):
+    with pytest.raises(Unsupported, match=r"FUS505.*leaky\.cc\.jinja"):
         emit(leaky(), CPU, template_paths=[tmp_path])
+
+
+def test_output_dims_are_numbers_and_sizes_of_inputs(tmp_path: Path) -> None:
+    (tmp_path / "leaky.cc.jinja").write_text("{{ output_dims(0) }}")
+    op = replace(
+        leaky(),
+        inputs=(TensorSpec("x", "float32", (4, "N")), TensorSpec("z", "float32", ("M", None))),
+        outputs=(TensorSpec("y", "float32", ("M", 3, "N")),),
+    )
+    assert emit(op, CPU, template_paths=[tmp_path]).text == "fusion::Ints{run.dims(1)[0], 3, run.dims(0)[1]}"
+    for unknown in ("2*N", None):
+        changed = replace(op, outputs=(TensorSpec("y", "float32", ("M", unknown)),))
+        with pytest.raises(Unsupported, match=r"FUS506.*axis 1") as caught:
+            emit(changed, CPU, template_paths=[tmp_path])
+        assert caught.value.found == ("one that is not known" if unknown is None else "'2*N'")
 
 
 @pytest.mark.parametrize("kernel", ["../secret", "a/b", "", "x.y", "/etc/passwd"])

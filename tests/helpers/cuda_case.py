@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import ml_dtypes
 import numpy as np
 
+from fusion_cli.planir.invariants import check
 from fusion_cli.planir.stages import HostOp, Plan, Stage, Tensor
 from fusion_cli.types import FusedOp
 from tests.helpers import plan_builder
@@ -76,7 +77,7 @@ def merged(name: str, cases: Sequence[Case]) -> Case:
         inputs += [i + t for i in plan.inputs]
         outputs += [i + t for i in plan.outputs]
         buffers += plan.buffers
-    plan = Plan(tuple(tensors), tuple(host), tuple(stages), tuple(inputs), tuple(outputs), buffers)
+    plan = check(Plan(tuple(tensors), tuple(host), tuple(stages), tuple(inputs), tuple(outputs), buffers))
     sizes: dict[str, int] = {}
     for case in cases:
         sizes |= case.sizes[0]

@@ -364,6 +364,13 @@ def test_shapes_that_a_model_declares_of_its_outputs_are_not_believed() -> None:
     check_model(text, {"x": floats(3, 5)})
 
 
+def test_rows_whose_shape_is_read_as_the_model_runs() -> None:
+    text = """g (float[1, n] x, int64[3] s) => (float[a, b] y) {
+        e = Expand(x, s)  f = Exp(e)  axes = Constant <value_ints = [-1]> ()  y = ReduceSum <keepdims = 0> (f, axes)
+    }"""
+    check_model(text, {"x": floats(1, 5), "s": np.array([2, 3, 5])})
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_precision_rounds_at_casts_and_stores_only(dtype: str) -> None:
     text = f"""g ({dtype}[n] x, {dtype}[n] z) => ({dtype}[n] y, float[n] w) {{

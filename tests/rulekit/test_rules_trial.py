@@ -48,11 +48,11 @@ def test_a_fusion_is_found_compiled_and_compared(tmp_path: Path) -> None:
 @needs_compiler
 def test_a_kernel_with_other_numbers_is_a_failure(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples" / "custom_rule", tmp_path, dirs_exist_ok=True)
-    template = tmp_path / "snake.cc.jinja"
+    template = tmp_path / "decay.cc.jinja"
     text = template.read_text()
-    assert "std::sin" in text
-    template.write_text(text.replace("std::sin", "std::cos"))
-    (found,) = tried(tmp_path / "snake.rule", Limits(graphs=1, orders=1, kernels=1))
+    assert "std::exp(" in text
+    template.write_text(text.replace("std::exp(", "std::exp2("))
+    (found,) = tried(tmp_path / "decay.rule", Limits(graphs=1, orders=1, kernels=1))
     assert found.status == "failed"
     assert "numbers differ" in found.detail
 

@@ -198,7 +198,7 @@ def test_cuda_libraries_are_chosen_by_compute_capability(monkeypatch: pytest.Mon
     libraries = [(t, Library(t.name, kernels, ("Plus_one",))) for t in [*targets, CPU]]
     write_manifest(bundle, model_sha256=file_sha256(model), libraries=libraries)
     manifest = read_manifest(bundle)
-    expectations = {(9, 0): "sm_90a", (8, 9): "sm_86", (8, 0): "sm_80", (7, 5): None, None: None}
+    expectations = {(9, 0): "sm_90a", (12, 1): "sm_86", (8, 9): "sm_86", (8, 0): "sm_80", (7, 5): None, None: None}
     for capability, expected in expectations.items():
         monkeypatch.setattr(runtime, "compute_capability", lambda _, c=capability: c)
         chosen = runtime._choose(manifest, "cuda", 0)
@@ -225,8 +225,13 @@ def test_which_kernels_suit_which_providers() -> None:
         ("sm_80", (8, 0), True),
         ("sm_80", (8, 6), True),
         ("sm_86", (8, 0), False),
-        ("sm_80", (9, 0), False),
+        ("sm_80", (9, 0), True),
+        ("sm_80", (7, 5), False),
+        ("sm_80", (12, 1), True),
+        ("sm_89", (8, 6), False),
+        ("sm_89", (10, 0), True),
         ("sm_90a", (9, 0), True),
+        ("sm_90a", (10, 0), False),
         ("sm_100a", (10, 0), True),
         ("sm_100a", (10, 3), False),
         ("gfx90", (9, 0), False),

@@ -152,7 +152,7 @@ def test_sizes_follow_from_shape_arithmetic() -> None:
 
 
 @pytest.mark.parametrize(("arch", "name"), [("sm_90a", "h200"), ("sm_80", "a100"), ("sm_89", "a100"), ("sm_70", "a100"),
-                                            ("sm_120", "h200")])  # fmt: skip
+                                            ("sm_100a", "h200"), ("sm_120a", "h200")])  # fmt: skip
 def test_profile_of_architecture(arch: str, name: str) -> None:
     assert load_profile(Target(arch, "cuda", arch)).name == name
 

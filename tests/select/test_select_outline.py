@@ -83,6 +83,17 @@ def test_equal_regions_share_a_function_and_compute_the_same(tmp_path: Path) -> 
     np.testing.assert_allclose(run(model, tmp_path, feeds)[0], expected[0], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("same", [True, False])
+def test_kernels_without_a_plan_are_shared_where_as_much_is_known_of_their_results(same: bool) -> None:
+    model = simplified(parse("g (float[n] x, float[n] z) => (float[n] y, float[n] w) { y = Neg (x) w = Neg (z) }"))
+    if not same:
+        model.graph.outputs[1].shape = ir.Shape(["m"])
+    index = GraphIndex(model.graph)
+    regions = [make_region(index, [node], "Own", "mine", 1) for node in model.graph]
+    ops = outline(model, [candidate(r, a=1.0) for r in regions])
+    assert [len(op.call_names) for op in ops] == ([2] if same else [1, 1])
+
+
 def test_outlining_looks_at_each_graph_output_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
     count = 40
     lines = "".join(f"e{i} = Sin ({f'y{i - 1}' if i else 'x'}) y{i} = Neg (e{i})\n" for i in range(count))

@@ -1,0 +1,111 @@
+// Attention: CUDA kernels of one fused operator.
+// Rule: Test
+// Original nodes:
+#include "include/attention_scalar.cuh"
+#include "ort/op.h"
+
+namespace {
+
+using fusion::Ints;
+namespace gpu = fusion::gpu;
+namespace host = fusion::host;
+
+// stage_0.
+//   MatMul
+//   Mul
+//   Where
+//   Softmax
+//   IsNaN
+struct stage_0_program {
+  const bool* in3;
+  int row3, column3;
+  static constexpr int at3 = 4;
+  static constexpr bool kCausal = false;  // keys later than the query score -inf
+  static constexpr bool kBare = false;    // all others score the scaled product itself
+
+  __device__ __forceinline__ float score(float acc, const int64_t (&at)[5], int64_t batch, int row,
+                                         int column) const {
+    const float v0 = acc;
+    const bool v1 = fusion::load(in3 + at[at3] + int64_t{row} * row3 + int64_t{column} * column3);
+    const float v3 = v1 ? v0 : (-fusion::inf<float>());
+    return v3;
+  }
+  __device__ __forceinline__ float prob(float acc, const int64_t (&at)[5], int64_t batch, int row,
+                                         int column) const {
+    return acc;
+  }
+};
+
+template <int kDepth, int kValueDepth>
+__global__ void __launch_bounds__(gpu::kAttentionThreads)
+    stage_0_kernel(const float* q, const float* k, const float* v, float* out,
+                   const gpu::AttentionShape shape, const gpu::Space<5> batches,
+const stage_0_program program) {
+  gpu::attention_scalar<kDepth, kValueDepth, gpu::Prob::kZeroNaN>(q, k, v, out, shape, batches, program);
+}
+
+// Once per kernel instance: a block's tiles may need more shared memory than is given without asking.
+void stage_0_prepare(const gpu::Device& device) {
+  gpu::allow_shared_memory(device, stage_0_kernel<16, 16>, gpu::AttentionTile<16, 16, stage_0_program::kBare>::kBytes);
+}
+
+void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3, const gpu::Tensor& t4) {
+  (void)device;
+  const gpu::View q = gpu::view(t0), k = gpu::view(t1), v = gpu::view(t2), out = gpu::view(t4);
+  const gpu::View views[] = {q, k, v, out, gpu::view(t3)};
+  const gpu::AttentionShape shape = gpu::attention_shape(q, k, v, out, 0.25f);
+  const gpu::Space<5> batches = gpu::space<5>(dims, views, 2);
+  const stage_0_program program{
+      static_cast<const bool*>(t3.data), gpu::narrow(views[4].step(2)), gpu::narrow(views[4].step(1))};
+  if (shape.depth <= 16 && shape.value_depth <= 16) {
+    using Tile = gpu::AttentionTile<16, 16, stage_0_program::kBare>;
+    const unsigned grid = gpu::attention_grid(shape, batches.count, Tile::kRows, "stage_0");
+    if (grid == 0) return;
+    stage_0_kernel<16, 16>
+        <<<grid, gpu::kAttentionThreads, Tile::kBytes, stream>>>(
+            static_cast<const float*>(t0.data), static_cast<const float*>(t1.data),
+            static_cast<const float*>(t2.data), static_cast<float*>(t4.data), shape, batches, program);
+    gpu::check(cudaGetLastError(), "stage_0");
+    return;
+  }
+  throw fusion::Error("stage_0: the head dimension is larger than 16");
+}
+
+struct Kernel {
+  gpu::Device device;
+
+  Kernel(const fusion::Api& api, const OrtKernelInfo* info) {
+    (void)api, (void)info;
+    stage_0_prepare(device);
+  }
+
+  void compute(fusion::Run& run) {
+    // Shapes.
+    const Ints h0 = run.dims(0);
+    const Ints h1 = host::permute(h0, Ints{0, 1, 3, 2});
+    const Ints h2 = run.dims(1);
+    const Ints h3 = host::matmul(h2, h1);
+    const Ints h4 = run.dims(2);
+    const Ints h5 = run.dims(3);
+    const Ints h6 = host::matmul(h3, h5);
+
+    // Memory.
+    const cudaStream_t stream = static_cast<cudaStream_t>(run.stream());
+    void* const output_0 = run.output(0, h6);
+    const gpu::Tensor t0{const_cast<void*>(run.input(0)), &h0};
+    const gpu::Tensor t1{const_cast<void*>(run.input(1)), &h2};
+    const gpu::Tensor t2{const_cast<void*>(run.input(2)), &h4};
+    const gpu::Tensor t3{const_cast<void*>(run.input(3)), &h5};
+    const gpu::Tensor t4{output_0, &h6};
+
+    // Kernels.
+    stage_0(device, stream, h6, t1, t0, t3, t2, t4);
+  }
+};
+
+const fusion::Port kInputs[] = {{1, false}, {1, false}, {9, false}, {1, false}};
+const fusion::Port kOutputs[] = {{1, false}};
+
+}  // namespace
+
+FUSION_OP(Attention, "CUDAExecutionProvider", kInputs, kOutputs, Kernel)

@@ -1,0 +1,115 @@
+// AttentionFloat16: CUDA kernels of one fused operator.
+// Rule: Test
+// Original nodes:
+#include "include/attention_tensor.cuh"
+#include "include/workspace.cuh"
+#include "ort/op.h"
+
+namespace {
+
+using fusion::Ints;
+namespace gpu = fusion::gpu;
+namespace host = fusion::host;
+
+// stage_0.
+//   Attention
+struct stage_0_program {
+  static constexpr bool kCausal = true;  // keys later than the query score -inf
+  static constexpr bool kBare = true;    // all others score the scaled product itself
+
+  __device__ __forceinline__ float score(float acc, const int64_t (&at)[4], int64_t batch, int row,
+                                         int column) const {
+    const float v0 = acc;
+    const int64_t v1 = column;
+    const int64_t v2 = row;
+    const bool v3 = v1 > v2;
+    const float v5 = v3 ? (-fusion::inf<float>()) : v0;
+    return v5;
+  }
+  __device__ __forceinline__ float prob(float acc, const int64_t (&at)[4], int64_t batch, int row,
+                                         int column) const {
+    return acc;
+  }
+};
+
+template <int kDepth, int kValueDepth>
+__global__ void __launch_bounds__(gpu::kAttentionThreads)
+    stage_0_kernel(const fusion::half* q, const fusion::half* k, const fusion::half* v, fusion::half* out,
+                   const gpu::AttentionShape shape, const gpu::Space<4> batches,
+const gpu::KeySplit split, const stage_0_program program) {
+  gpu::attention_tensor<fusion::half, kDepth, kValueDepth, gpu::Prob::kIdentity>(q, k, v, out, shape, batches, split, program);
+}
+
+// Once per kernel instance: a block's tiles may need more shared memory than is given without asking.
+void stage_0_prepare(const gpu::Device& device) {
+  gpu::allow_shared_memory(device, stage_0_kernel<64, 64>, gpu::AttentionTile<64, 64, stage_0_program::kBare>::kBytes);
+}
+
+void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3, void* parts) {
+  (void)device;
+  const gpu::View q = gpu::view(t0), k = gpu::view(t1), v = gpu::view(t2), out = gpu::view(t3);
+  const gpu::View views[] = {q, k, v, out};
+  const gpu::AttentionShape shape = gpu::attention_shape(q, k, v, out, 0.125f);
+  const gpu::Space<4> batches = gpu::space<4>(dims, views, 2);
+  const stage_0_program program{};
+  gpu::KeySplit split = gpu::key_split(device, shape.queries, shape.keys, batches.count);
+  split.parts = static_cast<float*>(parts);
+  if (shape.depth <= 64 && shape.value_depth <= 64) {
+    using Tile = gpu::AttentionTile<64, 64, stage_0_program::kBare>;
+    const unsigned grid = gpu::attention_grid(shape, batches.count, Tile::kRows, "stage_0");
+    if (grid == 0) return;
+    stage_0_kernel<64, 64>
+        <<<dim3(grid, split.count), gpu::kAttentionThreads, Tile::kBytes, stream>>>(
+            static_cast<const fusion::half*>(t0.data), static_cast<const fusion::half*>(t1.data),
+            static_cast<const fusion::half*>(t2.data), static_cast<fusion::half*>(t3.data), shape, batches, split, program);
+    gpu::check(cudaGetLastError(), "stage_0");
+    if (split.count > 1) {
+      gpu::join_parts<gpu::Prob::kIdentity><<<gpu::grid_size(batches.count * shape.queries, "stage_0"), gpu::kJoinThreads, 0, stream>>>(
+          static_cast<fusion::half*>(t3.data), shape, batches, split);
+      gpu::check(cudaGetLastError(), "stage_0");
+    }
+    return;
+  }
+  throw fusion::Error("stage_0: the head dimension is larger than 64");
+}
+
+struct Kernel {
+  gpu::Device device;
+  gpu::Workspace workspace;
+
+  Kernel(const fusion::Api& api, const OrtKernelInfo* info) {
+    (void)api, (void)info;
+    stage_0_prepare(device);
+  }
+
+  void compute(fusion::Run& run) {
+    // Shapes.
+    const Ints h0 = run.dims(0);
+    const Ints h1 = run.dims(1);
+    const Ints h2 = run.dims(2);
+    const Ints h3 = host::permute(h1, Ints{0, 1, 3, 2});
+    const Ints h4 = host::matmul(h0, h3);
+    const Ints h5 = host::matmul(h4, h2);
+
+    // Memory.
+    const cudaStream_t stream = static_cast<cudaStream_t>(run.stream());
+    void* const output_0 = run.output(0, h5);
+    gpu::Layout layout;
+    const size_t parts_0 = layout.add(gpu::largest({gpu::attention_part_bytes(device, h5, h1[2])}));
+    char* const work = workspace.reserve(stream, layout.size());
+    const gpu::Tensor t0{const_cast<void*>(run.input(0)), &h0};
+    const gpu::Tensor t1{const_cast<void*>(run.input(1)), &h1};
+    const gpu::Tensor t2{const_cast<void*>(run.input(2)), &h2};
+    const gpu::Tensor t3{output_0, &h5};
+
+    // Kernels.
+    stage_0(device, stream, h5, t0, t1, t2, t3, work + parts_0);
+  }
+};
+
+const fusion::Port kInputs[] = {{10, false}, {10, false}, {10, false}};
+const fusion::Port kOutputs[] = {{10, false}};
+
+}  // namespace
+
+FUSION_OP(AttentionFloat16, "CUDAExecutionProvider", kInputs, kOutputs, Kernel)

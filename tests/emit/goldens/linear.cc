@@ -1,0 +1,85 @@
+// Linear: rule Test, for the CPU.
+#include "include/dims.h"
+#include "include/scalar.h"
+#include "cpu/loop.h"
+#include "cpu/vendor.h"
+#include "ort/op.h"
+
+namespace {
+using namespace fusion;
+using namespace fusion::cpu;
+
+// stage_0: MatMul, Add, Gelu
+template <bool kUnit>
+FUSION_FN void stage_0_body(const int64_t* at, const int64_t* step, int64_t n, float* acc, const float* x2, const float* x3, float* y0) {
+  acc += at[0];
+  x2 += at[1];
+  x3 += at[2];
+  y0 += at[3];
+  const int64_t step_x2 = kUnit ? 1 : step[1];
+  const int64_t step_x3 = kUnit ? 1 : step[2];
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) {
+    const float v0 = acc[i];
+    const float v1 = x2[i * step_x2];
+    const float v2 = v0 + v1;
+    const float v4 = v2 * 0.5f;
+    const float v6 = v2 * 0.707106781f;
+    const float v7 = fusion::erf(v6);
+    const float v9 = v7 + 1.0f;
+    const float v10 = v4 * v9;
+    const float v11 = x3[i * step_x3];
+    const float v12 = v10 + v11;
+    store(y0 + i, v12);
+  }
+}
+void stage_0_unit(const int64_t* at, const int64_t* step, int64_t n, float* acc, const float* x2, const float* x3, float* y0) {
+  stage_0_body<true>(at, step, n, acc, x2, x3, y0);
+}
+FUSION_WIDE void stage_0_wide(const int64_t* at, const int64_t* step, int64_t n, float* acc, const float* x2, const float* x3, float* y0) {
+  stage_0_body<true>(at, step, n, acc, x2, x3, y0);
+}
+void stage_0_any(const int64_t* at, const int64_t* step, int64_t n, float* acc, const float* x2, const float* x3, float* y0) {
+  stage_0_body<false>(at, step, n, acc, x2, x3, y0);
+}
+void stage_0(const Run& run, const Ints& space, float* acc, const Array<float>& x2, const Array<float>& x3, const Array<float>& y0) {
+  const Loop<4> loop(space, {contiguous(space), strides_over(space, x2), strides_over(space, x3), contiguous(space)}, false);
+  const bool unit = loop.fits({1, 1, 1, 1});
+  const auto walk = !unit ? stage_0_any : has_wide_vectors() ? stage_0_wide : stage_0_unit;
+  const int64_t block = loop.length();
+  parallel(run, loop.total(), 1024, [&](int64_t begin, int64_t end) {
+    loop.spans(begin, end, block, [&](const int64_t* at, int64_t n) {
+      walk(at, loop.inner(), n, acc, x2.data, x3.data, y0.data);
+    });
+  });
+}
+
+
+constexpr Port kInputs[] = {{1, false}, {1, false}, {1, false}, {1, false}};
+constexpr Port kOutputs[] = {{1, false}};
+
+struct Kernel {
+  Kernel(const Api& api, const OrtKernelInfo* info) : product_0(api, info, 1, false, false) {}
+
+  void compute(Run& run) {
+    const Ints h0 = run.dims(0);
+    const Ints h1 = run.dims(1);
+    const Ints h2 = host::matmul(h0, h1);
+    const Ints h3 = run.dims(2);
+    const Ints h4 = run.dims(3);
+    const auto t0 = array<float>(run.input(0), h0);
+    const auto t1 = array<float>(run.input(1), h1);
+    const auto t2 = array<float>(run.input(2), h3);
+    const auto t3 = array<float>(run.input(3), h4);
+    const auto t4 = array<float>(run.output(0, h2), h2);
+    {
+      const Array<float> acc{t4.data, h2};
+      product_0(run, dense<float>(run, t0), dense<float>(run, t1), acc);
+      stage_0(run, h2, acc.data, t2, t3, t4);
+    }
+  }
+  MatMul product_0;
+};
+}  // namespace
+
+FUSION_OP(Linear, "CPUExecutionProvider", kInputs, kOutputs, Kernel)

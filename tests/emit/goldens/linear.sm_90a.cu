@@ -1,0 +1,177 @@
+// Linear: CUDA kernels of one fused operator.
+// Rule: Test
+// Original nodes:
+#include "include/blas.h"
+#include "include/linear.cuh"
+#include "include/vector.cuh"
+#include "ort/op.h"
+
+namespace {
+
+using fusion::Ints;
+namespace gpu = fusion::gpu;
+namespace host = fusion::host;
+
+// stage_0.
+//   MatMul
+//   Add
+//   Gelu
+struct stage_0_pass_args {
+  const float* in2;
+  const float* in3;
+  const float* in4;
+  float* out0;
+  gpu::Space<3> space;
+};
+
+template <int V>
+__global__ void __launch_bounds__(gpu::kPointwiseThreads) stage_0_pass_kernel(const stage_0_pass_args a) {
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x * V;
+  for (int64_t e = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * V; e < a.space.count; e += stride) {
+    const int valid = a.space.count - e < V ? static_cast<int>(a.space.count - e) : V;
+    int64_t at[3];
+    a.space.locate(e, at);
+    float x2[V];
+    gpu::load_vector(a.in2 + at[0], a.space.stride[0][0], valid, x2);
+    float x3[V];
+    gpu::load_vector(a.in3 + at[1], a.space.stride[1][0], valid, x3);
+    float x4[V];
+    gpu::load_vector(a.in4 + at[2], a.space.stride[2][0], valid, x4);
+    float y0[V];
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      const float v0 = x4[i];
+      const float v1 = x2[i];
+      const float v2 = v0 + v1;
+      const float v4 = v2 * 0.5f;
+      const float v6 = v2 * 0.707106781f;
+      const float v7 = fusion::erf(v6);
+      const float v9 = v7 + 1.0f;
+      const float v10 = v4 * v9;
+      const float v11 = x3[i];
+      const float v12 = v10 + v11;
+      y0[i] = v12;
+    }
+    gpu::store_vector(a.out0 + e, 1, valid, y0);
+  }
+}
+
+void stage_0_pass(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& product, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3, const gpu::Tensor& t4) {
+  const gpu::View views[] = {gpu::view(t2), gpu::view(t3), gpu::view(product)};
+  const stage_0_pass_args a{
+      static_cast<const float*>(t2.data),
+      static_cast<const float*>(t3.data),
+      static_cast<const float*>(product.data),
+      static_cast<float*>(t4.data),
+      gpu::space<3>(dims, views)};
+  if (a.space.count == 0) return;
+  if (gpu::vectorizable(a.space, 4)) {
+    stage_0_pass_kernel<4>
+        <<<gpu::pointwise_grid(device, a.space.count, 4), gpu::kPointwiseThreads, 0, stream>>>(a);
+  } else {
+    stage_0_pass_kernel<1><<<gpu::pointwise_grid(device, a.space.count, 1), gpu::kPointwiseThreads, 0, stream>>>(a);
+  }
+  gpu::check(cudaGetLastError(), "stage_0_pass");
+}
+
+// What our own kernel does with an element of the product.
+struct stage_0_epilogue {
+  const float* in2;
+  int64_t row2, column2;
+  static constexpr int at2 = 2;
+  const float* in3;
+  int64_t row3, column3;
+  static constexpr int at3 = 3;
+  float* out0;
+  int64_t rows, columns;
+
+  __device__ __forceinline__ void operator()(const int64_t (&at)[4], int64_t batch, int64_t row, int64_t column,
+                                             float acc) const {
+    const int64_t e = (batch * rows + row) * columns + column;
+    const float v0 = acc;
+    const float v1 = fusion::load(in2 + at[at2] + row * row2 + column * column2);
+    const float v2 = v0 + v1;
+    const float v4 = v2 * 0.5f;
+    const float v6 = v2 * 0.707106781f;
+    const float v7 = fusion::erf(v6);
+    const float v9 = v7 + 1.0f;
+    const float v10 = v4 * v9;
+    const float v11 = fusion::load(in3 + at[at3] + row * row3 + column * column3);
+    const float v12 = v10 + v11;
+    fusion::store(out0 + e, v12);
+  }
+};
+
+__global__ void __launch_bounds__(gpu::kScalarThreads)
+    stage_0_kernel(const float* a, const float* b, const gpu::Product p,
+                   const gpu::Space<4> batches, const stage_0_epilogue epilogue) {
+  gpu::linear_scalar(a, b, p, batches, epilogue);
+}
+
+// `product` is memory for the bare product, if the vendor's kernel computes it.
+void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3, const gpu::Tensor& t4, const gpu::Blas& blas, void* accumulator) {
+  const gpu::View a = gpu::view(t0), b = gpu::view(t1);
+  const auto* const data_a = static_cast<const float*>(t0.data);
+  const auto* const data_b = static_cast<const float*>(t1.data);
+  gpu::Product p = gpu::product(a, b, 1.0f);
+  if (blas && gpu::prefer_vendor(p, dims)) {
+    gpu::Product tall = p;
+    const gpu::View matrices[] = {a, b};
+    gpu::Space<2> batches = gpu::space<2>(dims, matrices, 2);
+    gpu::fold_batches(tall, batches, {p.a_row, 0});
+    if (blas.multiply(data_a, data_b, static_cast<float*>(accumulator), tall, batches)) {
+      const gpu::Tensor product{accumulator, &dims};
+      stage_0_pass(device, stream, dims, product, t0, t1, t2, t3, t4);
+      return;
+    }
+  }
+  const gpu::View views[] = {a, b, gpu::view(t2), gpu::view(t3)};
+  gpu::Space<4> batches = gpu::space<4>(dims, views, 2);
+  gpu::fold_batches(p, batches, {p.a_row, 0, views[2].step(2), views[3].step(2)});
+  const stage_0_epilogue epilogue{
+      static_cast<const float*>(t2.data), views[2].step(2), views[2].step(1),
+      static_cast<const float*>(t3.data), views[3].step(2), views[3].step(1),
+      static_cast<float*>(t4.data),
+      p.m, p.n};
+  const unsigned grid = gpu::tile_grid(p, batches.count, "stage_0");
+  if (grid == 0) return;
+  stage_0_kernel<<<grid, gpu::kScalarThreads, 0, stream>>>(data_a, data_b, p, batches, epilogue);
+  gpu::check(cudaGetLastError(), "stage_0");
+}
+
+struct Kernel {
+  gpu::Device device;
+
+  Kernel(const fusion::Api& api, const OrtKernelInfo* info) {
+    (void)api, (void)info;
+  }
+
+  void compute(fusion::Run& run) {
+    // Shapes.
+    const Ints h0 = run.dims(0);
+    const Ints h1 = run.dims(1);
+    const Ints h2 = host::matmul(h0, h1);
+    const Ints h3 = run.dims(2);
+    const Ints h4 = run.dims(3);
+
+    // Memory.
+    const cudaStream_t stream = static_cast<cudaStream_t>(run.stream());
+    void* const output_0 = run.output(0, h2);
+    const gpu::Tensor t0{const_cast<void*>(run.input(0)), &h0};
+    const gpu::Tensor t1{const_cast<void*>(run.input(1)), &h1};
+    const gpu::Tensor t2{const_cast<void*>(run.input(2)), &h3};
+    const gpu::Tensor t3{const_cast<void*>(run.input(3)), &h4};
+    const gpu::Tensor t4{output_0, &h2};
+
+    // Kernels.
+    const gpu::Blas blas = gpu::Blas::find(run.api, run.context, stream);
+    stage_0(device, stream, h2, t0, t1, t2, t3, t4, blas, t4.data);
+  }
+};
+
+const fusion::Port kInputs[] = {{1, false}, {1, false}, {1, false}, {1, false}};
+const fusion::Port kOutputs[] = {{1, false}};
+
+}  // namespace
+
+FUSION_OP(Linear, "CUDAExecutionProvider", kInputs, kOutputs, Kernel)

@@ -1,0 +1,121 @@
+// Pointwise: CUDA kernels of one fused operator.
+// Rule: Test
+// Original nodes:
+#include "include/vector.cuh"
+#include "ort/op.h"
+
+namespace {
+
+using fusion::Ints;
+namespace gpu = fusion::gpu;
+namespace host = fusion::host;
+
+// stage_0.
+//   Add
+//   Sigmoid
+//   Mul
+//   Where
+//   Cast
+struct stage_0_args {
+  const fusion::half* in0;
+  const fusion::half* in1;
+  const fusion::half* in2;
+  const bool* in3;
+  fusion::half* out0;
+  float* out1;
+  gpu::Space<4> space;
+};
+
+template <int V>
+__global__ void __launch_bounds__(gpu::kPointwiseThreads) stage_0_kernel(const stage_0_args a) {
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x * V;
+  for (int64_t e = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * V; e < a.space.count; e += stride) {
+    const int valid = a.space.count - e < V ? static_cast<int>(a.space.count - e) : V;
+    int64_t at[4];
+    a.space.locate(e, at);
+    float x0[V];
+    gpu::load_vector(a.in0 + at[0], a.space.stride[0][0], valid, x0);
+    float x1[V];
+    gpu::load_vector(a.in1 + at[1], a.space.stride[1][0], valid, x1);
+    float x2[V];
+    gpu::load_vector(a.in2 + at[2], a.space.stride[2][0], valid, x2);
+    bool x3[V];
+    gpu::load_vector(a.in3 + at[3], a.space.stride[3][0], valid, x3);
+    float y0[V];
+    float y1[V];
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      const float v0 = x0[i];
+      const float v1 = x1[i];
+      const float v2 = v0 + v1;
+      const float v3 = fusion::sigmoid(v2);
+      const float v4 = x2[i];
+      const float v5 = v2 * v4;
+      const bool v6 = x3[i];
+      const float v7 = v6 ? v3 : v5;
+      const float v8 = v5;
+      y0[i] = v7;
+      y1[i] = v8;
+    }
+    gpu::store_vector(a.out0 + e, 1, valid, y0);
+    gpu::store_vector(a.out1 + e, 1, valid, y1);
+  }
+}
+
+void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3, const gpu::Tensor& t4, const gpu::Tensor& t5) {
+  const gpu::View views[] = {gpu::view(t0), gpu::view(t1), gpu::view(t2, {1, 2, 0}), gpu::view(t3)};
+  const stage_0_args a{
+      static_cast<const fusion::half*>(t0.data),
+      static_cast<const fusion::half*>(t1.data),
+      static_cast<const fusion::half*>(t2.data),
+      static_cast<const bool*>(t3.data),
+      static_cast<fusion::half*>(t4.data),
+      static_cast<float*>(t5.data),
+      gpu::space<4>(dims, views)};
+  if (a.space.count == 0) return;
+  if (gpu::vectorizable(a.space, 4)) {
+    stage_0_kernel<4>
+        <<<gpu::pointwise_grid(device, a.space.count, 4), gpu::kPointwiseThreads, 0, stream>>>(a);
+  } else {
+    stage_0_kernel<1><<<gpu::pointwise_grid(device, a.space.count, 1), gpu::kPointwiseThreads, 0, stream>>>(a);
+  }
+  gpu::check(cudaGetLastError(), "stage_0");
+}
+
+
+struct Kernel {
+  gpu::Device device;
+
+  Kernel(const fusion::Api& api, const OrtKernelInfo* info) {
+    (void)api, (void)info;
+  }
+
+  void compute(fusion::Run& run) {
+    // Shapes.
+    const Ints h0 = run.dims(0);
+    const Ints h1 = run.dims(1);
+    const Ints h2 = run.dims(2);
+    const Ints h3 = run.dims(3);
+
+    // Memory.
+    const cudaStream_t stream = static_cast<cudaStream_t>(run.stream());
+    void* const output_0 = run.output(0, h1);
+    void* const output_1 = run.output(1, h1);
+    const gpu::Tensor t0{const_cast<void*>(run.input(0)), &h0};
+    const gpu::Tensor t1{const_cast<void*>(run.input(1)), &h1};
+    const gpu::Tensor t2{const_cast<void*>(run.input(2)), &h2};
+    const gpu::Tensor t3{const_cast<void*>(run.input(3)), &h3};
+    const gpu::Tensor t4{output_0, &h1};
+    const gpu::Tensor t5{output_1, &h1};
+
+    // Kernels.
+    stage_0(device, stream, h1, t1, t2, t0, t3, t4, t5);
+  }
+};
+
+const fusion::Port kInputs[] = {{10, false}, {10, false}, {10, false}, {9, false}};
+const fusion::Port kOutputs[] = {{10, false}, {1, false}};
+
+}  // namespace
+
+FUSION_OP(Pointwise, "CUDAExecutionProvider", kInputs, kOutputs, Kernel)

@@ -1,0 +1,129 @@
+// Rotary: CUDA kernels of one fused operator.
+// Rule: Test
+// Original nodes:
+#include "include/vector.cuh"
+#include "ort/op.h"
+
+namespace {
+
+using fusion::Ints;
+namespace gpu = fusion::gpu;
+namespace host = fusion::host;
+
+// stage_0.
+//   RotaryEmbedding
+struct stage_0_args {
+  const float* in0;
+  const float* in1;
+  const float* in2;
+  const float* in3;
+  float* out0;
+  float* out1;
+  gpu::Space<6> space;
+};
+
+template <int V>
+__global__ void __launch_bounds__(gpu::kPointwiseThreads) stage_0_kernel(const stage_0_args a) {
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x * V;
+  for (int64_t e = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * V; e < a.space.count; e += stride) {
+    const int valid = a.space.count - e < V ? static_cast<int>(a.space.count - e) : V;
+    int64_t at[6];
+    a.space.locate(e, at);
+    float x0[V];
+    gpu::load_vector(a.in0 + at[0], a.space.stride[0][0], valid, x0);
+    float x1[V];
+    gpu::load_vector(a.in1 + at[1], a.space.stride[1][0], valid, x1);
+    float x2[V];
+    gpu::load_vector(a.in2 + at[2], a.space.stride[2][0], valid, x2);
+    float x3[V];
+    gpu::load_vector(a.in3 + at[3], a.space.stride[3][0], valid, x3);
+    float y0[V];
+    float y1[V];
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      const float v0 = x0[i];
+      const float v1 = x1[i];
+      const float v2 = v0 * v1;
+      const float v3 = x2[i];
+      const float v4 = x3[i];
+      const float v5 = v3 * v4;
+      const float v6 = v2 - v5;
+      const float v7 = v3 * v1;
+      const float v8 = v0 * v4;
+      const float v9 = v7 + v8;
+      y0[i] = v6;
+      y1[i] = v9;
+    }
+    gpu::store_vector(a.out0 + at[4], a.space.stride[4][0], valid, y0);
+    gpu::store_vector(a.out1 + at[5], a.space.stride[5][0], valid, y1);
+  }
+}
+
+void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3, const gpu::Tensor& t4, const gpu::Tensor& t5) {
+  const gpu::View views[] = {gpu::view(t0), gpu::view(t1), gpu::view(t2), gpu::view(t3), gpu::view(t4), gpu::view(t5)};
+  const stage_0_args a{
+      static_cast<const float*>(t0.data),
+      static_cast<const float*>(t1.data),
+      static_cast<const float*>(t2.data),
+      static_cast<const float*>(t3.data),
+      static_cast<float*>(t4.data),
+      static_cast<float*>(t5.data),
+      gpu::space<6>(dims, views)};
+  if (a.space.count == 0) return;
+  if (gpu::vectorizable(a.space, 4)) {
+    stage_0_kernel<4>
+        <<<gpu::pointwise_grid(device, a.space.count, 4), gpu::kPointwiseThreads, 0, stream>>>(a);
+  } else {
+    stage_0_kernel<1><<<gpu::pointwise_grid(device, a.space.count, 1), gpu::kPointwiseThreads, 0, stream>>>(a);
+  }
+  gpu::check(cudaGetLastError(), "stage_0");
+}
+
+
+struct Kernel {
+  gpu::Device device;
+
+  Kernel(const fusion::Api& api, const OrtKernelInfo* info) {
+    (void)api, (void)info;
+  }
+
+  void compute(fusion::Run& run) {
+    // Shapes.
+    const Ints h0 = run.dims(0);
+    const Ints h1 = run.dims(1);
+    const Ints h2 = run.dims(2);
+    const Ints h3 = host::unsqueeze(h1, Ints{1});
+    const Ints h4 = host::unsqueeze(h2, Ints{1});
+    const Ints h5 = Ints{4};
+    const Ints h6 = host::put(h0, h5, Ints{3});
+    const Ints h7 = Ints{0, 0, 0, 0};
+    const Ints h8 = Ints{1, 1, 1, 1};
+    const Ints h9 = Ints{0, 0, 0, 4};
+    const Ints h10 = Ints{8};
+    const Ints h11 = host::put(h0, h10, Ints{3});
+
+    // Memory.
+    const cudaStream_t stream = static_cast<cudaStream_t>(run.stream());
+    void* const output_0 = run.output(0, h11);
+    const gpu::Tensor t0{const_cast<void*>(run.input(0)), &h0};
+    const gpu::Tensor t1{const_cast<void*>(run.input(1)), &h1};
+    const gpu::Tensor t2{const_cast<void*>(run.input(2)), &h2};
+    const gpu::Tensor t3{output_0, &h11};
+    const gpu::Tensor t4 = gpu::part<float>(t0, h6, h7, h8);
+    const gpu::Tensor t5 = gpu::reshaped(t1, h3);
+    const gpu::Tensor t6 = gpu::part<float>(t0, h6, h9, h8);
+    const gpu::Tensor t7 = gpu::reshaped(t2, h4);
+    const gpu::Tensor t8 = gpu::part<float>(t3, h6, h7, h8);
+    const gpu::Tensor t9 = gpu::part<float>(t3, h6, h9, h8);
+
+    // Kernels.
+    stage_0(device, stream, h6, t4, t5, t6, t7, t8, t9);
+  }
+};
+
+const fusion::Port kInputs[] = {{1, false}, {1, false}, {1, false}};
+const fusion::Port kOutputs[] = {{1, false}};
+
+}  // namespace
+
+FUSION_OP(Rotary, "CUDAExecutionProvider", kInputs, kOutputs, Kernel)
