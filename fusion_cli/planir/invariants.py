@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from fusion_cli.planir.host_faults import host_faults
 from fusion_cli.planir.memory_faults import memory_faults, volumes_differ
+from fusion_cli.planir.printer import show
 from fusion_cli.planir.stage_faults import DTYPES, Shape, stage_faults
 from fusion_cli.planir.stages import Attention, Conv, Linear, Plan, Pointwise, Rowwise, Stage, Tensor
-from fusion_cli.planir.text import show
 
 _GROUPED: dict[str, tuple[type[Stage], type[Stage]]] = {
     "products": (Linear, Linear),

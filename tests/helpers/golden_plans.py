@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from fusion_cli.match import find_regions, load_rules
 from fusion_cli.plan import plan_region
-from fusion_cli.planir.text import show
+from fusion_cli.planir.printer import show
 from tests.goldens import Goldens
 from tests.helpers import slice_graphs
 from tests.helpers.graphs import simplified_file

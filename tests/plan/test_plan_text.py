@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fusion_cli.plan import plan_region
+from fusion_cli.planir.printer import show
 from fusion_cli.planir.stages import Attention, Instr, Plan
-from fusion_cli.planir.text import show
 from tests.helpers.cuda_attention_plans import attention
 from tests.helpers.cuda_product_plans import conv, linear
 from tests.helpers.golden_plans import GRAPHS, model_of
