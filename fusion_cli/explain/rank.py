@@ -27,13 +27,12 @@ def rank(
     rejections: Iterable[Rejection],
     graph: ir.Graph,
     chosen: Sequence[Candidate],
-    potential: Potential | None,
+    potential: Potential,
     watch: Collection[str] = (),
 ) -> tuple[Rejection, ...]:
     """The rejections with what they cost, costliest first and those with `covered_by` last.
 
     Places that are alike are one rejection, with its first place; a place with a node of `watch` stands by itself.
-    Without a `potential` nothing is said to cost anything.
     """
     by_name = {label(n): n for n in graph.all_nodes()}
     watched = frozenset(watch)
@@ -85,8 +84,8 @@ def _same_condition(rejection: Rejection) -> object:
     return rejection.rule, rejection.source, rejection.expected, _NAME.sub("", rejection.hint)
 
 
-def _costed(rejection: Rejection, by_name: Mapping[str, ir.Node], potential: Potential | None) -> Rejection:
-    if rejection.stage not in _MISSED or rejection.code in _IMPOSSIBLE or potential is None:
+def _costed(rejection: Rejection, by_name: Mapping[str, ir.Node], potential: Potential) -> Rejection:
+    if rejection.stage not in _MISSED or rejection.code in _IMPOSSIBLE:
         return rejection
     nodes = [by_name[n] for n in rejection.nodes if n in by_name]
     return replace(rejection, saving_us=round(potential.saving_us(nodes) * rejection.places, 3))

@@ -6,20 +6,8 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from fusion_cli.codes import match as codes
 from fusion_cli.codes.advice import FIX_SIZES
-from fusion_cli.codes.match import (
-    ARITY,
-    ATTRIBUTE,
-    CONDITION,
-    CONSTANT,
-    DIFFERENT,
-    FUNCTION,
-    LIMIT,
-    NO_WORK,
-    NOT_CONVEX,
-    OPSET,
-    SIZES,
-)
 from fusion_cli.explain.hints import around, not_of_the_opset, why_not_constant, why_not_shaped
 from fusion_cli.graph.index import GraphIndex
 from fusion_cli.language.pattern import Call
@@ -41,13 +29,13 @@ class Words:
 
 def why_no_region(reason: NoRegion, index: GraphIndex) -> Words:
     """Why nodes that matched make no region, in words."""
-    if reason.code == NO_WORK:
+    if reason.code == codes.NO_WORK:
         return Words("at least one node that computes", "nodes that only move data or count")
-    if reason.code == OPSET:
+    if reason.code == codes.OPSET:
         assert reason.node is not None
         why, hint = not_of_the_opset(reason.node, index)
         return Words("operators of the imported operator sets", f"{reason.node.op_type}, {why}", hint)
-    if reason.code == NOT_CONVEX:
+    if reason.code == codes.NOT_CONVEX:
         assert reason.node is not None
         hint = "a rule that takes in the nodes on that path would not need them twice"
         return Words("a region that no path leaves and re-enters", f"a path through '{label(reason.node)}'", hint)
@@ -58,27 +46,27 @@ def why_no_region(reason: NoRegion, index: GraphIndex) -> Words:
 
 def in_words(stop: Stop, index: GraphIndex) -> Words:
     """A stop in words."""
-    if stop.code == CONDITION:
+    if stop.code == codes.CONDITION:
         return _condition(stop, index)
-    if stop.code == FUNCTION:
+    if stop.code == codes.FUNCTION:
         mistyped = "another function: left as it is, unless a constant of it is mistyped"
         return Words(str(stop.expected), str(stop.found), mistyped)
-    if stop.code == SIZES:
+    if stop.code == codes.SIZES:
         lost = stop.value if stop.value is not None and stop.value.shape is None else None
         hint = FIX_SIZES if lost is None else why_not_shaped(lost, index)
         return Words(str(stop.expected), str(stop.found), hint)
     assert stop.call is not None
-    if stop.code == ATTRIBUTE:
+    if stop.code == codes.ATTRIBUTE:
         return _attribute(stop, index)
-    if stop.code == CONSTANT:
+    if stop.code == codes.CONSTANT:
         return _constant(stop, index)
-    if stop.code == DIFFERENT:
+    if stop.code == codes.DIFFERENT:
         reader = "" if stop.node is None else f" of {stop.node.op_type} {label(stop.node)}"
         expected = f"{_named(stop.bound)} as an operand{reader} ({_line(stop.call)}, where it is {stop.name})"
         return Words(expected, _named(stop.value))
-    if stop.code == LIMIT:
+    if stop.code == codes.LIMIT:
         return Words(f"{_line(stop.call)} among the first candidates", "more candidates than are tried")
-    if stop.code == ARITY:
+    if stop.code == codes.ARITY:
         assert stop.node is not None
         there = f"{len(index.inputs(stop.node))} inputs and {len(stop.node.outputs)} outputs"
         return Words(str(stop.expected), there, around(stop.node))
