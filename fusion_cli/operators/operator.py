@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 Trait = Literal[
     "elementwise",  # each element of the result is made of those that lie there in the operands
@@ -32,7 +32,8 @@ class Operator:
 
     An elementwise one has a `meaning`, on arrays, or is `made_of` others (see composites.py); both take its first
     `arity` inputs (None: all) and the attributes that `parameters` names. `cpp` is its C++ on scalars, `cost` what that
-    takes on a CPU, in additions, and `work` the simple and special operations per element of ONNX Runtime's own kernel.
+    takes on a CPU, in additions, and `work` the simple and special operations per element of ONNX Runtime's own kernel
+    where that is not one operation.
     """
 
     name: str
@@ -43,14 +44,8 @@ class Operator:
     cost: int = 1
     parameters: tuple[str, ...] = ()
     domain: str = ""
-    work: tuple[int, int] = (0, 0)
+    work: tuple[int, int] | None = None
     made_of: Callable[..., Any] | None = None
-
-    def __post_init__(self) -> None:
-        unknown = set(self.traits.split()) - set(get_args(Trait))
-        assert not unknown, f"{self.name}: {unknown}"
-        if self.work == (0, 0):
-            object.__setattr__(self, "work", (0, 1) if self.is_special else (1, 0))
 
     def has(self, trait: Trait) -> bool:
         return trait in self.traits.split()

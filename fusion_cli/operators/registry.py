@@ -56,7 +56,7 @@ _OTHERS = (
 OPERATORS: Mapping[tuple[str, str], Operator] = {
     (o.domain, o.name): o for o in (*ELEMENTWISE, *_ROWS, *_MOVES, *_OTHERS)
 }
-_WORK = {o.name: o.work for o in OPERATORS.values()}
+_WORK = {o.name: o.work or ((0, 1) if o.is_special else (1, 0)) for o in OPERATORS.values()}
 
 
 def having(trait: Trait, domain: str = "") -> frozenset[str]:

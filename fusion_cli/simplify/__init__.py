@@ -14,6 +14,7 @@ from onnxscript.rewriter.rules.common import (
     fuse_batchnorm_into_gemm_rule,
 )
 
+from fusion_cli.operators.versions import training_mode
 from fusion_cli.quiet import quiet
 from fusion_cli.simplify.identities import copied_outputs, copy_outputs, drop_identities
 from fusion_cli.simplify.libraries import Step, attempt, fold_constants, infer_shapes
@@ -130,7 +131,7 @@ def _merging(model: ir.Model) -> Iterator[Callable[[ir.Model], object]]:
 
 def _draws(node: ir.Node) -> bool:
     """Whether the node gives other numbers each time, and the merging pass does not know it."""
-    return node.op_type in _RANDOM or (node.op_type == "Dropout" and len(node.inputs) > 2)
+    return node.op_type in _RANDOM or (node.op_type == "Dropout" and training_mode(node) is not None)
 
 
 def _tidy(model: ir.Model, copied: Collection[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import onnx
@@ -12,7 +13,7 @@ import pytest
 
 import fusion_cli
 from fusion_cli.emit import emit
-from fusion_cli.operators.operator import Operator
+from fusion_cli.operators.operator import Operator, Trait
 from fusion_cli.operators.registry import COUNTING, OPERATORS, evaluate
 from fusion_cli.operators.versions import first_opset
 from fusion_cli.plan.lower_shapes import HOST_RULES
@@ -128,6 +129,10 @@ def test_an_operator_of_rows_is_one_kernel_on_every_target(operator: Operator) -
     assert len(plan.stages) == 1
     for target in TARGETS:
         assert emit(fused_op("Probe", plan), target).text
+
+
+def test_traits_are_known_ones() -> None:
+    assert {trait for o in OPERATORS.values() for trait in o.traits.split()} == set(get_args(Trait))
 
 
 def test_shapes_are_computed_with_the_operators_that_regions_copy() -> None:
