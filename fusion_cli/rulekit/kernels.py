@@ -53,7 +53,7 @@ def try_kernels(components: Sequence[Component], rules: RuleSet, rule: Rule, mos
     results: dict[str, Kernel] = {}
     candidates: dict[str, Candidate] = {}
     for component in components:
-        region = region_of(model, found, rule.name, component)
+        region = region_of(model, found, rule.name, component.outputs)
         if isinstance(region, Region):
             try:
                 candidates[component.prefix] = Candidate(region, plan_region(region), {}, ("cpu",), forced=True)
