@@ -1,4 +1,4 @@
-"""The table `tests/language/overloads.txt`: graphs in ONNX text, at least one for each overload of the bundled rules.
+"""The table `tests/language/overloads.txt`: graphs in ONNX text, one for each overload of the bundled rules.
 
 One a line: the rule | "unfolded" if constants stay apart from what is computed from them | operator sets | shapes of
 weights | the graph. `python -m tests.helpers.overloads RULE...` prints lines for overloads, made by `rules test`.
