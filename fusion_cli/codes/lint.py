@@ -3,8 +3,8 @@
 CODES: dict[str, tuple[str, str]] = {
     "FUS001": (
         "The text does not parse",
-        'A rule is header lines and functions in ONNX\'s text: `<domain: "fusion.rules", opset_import: ["": 23]> '
-        "Name (inputs) => (outputs) { result = Operator <attribute = value> (inputs) }`.",
+        "A rule is header lines and functions in ONNX's text: "
+        "`Name (inputs) => (outputs) { result = Operator <attribute = value> (inputs) }`.",
     ),
     "FUS002": (
         "Text outside of a function",
@@ -42,7 +42,8 @@ CODES: dict[str, tuple[str, str]] = {
     ),
     "FUS017": (
         "Operator set not imported",
-        'Each domain that a function calls is named in its own `opset_import`, `"pattern": 1` for idioms.',
+        "A function without a head can call ONNX's operators, those of `com.microsoft` and idioms. One that has a head "
+        'names each domain that it calls in its own `opset_import`, `"pattern": 1` for idioms.',
     ),
     "FUS018": (
         "Type in a rule",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import partial
 
 import onnx
@@ -10,10 +10,9 @@ import onnx_ir as ir
 
 from fusion_cli.match import MatchResult
 from fusion_cli.quiet import quiet
-from fusion_cli.rulekit.components import Component
 from fusion_cli.simplify import simplify
 from fusion_cli.simplify.libraries import infer_shapes
-from fusion_cli.types import Region, Rejection
+from fusion_cli.types import Region, Rejection, label
 
 
 def ready(proto: onnx.ModelProto, fold: bool) -> ir.Model:
@@ -28,22 +27,22 @@ def ready(proto: onnx.ModelProto, fold: bool) -> ir.Model:
 
 
 def region_of(
-    model: ir.Model, found: MatchResult, missed: Iterable[Rejection], rule: str, component: Component
+    model: ir.Model, found: MatchResult, missed: Iterable[Rejection], rule: str, outputs: Collection[str]
 ) -> Region | Rejection | str:
-    """The rule's region that covers the component; its rejection (of those `missed`) if it matched but makes no region;
-    or else what was found instead."""
-    nodes = _nodes_of(model, component)
+    """The rule's region that covers what computes these graph outputs; its rejection (of those `missed`) if it matched
+    but makes no region; or else what was found instead."""
+    nodes = _nodes_of(model, outputs)
     if not nodes:
         return "nothing is left of this graph before matching"
     regions = [r for r in found.regions if r.rule == rule and set(r.nodes) & nodes]
     for region in regions:
         if not nodes - set(region.nodes) - set(region.shape_nodes):
             return region
-    names = {n.name for n in nodes}
+    names = {label(n) for n in nodes}
     rejections = [r for r in missed if r.rule == rule and r.node in names and r.stage == "match"]
     if regions:
         largest = max(regions, key=lambda r: len(set(r.nodes) & nodes))
-        left = sorted(n.name or n.op_type for n in nodes - set(largest.nodes) - set(largest.shape_nodes))
+        left = sorted(label(n) for n in nodes - set(largest.nodes) - set(largest.shape_nodes))
         return f"found, but without {', '.join(left)}"
     whole = [r for r in rejections if r.progress == 1.0]
     if whole:
@@ -54,9 +53,8 @@ def region_of(
     return f"{nearest.code} at {nearest.node}: expected {nearest.expected}, found {nearest.found}"
 
 
-def _nodes_of(model: ir.Model, component: Component) -> set[ir.Node]:
-    """What the component's outputs are computed by."""
-    outputs = set(component.outputs)
+def _nodes_of(model: ir.Model, outputs: Collection[str]) -> set[ir.Node]:
+    """What these outputs are computed by."""
     found: set[ir.Node] = set()
     pending = [v.producer() for v in model.graph.outputs if v.name in outputs]
     while pending:

@@ -56,7 +56,7 @@ def try_kernels(components: Sequence[Component], rules: RuleSet, rule: Rule, mos
     candidates: dict[str, Candidate] = {}
     planner = Planner()
     for component in components:
-        region = region_of(model, found, missed, rule.name, component)
+        region = region_of(model, found, missed, rule.name, component.outputs)
         if isinstance(region, Region):
             try:
                 candidates[component.prefix] = Candidate(region, planner.plan(region), {}, ("cpu",), forced=True)

@@ -9,14 +9,15 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import onnx
 import onnx_ir as ir
 
 from fusion_cli.errors import ModelError, RuleError, did_you_mean
 from fusion_cli.graph.convexity import is_convex
 from fusion_cli.graph.index import GraphIndex
 from fusion_cli.language.lint import lint_files, read_rule_file
-from fusion_cli.language.lint.source import Kind
-from fusion_cli.operators.registry import is_elementwise
+from fusion_cli.language.lint.source import USUAL_OPSET, Kind
+from fusion_cli.operators.registry import CONTRIBUTED, is_elementwise
 from fusion_cli.rulekit.schemas import find_schema
 from fusion_cli.types import label
 
@@ -33,17 +34,13 @@ _BLANK = {
     "fusion": """# summary: {name}: what becomes one operator, in one line
 # opt-level: 1
 # where: rank(x) >= 1
-<domain: "fusion.rules", opset_import: ["": 23, "pattern": 1]>
-{name} (x) => (y)
-{{
+{name} (x) => (y) {{
     h = pattern.Linear (x)
     y = Tanh (h)
 }}
 """,
     "idiom": """# summary: {name}: what the operators mean, in one line
-<domain: "fusion.rules", opset_import: ["": 23, "pattern": 1]>
-{name} (x) => (y)
-{{
+{name} (x) => (y) {{
     half = Constant <value_float = 0.5> ()
     t = Tanh (x)
     y = Mul (t, half)
@@ -135,22 +132,29 @@ class _Writer:
                 raise ModelError(f"'{label(node)}' ({node.op_type}) holds a graph of its own; rules cannot say that")
             self._line(node)
         outputs = [self.names[v] for n in self.nodes for v in n.outputs if v in self.names and self._is_read(v)]
-        opsets = {"": max(self.index.opset, 13), **{n.domain: 1 for n in self.nodes if n.domain}}
-        imports = ", ".join(f'"{domain}": {version}' for domain, version in opsets.items())
         constants = [f"    {n} = Constant <value_float = {number!r}> ()" for number, n in self.numbers.items()]
         return "\n".join(
             [
                 f"# summary: {name}, as in {_printable(source)}",
                 *(f"# where: {c}" for c in self.conditions),
-                f'<domain: "fusion.rules", opset_import: [{imports}]>',
-                f"{name} ({', '.join(self.inputs.values())}) => ({', '.join(outputs)})",
-                "{",
+                *self._head(),
+                f"{name} ({', '.join(self.inputs.values())}) => ({', '.join(outputs)}) {{",
                 *constants,
                 *self.lines,
                 "}",
                 "",
             ]
         )
+
+    def _head(self) -> list[str]:
+        """A head, where the nodes have operators that a function without one does not know."""
+        domains = dict.fromkeys(n.domain for n in self.nodes if n.domain)
+        standard = [n.op_type for n in self.nodes if not n.domain]
+        if {*domains} <= {"com.microsoft"} and all(_is_current(op) for op in standard):
+            return []
+        opsets = {"": max(self.index.opset, 13), **dict.fromkeys(domains, 1)}
+        imports = ", ".join(f'"{domain}": {version}' for domain, version in opsets.items())
+        return [f'<domain: "fusion.rules", opset_import: [{imports}]>']
 
     def _line(self, node: ir.Node) -> None:
         inputs = ", ".join(self._input(v) for v in self.index.inputs(node))
@@ -201,6 +205,13 @@ class _Writer:
 
 
 _NUMBERS = {0.0: "zero", 0.5: "half", 1.0: "one", 2.0: "two", 3.0: "three", -1.0: "minus_one"}
+
+
+def _is_current(op: str) -> bool:
+    """Whether the usual operator set has this operator of ONNX."""
+    return op in CONTRIBUTED or (
+        onnx.defs.has(op, max_inclusive_version=USUAL_OPSET) and not onnx.defs.get_schema(op, USUAL_OPSET).deprecated
+    )
 
 
 def _numbered(name: str) -> Iterable[str]:

@@ -106,10 +106,10 @@ def try_rules(
     for path in dict.fromkeys(r.path for r in rules):
         for rule in (r for r in rules if r.path == path):
             say(rule.name)
-            yield from _Trial(rule, idioms, limits, keep).run()
+            yield from Trial(rule, idioms, limits, keep).run()
 
 
-class _Trial:
+class Trial:
     """One rule."""
 
     def __init__(
@@ -117,13 +117,13 @@ class _Trial:
         rule: Rule,
         idioms: Mapping[str, Rule],
         limits: Limits,
-        keep: Path | None,
+        keep: Path | None = None,
     ) -> None:
         self.rule = rule
         self.limits = limits
         self.keep = keep
         self.idioms = idioms
-        self.rules = _rule_set(rule, idioms)
+        self.rules = alone(rule, idioms)
         opsets: dict[str, int] = {"": NEWEST_OPSET}
         for pattern in (p for r in (rule, *self.rules.idioms) for p in r.patterns):
             opsets |= {d: max(v, opsets.get(d, 1)) for d, v in pattern.opsets.items() if d != PATTERN_DOMAIN}
@@ -133,7 +133,7 @@ class _Trial:
         made: list[list[list[Component]]] = []
         stuck: list[str] = []
         for i, pattern in enumerate(self.rule.patterns, 1):
-            found, reason = self._graphs(pattern)
+            found, reason = self.graphs(pattern)
             stuck.append(reason)
             graphs = enumerate(found, 1)
             made.append(
@@ -156,7 +156,7 @@ class _Trial:
                 kernels = try_kernels(fit, self.rules, self.rule, self.limits.kernels)
         return [self._outcome(i, overload, stuck[i], faults, kernels) for i, overload in enumerate(made)]
 
-    def _graphs(self, pattern: Pattern) -> tuple[list[Concrete], str]:
+    def graphs(self, pattern: Pattern) -> tuple[list[Concrete], str]:
         """Graphs that an overload describes, and what was in the way of those that were tried in vain."""
         if self.rule.by_value:
             return arrangements(pattern, self.executor), "its operators take no value that was tried"
@@ -184,7 +184,7 @@ class _Trial:
         missed = near_misses(found).rejections
         faults: dict[str, str] = {}
         for component in components:
-            region = region_of(model, found, missed, self.rule.name, component)
+            region = region_of(model, found, missed, self.rule.name, component.outputs)
             if isinstance(region, str):
                 faults[component.prefix] = f"{'; '.join(component.graph.sketch.choices) or 'as written'}: {region}"
             if self.keep is not None and (isinstance(region, str) or component.order == as_written(component.graph)):
@@ -229,7 +229,7 @@ class _Trial:
         )
 
 
-def _rule_set(rule: Rule, idioms: Mapping[str, Rule]) -> RuleSet:
+def alone(rule: Rule, idioms: Mapping[str, Rule]) -> RuleSet:
     """The rule alone with the idioms it is written in. An idiom is tried as the fusion that is nothing else. Idioms
     by value are all there: a function is given to the nearest of them."""
     needed: dict[str, None] = {}

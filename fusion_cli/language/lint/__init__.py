@@ -19,7 +19,7 @@ __all__ = ["Finding", "RuleFile", "check_shadows", "lint_files", "lint_together"
 
 def lint_files(files: Sequence[RuleFile]) -> list[Finding]:
     """The faults of each file by itself, in order of place."""
-    return [f for file in files for f in sorted(_lint(file), key=_place)]
+    return [f for file in files for f in sorted(dict.fromkeys(_lint(file)), key=_place)]
 
 
 def lint_together(files: Sequence[RuleFile]) -> list[Finding]:

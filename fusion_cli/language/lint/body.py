@@ -8,13 +8,11 @@ import onnx
 
 from fusion_cli.errors import did_you_mean
 from fusion_cli.language.lint.layout import CallText, FunctionText
-from fusion_cli.language.lint.source import Finding, RuleFile
+from fusion_cli.language.lint.source import USUAL_OPSET, Finding, RuleFile
 from fusion_cli.language.lint.tokens import Token
 from fusion_cli.language.pattern import GROWING, PATTERN_DOMAIN, REST
 from fusion_cli.operators.registry import is_known
 
-USUAL_OPSET = 23
-"""What is proposed where a rule names no operator set."""
 _DOMAINS = ("com.microsoft", "ai.onnx.ml", "com.ms.internal.nhwc")
 """Domains whose names are often mistyped."""
 _MOST_CALLS = 100

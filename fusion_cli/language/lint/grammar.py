@@ -12,10 +12,9 @@ import onnx
 
 from fusion_cli.errors import did_you_mean
 from fusion_cli.language.lint.cursor import NAME, Cursor, Departure, Fault, shown
-from fusion_cli.language.lint.tokens import Token
+from fusion_cli.language.lint.tokens import HEAD_KEYS, Token
 
 _HEAD = '<domain: "fusion.rules", opset_import: ["": 23]>'
-_HEAD_KEYS = ("domain", "opset_import", "overload", "doc_string")
 _ELEMENT_TYPES = {name.lower(): number for name, number in onnx.TensorProto.DataType.items()} | {
     "float32": int(onnx.TensorProto.FLOAT),
     "float64": int(onnx.TensorProto.DOUBLE),
@@ -64,8 +63,8 @@ class _Reader(Cursor):
         self.close(opened)
 
     def _head_entry(self) -> None:
-        if self.next not in _HEAD_KEYS:
-            hint = did_you_mean(self.next, _HEAD_KEYS, _NEAR)
+        if self.next not in HEAD_KEYS:
+            hint = did_you_mean(self.next, HEAD_KEYS, _NEAR)
             self.fail(f"a rule's head is {_HEAD}: {shown(self.next)} is no part of it{'; ' + hint if hint else ''}")
         key = self.take().text
         self.expect(":", f"after '{key}'")

@@ -10,11 +10,11 @@ from fusion_cli.language.lint.conditions import problems
 from fusion_cli.language.lint.kinds import Kind
 from fusion_cli.language.lint.layout import FunctionText
 from fusion_cli.language.lint.source import Finding, RuleFile, rule_folder
-from fusion_cli.language.lint.tokens import KEYS, Key
+from fusion_cli.language.lint.tokens import KEYS, OF_CALLS, Key
 from fusion_cli.language.pattern import REST
 
 _VALUES = {"opt-level": ("0", "1", "2", "3"), "counted": ("yes", "no"), "match": ("graph", "values")}
-_ONCE = frozenset(KEYS) - {"where", "unless"}
+_ONCE = frozenset(KEYS) - {*OF_CALLS, "unless"}
 _TEMPLATES = (".cc.jinja", ".cu.jinja")
 
 

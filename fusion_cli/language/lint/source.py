@@ -18,12 +18,16 @@ import onnx.parser
 from fusion_cli.language.lint.cursor import Fault
 from fusion_cli.language.lint.grammar import first_departure
 from fusion_cli.language.lint.layout import FunctionText, lay_out
-from fusion_cli.language.lint.tokens import KEYS, Key, Token, parts_of
+from fusion_cli.language.lint.readings import misread, readings
+from fusion_cli.language.lint.tokens import KEYS, OF_CALLS, Key, Token, parts_of
 
 Severity = Literal["error", "warning", "note"]
 Kind = Literal["idiom", "fusion"]
 
-_PREFIX = '<ir_version: 8, opset_import: ["": 23]> none () => () {}\n'
+USUAL_OPSET = 23
+HEAD = f'<domain: "fusion.rules", opset_import: ["": {USUAL_OPSET}, "pattern": 1, "com.microsoft": 1]>'
+"""The head of a function that is written without one."""
+_PREFIX = '<ir_version: 8, opset_import: ["": 23]> none () => () {}'
 """Makes a model of a function: `parse_function` says nothing of an unknown word after it."""
 _SHOWN = 200
 """How much of a line is shown before and after a place."""
@@ -67,8 +71,8 @@ class RuleFile:
         return _finding(self.path, self.text, code, place.line, place.column + offset, message, severity)
 
     def keys_for(self, function: FunctionText) -> list[Key]:
-        """The header lines that hold for a function. Those of the first hold for all, but for conditions."""
-        shared = [k for k in self.functions[0].keys if k.name != "where"] if function is not self.functions[0] else []
+        """The header lines that hold for a function: its own, and those of the first that speak of no calls."""
+        shared = [] if function is self.functions[0] else [k for k in self.functions[0].keys if k.name not in OF_CALLS]
         own = {k.name for k in function.keys}
         return [k for k in shared if k.name not in own] + list(function.keys)
 
@@ -100,13 +104,11 @@ def read_rule_file(path: Path, kind: Kind) -> RuleFile:
         elif part[0].text != "<" and "=>" not in [t.text for t in part]:
             found("FUS002", part[0], "text outside of a function, which ONNX's parser would pass over")
         else:
-            if part[0].text != "<":
-                found("FUS017", part[0], 'a function starts with <domain: "fusion.rules", opset_import: ["": 23]>')
             for key in keys:
                 if key.line > part[0].line and key.name in KEYS:
                     found("FUS002", key, f"a line '# {key.name}:' stands before the function")
             function = _function(part, tuple(k for k in keys if k.line < part[0].line), text, found)
-            functions += [function] if function is not None else []
+            functions += _readings(function, found) if function is not None else []
             keys = []
     if keys and functions:
         found("FUS002", keys[0], f"no function follows this line '# {keys[0].name}:'")
@@ -143,7 +145,8 @@ def _function(
     if faults:
         return None
     try:
-        model = onnx.parser.parse_model(_PREFIX + _only(tokens, text))
+        head = "" if tokens[0].text == "<" else HEAD
+        model = onnx.parser.parse_model(f"{_PREFIX} {head}\n{_only(tokens, text)}")
     except onnx.parser.ParseError as e:
         found("FUS001", *_syntax(str(e), tokens))
         return None
@@ -152,6 +155,14 @@ def _function(
         found("FUS001", longest, f"'{longest.text}' is out of the range of ONNX's numbers")
         return None
     return lay_out(model.functions[0], tokens, keys)
+
+
+def _readings(function: FunctionText, found: Callable[[str, Token, str], None]) -> list[FunctionText]:
+    """The overloads that a function stands for; itself where its header does not say which."""
+    faults = list(misread(function))
+    for fault in faults:
+        found(*fault)
+    return [function] if faults else list(readings(function))
 
 
 def _only(tokens: Sequence[Token], text: str) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fusion_cli.language.predicates import PREDICATES
 
-KEYS = ("summary", "opt-level", "kernel", "where", "unless", "counted", "match")
+KEYS = ("summary", "opt-level", "kernel", "where", "any", "optional", "unless", "counted", "match", "witness")
 """What a header line can say."""
+OF_CALLS = ("where", "any", "optional")
+"""What speaks of the calls of the function that follows, so holds for no other and may be said more than once."""
 _KEY = re.compile(r"#\s*([a-z][a-z-]*)\s*:(?!/)\s*(.*?)\s*$")
 _MEANT = re.compile(r"#\s*([A-Za-z][\w-]*)\s*(:?)\s*(.*?)\s*$")
 _VALUES = {"where": re.compile(rf"\b(?:{'|'.join(PREDICATES)})\s*\("), "opt-level": re.compile(r"\d$")}
@@ -17,6 +19,10 @@ _VALUES = {"where": re.compile(rf"\b(?:{'|'.join(PREDICATES)})\s*\("), "opt-leve
 _TOKEN = re.compile(
     r'"(?:\\.|[^"\\\n])*"|[A-Za-z_][\w.]*(?:-[A-Za-z_][\w.]*)*|[-+]?\d[\d.]*[eE][-+]\d+|[-+]?\d[\w.]*|=>|//|[^ \t\n]'
 )
+
+
+HEAD_KEYS = ("domain", "opset_import", "overload", "doc_string")
+"""What a function's head, in angle brackets before its name, can say."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +47,14 @@ class Key:
 
 
 def parts_of(text: str) -> Iterator[Key | list[Token]]:
-    """Header lines, the tokens of each function from its `<` to its last brace, and of each stretch of other text."""
+    """Header lines, the tokens of each function from its head or name to its last brace, and of each stretch of other
+    text."""
     part: list[Token] = []
     depth = 0
     for number, line in enumerate(text.split("\n"), 1):
         tokens, comment = _tokens(line, number)
-        for token in tokens:
-            if token.text == "<" and not depth and part and part[0].text != "<":
+        for token, after in zip(tokens, [*tokens[1:], None], strict=False):
+            if part and not depth and _starts_head(part, token, after):
                 yield part
                 part = []
             part.append(token)
@@ -59,6 +66,12 @@ def parts_of(text: str) -> Iterator[Key | list[Token]]:
             yield key
     if part:
         yield part
+
+
+def _starts_head(before: Sequence[Token], token: Token, after: Token | None) -> bool:
+    """Whether the token opens a function's head rather than the parameters after its name."""
+    inside = before[0].text == "<" or (len(before) == 1 and (after is None or after.text not in HEAD_KEYS))
+    return token.text == "<" and not inside
 
 
 def _key(comment: str, line: int, start: int) -> Key | None:
