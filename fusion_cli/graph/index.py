@@ -15,7 +15,7 @@ import onnx_ir as ir
 from fusion_cli.graph.attributes import INPUT_ATTRIBUTES, canonical_attributes
 from fusion_cli.load.overridable import is_constant
 from fusion_cli.load.structure import bodies_of
-from fusion_cli.sizes.dims import dims_of
+from fusion_cli.sizes.dims import shape_of
 
 MAX_EMBEDDED = 64
 """Constants of up to this many elements are looked at by value."""
@@ -250,7 +250,7 @@ class GraphIndex:
         if node.op_type == "Dropout" and len(node.inputs) > 2 and node.inputs[2] is not None:
             return self.scalar(node.inputs[2]) == 0
         if node.op_type == "Expand":
-            return dims_of(node.inputs[0]) is not None and dims_of(node.inputs[0]) == dims_of(node.outputs[0])
+            return shape_of(node.inputs[0]) is not None and shape_of(node.inputs[0]) == shape_of(node.outputs[0])
         return True
 
 
