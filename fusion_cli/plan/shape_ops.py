@@ -2,51 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from fusion_cli.planir.stages import HostOp
 from fusion_cli.sizes import operations
 from fusion_cli.sizes.algebra import ONE, Shape, Size, product, term
 from fusion_cli.sizes.operations import broadcast_shapes
 
-Evaluator = Callable[[HostOp, Sequence[Shape]], Shape]
+Ints = tuple[int, ...]
+Evaluator = Callable[..., Shape]
+"""Takes the literals of an operation, and its operands."""
 
 _BEYOND = 2**31 - 1
 """The least end of a slice that exporters write for "through the last element"."""
 
 
-def _const(op: HostOp, args: Sequence[Shape]) -> Shape:
-    return tuple(Size(i) for i in op.ints)
-
-
-def _broadcast(op: HostOp, args: Sequence[Shape]) -> Shape:
-    return broadcast_shapes(args)
-
-
-def _matmul(op: HostOp, args: Sequence[Shape]) -> Shape:
-    a, b = args
+def _matmul(ints: Ints, a: Shape, b: Shape) -> Shape:
     inner = a[-1].known, b[-2].known
     if None not in inner and inner[0] != inner[1]:
         raise ValueError(f"a product's inner dimensions are {inner[0]} and {inner[1]}")
     return (*broadcast_shapes([a[:-2], b[:-2]]), a[-2], b[-1])
 
 
-def _gemm(op: HostOp, args: Sequence[Shape]) -> Shape:
-    trans_a, trans_b = op.ints
-    return (args[0][1 if trans_a else 0], args[1][0 if trans_b else 1])
-
-
-def _permute(op: HostOp, args: Sequence[Shape]) -> Shape:
-    return tuple(args[0][p] for p in op.ints)
-
-
-def _reshape(op: HostOp, args: Sequence[Shape]) -> Shape:
-    shape, target = args
+def _reshape(ints: Ints, shape: Shape, target: Shape) -> Shape:
     known: list[Size | None] = []
     for i, size in enumerate(target):
         if size.known == -1:
             known.append(None)
-        elif size.known == 0 and not op.ints[0]:
+        elif size.known == 0 and not ints[0]:
             known.append(shape[i])
         else:
             known.append(size if size.is_nonnegative else term("reshape", Size(i), *shape, *target))
@@ -55,32 +37,12 @@ def _reshape(op: HostOp, args: Sequence[Shape]) -> Shape:
     return tuple(inferred if s is None else s for s in known)
 
 
-def _reduce(op: HostOp, args: Sequence[Shape]) -> Shape:
-    shape, (keepdims, *axes) = args[0], op.ints
+def _reduce(ints: Ints, shape: Shape) -> Shape:
+    keepdims, *axes = ints
     reduced = {a % len(shape) for a in axes}
     if keepdims:
         return tuple(ONE if i in reduced else s for i, s in enumerate(shape))
     return tuple(s for i, s in enumerate(shape) if i not in reduced)
-
-
-def _concat(op: HostOp, args: Sequence[Shape]) -> Shape:
-    return tuple(s for arg in args for s in arg)
-
-
-def _slice(op: HostOp, args: Sequence[Shape]) -> Shape:
-    start, end, step = op.ints
-    return args[0][start:end:step]
-
-
-def _take(op: HostOp, args: Sequence[Shape]) -> Shape:
-    return tuple(args[0][i] for i in op.ints)
-
-
-def _put(op: HostOp, args: Sequence[Shape]) -> Shape:
-    vector = list(args[0])
-    for index, value in zip(op.ints, args[1], strict=True):
-        vector[index] = value
-    return tuple(vector)
 
 
 def _positions(size: int, start: int, end: int, step: int) -> range:
@@ -107,36 +69,26 @@ def _count(size: Size, start: Size, end: Size, step: Size) -> Size:
     return term("count", size, start, end, step)
 
 
-def _unsqueeze(op: HostOp, args: Sequence[Shape]) -> Shape:
-    rank = len(args[0]) + len(op.ints)
-    added = {a % rank for a in op.ints}
-    rest = iter(args[0])
+def _unsqueeze(ints: Ints, shape: Shape) -> Shape:
+    rank = len(shape) + len(ints)
+    added = {a % rank for a in ints}
+    rest = iter(shape)
     return tuple(ONE if i in added else next(rest) for i in range(rank))
 
 
-def _squeeze(op: HostOp, args: Sequence[Shape]) -> Shape:
-    if not op.ints:
-        return tuple(s for s in args[0] if s != ONE)
-    removed = {a % len(args[0]) for a in op.ints}
-    return tuple(s for i, s in enumerate(args[0]) if i not in removed)
+def _squeeze(ints: Ints, shape: Shape) -> Shape:
+    removed = {a % len(shape) for a in ints} if ints else {i for i, s in enumerate(shape) if s == ONE}
+    return tuple(s for i, s in enumerate(shape) if i not in removed)
 
 
-def _flatten(op: HostOp, args: Sequence[Shape]) -> Shape:
-    shape, axis = args[0], op.ints[0]
-    if axis < 0:
-        axis += len(shape)
-    return (product(shape[:axis]), product(shape[axis:]))
-
-
-def _conv(op: HostOp, args: Sequence[Shape]) -> Shape:
-    x, w = args
-    n = op.ints[0]
-    strides, pads, dilations = op.ints[1 : 1 + n], op.ints[1 + n : 1 + 3 * n], op.ints[1 + 3 * n : 1 + 4 * n]
+def _conv(ints: Ints, x: Shape, w: Shape) -> Shape:
+    n, *rest, auto_pad = ints
+    strides, pads, dilations = rest[:n], rest[n : 3 * n], rest[3 * n :]
     spatial = []
     for i, (size, kernel) in enumerate(zip(x[2:], w[2:], strict=True)):
         last = size - ONE
-        if op.ints[-1] < 2:
-            padding = 0 if op.ints[-1] == 1 else pads[i] + pads[n + i]
+        if auto_pad < 2:
+            padding = 0 if auto_pad == 1 else pads[i] + pads[n + i]
             last += Size(padding) - Size(dilations[i]) * (kernel - ONE)
         spatial.append(last // Size(strides[i]) + ONE)
     return (x[0], w[0], *spatial)
@@ -145,7 +97,7 @@ def _conv(op: HostOp, args: Sequence[Shape]) -> Shape:
 def _elementwise(compute: Callable[..., Size]) -> Evaluator:
     """One element after the other; vectors of one element go with all of another."""
 
-    def evaluate(op: HostOp, args: Sequence[Shape]) -> Shape:
+    def evaluate(ints: Ints, *args: Shape) -> Shape:
         count = max(map(len, args)) if all(args) else 0
         columns = zip(*(arg * count if len(arg) == 1 else arg for arg in args), strict=True)
         return tuple(compute(*column) for column in columns)
@@ -153,44 +105,49 @@ def _elementwise(compute: Callable[..., Size]) -> Evaluator:
     return evaluate
 
 
-def _prod(op: HostOp, args: Sequence[Shape]) -> Shape:
-    return (product(args[0]),)
+def _picked(ints: Ints, vector: Shape) -> Shape:
+    return tuple(vector[i] for i in ints)
 
 
-def _fill(op: HostOp, args: Sequence[Shape]) -> Shape:
-    count = args[0][0].known
+def _put(ints: Ints, vector: Shape, values: Shape) -> Shape:
+    new = dict(zip(ints, values, strict=True))
+    return tuple(new.get(i, size) for i, size in enumerate(vector))
+
+
+def _fill(ints: Ints, counts: Shape) -> Shape:
+    count = counts[0].known
     if count is None:
         raise ValueError("a vector of unknown length")
-    return (Size(op.ints[0]),) * count
+    return (Size(ints[0]),) * count
 
 
 EVALUATE: dict[str, Evaluator] = {
-    "const": _const,
-    "broadcast": _broadcast,
+    "const": lambda ints: tuple(map(Size, ints)),
+    "broadcast": lambda ints, *shapes: broadcast_shapes(shapes),
     "matmul": _matmul,
-    "gemm": _gemm,
-    "permute": _permute,
+    "gemm": lambda ints, a, b: (a[ints[0]], b[1 - ints[1]]),
+    "permute": _picked,
     "reshape": _reshape,
     "reduce": _reduce,
-    "concat": _concat,
-    "slice": _slice,
-    "take": _take,
+    "concat": lambda ints, *vectors: sum(vectors, ()),
+    "slice": lambda ints, vector: vector[slice(*ints)],
+    "take": _picked,
     "put": _put,
     "slice_start": _elementwise(_start),
     "slice_count": _elementwise(_count),
     "unsqueeze": _unsqueeze,
     "squeeze": _squeeze,
-    "flatten": _flatten,
+    "flatten": lambda ints, shape: (product(shape[: ints[0]]), product(shape[ints[0] :])),
     "conv": _conv,
     "add": _elementwise(Size.__add__),
     "sub": _elementwise(Size.__sub__),
     "mul": _elementwise(Size.__mul__),
     "div": _elementwise(operations.truncated),
     "mod": _elementwise(Size.__mod__),
-    "min": _elementwise(operations.least),
-    "max": _elementwise(operations.largest),
+    "min": _elementwise(operations.OPERATIONS["Min"]),
+    "max": _elementwise(operations.OPERATIONS["Max"]),
     "equal": _elementwise(operations.is_equal),
     "where": _elementwise(operations.chosen),
-    "prod": _prod,
+    "prod": lambda ints, vector: (product(vector),),
     "fill": _fill,
 }

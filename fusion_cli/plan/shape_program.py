@@ -39,7 +39,7 @@ class HostProgram:
             op = found
         if op in self._index:
             return self._index[op]
-        value = EVALUATE[kind](op, [self.sizes.shape(self.values[a]) for a in op.args])
+        value = EVALUATE[kind](op.ints, *(self.sizes.shape(self.values[a]) for a in op.args))
         literals = [s.known for s in value]
         if all(self.ops[a].kind == "const" for a in op.args) and None not in literals:
             return self.const([i for i in literals if i is not None])
@@ -92,5 +92,5 @@ def run_host(
                 raise ValueError(f"the shape program needs {op.kind} of input {op.ints[0]}")
             values.append(tuple(Size(int(i)) for i in source[op.ints[0]]))
         else:
-            values.append(EVALUATE[op.kind](op, [values[a] for a in op.args]))
+            values.append(EVALUATE[op.kind](op.ints, *(values[a] for a in op.args)))
     return [tuple(s.coef for s in value) for value in values]

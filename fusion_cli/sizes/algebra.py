@@ -45,6 +45,11 @@ class Size:
         return self.coef >= 0 and all(map(_is_nonnegative, self.factors))
 
     @property
+    def parts(self) -> frozenset[str]:
+        """The names and terms that it is made of."""
+        return frozenset(self.factors).union(*(f.parts for f in self.factors if isinstance(f, Term)))
+
+    @property
     def terms(self) -> tuple[Size, ...]:
         """What adds up to it."""
         only = self.factors[0] if len(self.factors) == 1 else None
@@ -113,7 +118,7 @@ class Term(str):
             text = f"{op}({', '.join(map(str, args))})"
         made = super().__new__(cls, text)
         made.op, made.args = op, args
-        made.parts = frozenset(part for a in args for f in a.factors for part in (f, *parts_of(f)))
+        made.parts = frozenset().union(*(a.parts for a in args))
         return made
 
 
@@ -122,15 +127,9 @@ def term(op: str, *args: Size) -> Size:
     return Size(1, (Term(op, args),))
 
 
-def parts_of(factor: str) -> frozenset[str]:
-    """The names and terms that the operands of a factor are made of."""
-    return factor.parts if isinstance(factor, Term) else frozenset()
-
-
 def names_in(size: Size) -> list[str]:
     """The symbols in a size, in order of the alphabet."""
-    parts = (part for f in size.factors for part in (f, *parts_of(f)))
-    return sorted({part for part in parts if not isinstance(part, Term)})
+    return sorted(part for part in size.parts if not isinstance(part, Term))
 
 
 def unknown(name: str, signed: bool = False) -> Size:

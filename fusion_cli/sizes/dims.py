@@ -11,22 +11,19 @@ from fusion_cli.sizes.algebra import UNKNOWN, Shape, Size, names_in, unknown
 from fusion_cli.sizes.operations import substitute
 from fusion_cli.sizes.parsing import expression, parse, spelled_out, written
 
-Dims = tuple[int | str, ...]
-"""A shape; equal symbols are equal sizes."""
-
 
 def shape_of(value: ir.Value) -> Shape | None:
     """A value's shape, or None; an unnamed unknown dimension is unequal to every other."""
     if value.shape is None:
         return None
     return tuple(
-        parse(d) if isinstance(d, int) else unknown(f"{id(value)}_{i}") if d.value is None else parse(d.value)
+        parse(d) if isinstance(d, int) else parse(d.value) if d.value else unknown(f"{id(value)}_{i}")
         for i, d in enumerate(value.shape)
     )
 
 
-def dims_of(value: ir.Value) -> Dims | None:
-    """The same as numbers and symbols."""
+def dims_of(value: ir.Value) -> tuple[int | str, ...] | None:
+    """The same as numbers and symbols; equal symbols are equal sizes."""
     shape = shape_of(value)
     return None if shape is None else tuple(str(s) if s.known is None else s.known for s in shape)
 

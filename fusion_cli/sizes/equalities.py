@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fusion_cli.sizes.algebra import ONE, UNKNOWN, Shape, Size, Term, parts_of
+from fusion_cli.sizes.algebra import ONE, UNKNOWN, Shape, Size, Term
 from fusion_cli.sizes.operations import substitute
 
 
@@ -62,5 +62,5 @@ class Sizes:
             self._values[symbol] = size
 
     def _mentions(self, size: Size, symbol: str) -> bool:
-        parts = {part for f in size.factors for part in (f, *parts_of(f))}
-        return symbol in parts or any(self._mentions(self._values[p], symbol) for p in parts if p in self._values)
+        known = size.parts & self._values.keys()
+        return symbol in size.parts or any(self._mentions(self._values[part], symbol) for part in known)

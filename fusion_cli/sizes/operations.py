@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 
-from fusion_cli.sizes.algebra import ONE, Shape, Size, Term, parts_of, term
+from fusion_cli.sizes.algebra import ONE, Shape, Size, Term, term
 
 
 def substitute(size: Size, values: Mapping[str, Size]) -> Size:
     """The size with `values` for symbols and terms, and for those in these values."""
-    if not any(f in values or not values.keys().isdisjoint(parts_of(f)) for f in size.factors):
+    if values.keys().isdisjoint(size.parts):
         return size
     result = Size(size.coef)
     for factor in size.factors:
         if factor in values:
             result *= substitute(values[factor], values)
-        elif isinstance(factor, Term) and not values.keys().isdisjoint(factor.parts):
+        elif isinstance(factor, Term):
             result *= operation(factor.op, [substitute(a, values) for a in factor.args])
         else:
             result *= Size(1, (factor,))
@@ -31,16 +31,6 @@ def truncated(a: Size, b: Size) -> Size:
     if a.known is not None and b.known:
         return down if (a.known < 0) == (b.known < 0) else down + ONE
     return term("trunc", a, b)
-
-
-def least(*sizes: Size) -> Size:
-    members = _members("Min", sizes)
-    return _united("Min", members - {m for m in members for n in members if ((m - n).known or 0) > 0})
-
-
-def largest(*sizes: Size) -> Size:
-    members = _members("Max", sizes)
-    return _united("Max", members - {m for m in members for n in members if ((m - n).known or 0) < 0})
 
 
 def is_equal(a: Size, b: Size) -> Size:
@@ -83,19 +73,6 @@ def operation(op: str, args: Sequence[Size]) -> Size:
     return OPERATIONS[op](*args) if op in OPERATIONS else term(op, *args)
 
 
-OPERATIONS: Mapping[str, Callable[..., Size]] = {
-    "+": lambda *terms: reduce(Size.__add__, terms),
-    "floor": Size.__floordiv__,
-    "trunc": truncated,
-    "Mod": Size.__mod__,
-    "Min": least,
-    "Max": largest,
-    "equal": is_equal,
-    "where": chosen,
-    "broadcast": broadcast,
-}
-
-
 def _members(op: str, sizes: Iterable[Size]) -> set[Size]:
     """What an operation whose operands come in any order, and any number of times, is made of."""
     terms = ((size, size.symbol) for size in sizes)
@@ -104,3 +81,22 @@ def _members(op: str, sizes: Iterable[Size]) -> set[Size]:
 
 def _united(op: str, members: set[Size]) -> Size:
     return term(op, *sorted(members, key=str)) if len(members) > 1 else next(iter(members))
+
+
+def _extreme(op: str, sign: int, *sizes: Size) -> Size:
+    """The least or the largest, without what another one is provably beyond."""
+    members = _members(op, sizes)
+    return _united(op, members - {m for m in members for n in members if ((m - n).known or 0) * sign > 0})
+
+
+OPERATIONS: Mapping[str, Callable[..., Size]] = {
+    "+": lambda *terms: reduce(Size.__add__, terms),
+    "floor": Size.__floordiv__,
+    "trunc": truncated,
+    "Mod": Size.__mod__,
+    "Min": partial(_extreme, "Min", 1),
+    "Max": partial(_extreme, "Max", -1),
+    "equal": is_equal,
+    "where": chosen,
+    "broadcast": broadcast,
+}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable, Mapping
 from functools import cache
 
 from fusion_cli.sizes.algebra import ONE, QUOTIENTS, Size, product
@@ -27,6 +28,14 @@ _SPELLED_OUT = re.compile(rf"\b{_PREFIX}(\w+)")
 _FUNCTIONS = {"min": "Min", "max": "Max", "mod": "Mod"}
 _Ratio = tuple[Size, Size]
 """A numerator and a denominator: quotients that are not rounded may cancel."""
+_OPERATORS: Mapping[type[ast.operator], Callable[[Size, Size, Size, Size], _Ratio]] = {
+    ast.Add: lambda a, b, c, d: (a * d + c * b, b * d),
+    ast.Sub: lambda a, b, c, d: (a * d - c * b, b * d),
+    ast.Mult: lambda a, b, c, d: (a * c, b * d),
+    ast.Div: lambda a, b, c, d: (a * d, b * c),
+    ast.FloorDiv: lambda a, b, c, d: (a * d // (b * c), ONE),
+    ast.Mod: lambda a, b, c, d: ((a // b) % (c // d), ONE),
+}
 
 
 @cache
@@ -86,32 +95,14 @@ def _value(tree: ast.expr, depth: int) -> _Ratio:
         ):
             a, b = _ratio(left, depth)
             return product([a] * exponent), product([b] * exponent)
-        case ast.BinOp(left=left, op=op, right=right):
-            return _computed(op, _ratio(left, depth), _ratio(right, depth))
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            return _OPERATORS[type(op)](*_ratio(left, depth), *_ratio(right, depth))
         case ast.Call(func=ast.Name(id="floor" | "trunc" | "ceiling" as function), args=[argument], keywords=[]):
             a, b = _ratio(argument, depth)
             return (a + b - ONE) // b if function == "ceiling" else operation(function, (a, b)), ONE
         case ast.Call(func=ast.Name(id=function), args=args, keywords=[]) if function not in QUOTIENTS:
             return operation(_FUNCTIONS.get(function, function), [_whole(a, depth) for a in args]), ONE
     raise ValueError(tree)
-
-
-def _computed(op: ast.operator, left: _Ratio, right: _Ratio) -> _Ratio:
-    (a, b), (c, d) = left, right
-    match op:
-        case ast.Add():
-            return a * d + c * b, b * d
-        case ast.Sub():
-            return a * d - c * b, b * d
-        case ast.Mult():
-            return a * c, b * d
-        case ast.Div():
-            return a * d, b * c
-        case ast.FloorDiv():
-            return a * d // (b * c), ONE
-        case ast.Mod():
-            return (a // b) % (c // d), ONE
-    raise ValueError(op)
 
 
 def _is_large(size: Size) -> bool:

@@ -39,8 +39,8 @@ SYMBOLIC: Mapping[str, Callable[[Size, Size], Size]] = {
     "//": Size.__floordiv__,
     "%": Size.__mod__,
     "trunc": operations.truncated,
-    "Min": operations.least,
-    "Max": operations.largest,
+    "Min": operations.OPERATIONS["Min"],
+    "Max": operations.OPERATIONS["Max"],
     "equal": operations.is_equal,
 }
 TREES: st.SearchStrategy[Tree] = st.recursive(
