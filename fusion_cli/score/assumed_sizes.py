@@ -9,7 +9,9 @@ import onnx_ir as ir
 
 from fusion_cli.quiet import quiet
 from fusion_cli.simplify.libraries import attempt, fold_constants, infer_shapes
+from fusion_cli.sizes.algebra import names_in
 from fusion_cli.sizes.dims import number
+from fusion_cli.sizes.parsing import parse
 from fusion_cli.types import Options
 
 BATCH, LENGTHS = 1, (128, 16)
@@ -52,10 +54,8 @@ def _bound(model: ir.Model, options: Options, end: int, length: int) -> dict[str
                 continue
             if given is not None and axis < len(given):
                 sizes[dim.value] = given[axis]
-            elif dim.value in options.bounds:
-                sizes[dim.value] = options.bounds[dim.value][end]
             else:
-                sizes.setdefault(dim.value, BATCH if axis == 0 else length)
+                sizes = dict.fromkeys(names_in(parse(dim.value)), BATCH if axis == 0 else length) | sizes
     return sizes | {name: bounds[end] for name, bounds in options.bounds.items()}
 
 

@@ -28,13 +28,12 @@ def dims_of(value: ir.Value) -> tuple[int | str, ...] | None:
     return None if shape is None else tuple(str(s) if s.known is None else s.known for s in shape)
 
 
-def number(dim: int | ir.SymbolicDim | None, sizes: Mapping[str, int]) -> int | None:
+def number(dim: int | str | ir.SymbolicDim, sizes: Mapping[str, int]) -> int | None:
     """A dimension in numbers, given those of names or of whole dimensions; None where it cannot be told."""
-    if dim is None or isinstance(dim, int):
-        return dim
-    if dim.value is None or dim.value in sizes:
-        return sizes.get(dim.value or "")
-    size = parse(dim.value)
+    text = dim.value if isinstance(dim, ir.SymbolicDim) else dim
+    if text is None or text in sizes:
+        return sizes.get(str(text))
+    size = parse(text)
     return substitute(size, {name: Size(sizes[name]) for name in names_in(size) if name in sizes}).known
 
 
@@ -67,6 +66,8 @@ def listed(dims: Sequence[int | str | Size]) -> str:
 def symbol(name: str) -> str:
     """The name of a size as the stages speak of it. Shape inference takes it for an expression, stops at what is none,
     such as "output-0_dim0", or at a number, and never ends with 9**9**9**9: those are spelled out."""
+    if name.isidentifier():
+        return name
     found = expression(name)
     try:
         is_expression = found is not None and bool(names_in(found) and ir.SymbolicDim(name).free_symbols())
