@@ -34,7 +34,7 @@ _OPERATORS: Mapping[type[ast.operator], Callable[[Size, Size, Size, Size], _Rati
     ast.Mult: lambda a, b, c, d: (a * c, b * d),
     ast.Div: lambda a, b, c, d: (a * d, b * c),
     ast.FloorDiv: lambda a, b, c, d: (a * d // (b * c), ONE),
-    ast.Mod: lambda a, b, c, d: ((a // b) % (c // d), ONE),
+    ast.Mod: lambda a, b, c, d: (_exact(a, b) % _exact(c, d), ONE),
 }
 
 
@@ -53,9 +53,10 @@ def expression(text: str) -> Size | None:
     if len(text) > LONGEST or text.count("(") > DEEPEST or not _EXPRESSION.fullmatch(text):
         return None
     try:
-        return _whole(ast.parse(text.strip().translate(_TO_LETTERS), mode="eval").body)
+        a, b = _ratio(ast.parse(text.strip().translate(_TO_LETTERS), mode="eval").body, 0)
     except (SyntaxError, ValueError, TypeError):
         return None
+    return a // b
 
 
 def spelled_out(text: str) -> str:
@@ -68,11 +69,6 @@ def written(text: str) -> str:
     return _SPELLED_OUT.sub(lambda m: re.sub("_u([0-9a-f]+)_", lambda c: chr(int(c[1], 16)), m[1]), text)
 
 
-def _whole(tree: ast.expr, depth: int = 0) -> Size:
-    a, b = _ratio(tree, depth)
-    return a // b
-
-
 def _ratio(tree: ast.expr, depth: int) -> _Ratio:
     """The value of an expression. Raises ValueError, or TypeError for the wrong number of arguments."""
     found = _value(tree, depth + 1) if depth < DEEPEST else (ONE, Size(0))
@@ -83,26 +79,30 @@ def _ratio(tree: ast.expr, depth: int) -> _Ratio:
 
 def _value(tree: ast.expr, depth: int) -> _Ratio:
     match tree:
-        case ast.Constant(value=int(number)) if number is not True and number is not False:
+        case ast.Constant(value=int(number)) if type(number) is int:
             return Size(number), ONE
         case ast.Name(id=name):
             return Size(1, (name.translate(_TO_SIGNS),)), ONE
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             a, b = _ratio(operand, depth)
             return Size(-1) * a, b
-        case ast.BinOp(left=left, op=ast.Pow(), right=ast.Constant(value=int(exponent))) if (
-            0 < exponent <= MOST_FACTORS
-        ):
+        case ast.BinOp(left=left, op=ast.Pow(), right=ast.Constant(value=int(times))) if 0 < times <= MOST_FACTORS:
             a, b = _ratio(left, depth)
-            return product([a] * exponent), product([b] * exponent)
+            return product([a] * times), product([b] * times)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
             return _OPERATORS[type(op)](*_ratio(left, depth), *_ratio(right, depth))
         case ast.Call(func=ast.Name(id="floor" | "trunc" | "ceiling" as function), args=[argument], keywords=[]):
             a, b = _ratio(argument, depth)
             return (a + b - ONE) // b if function == "ceiling" else operation(function, (a, b)), ONE
         case ast.Call(func=ast.Name(id=function), args=args, keywords=[]) if function not in QUOTIENTS:
-            return operation(_FUNCTIONS.get(function, function), [_whole(a, depth) for a in args]), ONE
+            return operation(_FUNCTIONS.get(function, function), [_exact(*_ratio(a, depth)) for a in args]), ONE
     raise ValueError(tree)
+
+
+def _exact(a: Size, b: Size) -> Size:
+    if a // b * b != a:
+        raise ValueError(a, b)
+    return a // b
 
 
 def _is_large(size: Size) -> bool:

@@ -123,7 +123,14 @@ def test_ways_to_write_a_size(left: str, right: str) -> None:
 
 @pytest.mark.parametrize(
     ("left", "right"),
-    [("seq", "past"), ("seq + 1", "seq"), ("seq//2*2", "seq"), ("Max(seq, 2)", "Min(seq, 2)"), ("seq/2", "seq/3")],
+    [
+        ("seq", "past"),
+        ("seq + 1", "seq"),
+        ("seq//2*2", "seq"),
+        ("Max(seq, 2)", "Min(seq, 2)"),
+        ("seq/2", "seq/3"),
+        ("floor(2*Max(seq/2, past/2))", "2*Max(seq//2, past//2)"),
+    ],
 )
 def test_sizes_that_differ(left: str, right: str) -> None:
     assert parse(left) != parse(right)

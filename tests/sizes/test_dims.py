@@ -23,6 +23,8 @@ ENDLESS = [
     "((n**16)**16)**16",
     "2**(2**64)",
     "+".join("n" * 900),
+    "-" * 998 + "n",
+    "n**" * 300 + "n",
     "(" * 80 + "n" + ")" * 80,
 ]
 NO_EXPRESSIONS = ["output-0_dim0", "16", "a b", "a#b", "1/0", "n/0", "floor()", "Mod(n)", "n if m else k", "True*n",
