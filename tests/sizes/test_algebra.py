@@ -113,6 +113,7 @@ def test_what_was_added_or_multiplied_is_taken_away(a: Tree, b: Tree) -> None:
         ("seq/2*2", "seq"),
         ("Max(seq, 4, Max(past, 3))", "max(past, max(seq, 4))"),
         ("Min(seq, seq + 1)", "seq"),
+        ("seq//-2", "-seq//2"),
         ("Mod(8*seq, 4)", "0"),
         ("1 - (past - seq)", "seq - past + 1"),
     ],
