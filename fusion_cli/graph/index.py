@@ -18,7 +18,7 @@ from fusion_cli.load.structure import bodies_of
 from fusion_cli.operators.dtypes import ONNX_FLOATS
 from fusion_cli.operators.registry import having
 from fusion_cli.operators.versions import INPUT_ATTRIBUTES, training_mode
-from fusion_cli.sizes.dims import dims_of
+from fusion_cli.sizes.dims import shape_of
 
 MAX_EMBEDDED = 64
 """Constants of up to this many elements are looked at by value."""
@@ -253,7 +253,7 @@ class GraphIndex:
             mode = training_mode(node)
             return mode is None or self.scalar(mode) == 0
         if node.op_type == "Expand":
-            return dims_of(node.inputs[0]) is not None and dims_of(node.inputs[0]) == dims_of(node.outputs[0])
+            return shape_of(node.inputs[0]) is not None and shape_of(node.inputs[0]) == shape_of(node.outputs[0])
         return True
 
 

@@ -19,7 +19,6 @@ Within `# where: EXPRESSION`, each name of the rule's function is the value it m
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
@@ -31,7 +30,8 @@ from jinja2.sandbox import SandboxedEnvironment
 
 from fusion_cli.errors import RuleError
 from fusion_cli.graph.index import GraphIndex
-from fusion_cli.sizes.dims import dims_of, dtype_of
+from fusion_cli.sizes.algebra import product
+from fusion_cli.sizes.dims import dims_of, dtype_of, shape_of
 
 DTYPES = ("float16", "float32", "float64", "bfloat16", "int8", "int32", "int64", "uint8", "bool")
 ENVIRONMENT = SandboxedEnvironment(undefined=StrictUndefined)
@@ -40,11 +40,8 @@ _FAILURES = (TemplateError, TypeError, ValueError, IndexError, ArithmeticError)
 
 
 def _size(value: ir.Value, start: int = 0) -> int | None:
-    dims = dims_of(value)
-    if dims is None:
-        return None
-    known = [d for d in dims[start:] if isinstance(d, int)]
-    return math.prod(known) if len(known) == len(dims[start:]) else None
+    shape = shape_of(value)
+    return None if shape is None else product(shape[start:]).known
 
 
 def _summed(equation: str) -> list[int] | None:

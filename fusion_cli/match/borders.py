@@ -12,7 +12,8 @@ from fusion_cli.match.found import Miss
 from fusion_cli.match.members import ROWWISE, Members
 from fusion_cli.match.stops import Stop
 from fusion_cli.operators.registry import ROW_OPERATORS, is_elementwise
-from fusion_cli.sizes.dims import Dims, listed
+from fusion_cli.sizes.algebra import ONE, Shape
+from fusion_cli.sizes.dims import listed
 from fusion_cli.types import label
 
 
@@ -65,11 +66,8 @@ def _axis(members: Members, pattern: Pattern, node: ir.Node) -> Stop | None:
     return Stop(pattern, ATTRIBUTE, call, node=node, name=name, expected=expected, found=found[name])
 
 
-def _may_be_equal(left: Dims, right: Dims) -> bool:
+def _may_be_equal(left: Shape, right: Shape) -> bool:
     """Whether two shapes differ in nothing but sizes that are not known."""
     if left == right or len(left) != len(right):
         return False
-    return all(
-        a == b or (1 not in (a, b) and not (isinstance(a, int) and isinstance(b, int)))
-        for a, b in zip(left, right, strict=True)
-    )
+    return all(a == b or (ONE not in (a, b) and None in (a.known, b.known)) for a, b in zip(left, right, strict=True))

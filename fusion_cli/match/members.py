@@ -12,17 +12,16 @@ else; Move <scalars = 1> goes through products and quotients with one number.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property
 
 import onnx_ir as ir
 
-from fusion_cli.graph.equal_sizes import EqualSizes
 from fusion_cli.graph.index import GraphIndex
-from fusion_cli.graph.result_shapes import ResultShapes
+from fusion_cli.graph.shapes import Shapes
 from fusion_cli.language.pattern import Call
 from fusion_cli.operators.dtypes import DTYPES, ONNX_FLOATS
 from fusion_cli.operators.registry import MOVES, RESHAPES, ROW_OPERATORS, having, is_elementwise
-from fusion_cli.sizes.dims import Dims, dims_of, factors
+from fusion_cli.sizes.algebra import ONE, Shape, product
+from fusion_cli.sizes.dims import shape_of
 
 _DATA = ONNX_FLOATS | {ir.DataType.BOOL}
 _OVERWRITING = having("overwriting")
@@ -37,7 +36,7 @@ class Members:
 
     def __init__(self, index: GraphIndex) -> None:
         self.index = index
-        self.shapes = ResultShapes(index)
+        self.shapes = Shapes(index)
 
     def allows(self, call: Call, node: ir.Node) -> bool:
         """Whether the call takes in such an operator, with such attributes."""
@@ -69,23 +68,20 @@ class Members:
         before, after = self._around(node)
         if not before or not after:
             return False
-        return before[-1] == after[-1] or factors(before[:-1]) == factors(after[:-1])
+        return before[-1] == after[-1] or product(before[:-1]) == product(after[:-1])
 
     def may_keep_rows(self, call: Call, node: ir.Node) -> bool:
         """Whether all that keeps the call from taking the node is that it is a reshape of sizes not known."""
         if node.domain or node.op_type not in RESHAPES or not call.attributes.get("reshapes"):
             return False
-        ends = [dims[-1] for dims in self._around(node) if dims]
-        return not self._keeps_rows(node) and [type(d) for d in ends] != [int, int]
+        ends = [shape[-1].known for shape in self._around(node) if shape]
+        return not self._keeps_rows(node) and (len(ends) < 2 or None in ends)
 
-    def _around(self, node: ir.Node) -> tuple[Dims | None, Dims | None]:
+    def _around(self, node: ir.Node) -> tuple[Shape | None, Shape | None]:
         """The shapes before and after a reshape."""
         source = node.inputs[0]
-        return None if source is None else self.sizes.of(source), self.sizes.of(node.outputs[0])
-
-    @cached_property
-    def sizes(self) -> EqualSizes:
-        return EqualSizes(self.index)
+        named = self.shapes.with_one_name
+        return None if source is None else named(source), named(node.outputs[0])
 
     def _is_scaling(self, node: ir.Node) -> bool:
         """Whether the node multiplies or divides by one number."""
@@ -114,7 +110,7 @@ class Members:
         if node.outputs[0].shape is None or wanted is None:
             return False
         shape = self.shapes.of_result(node)
-        return shape == wanted or (call.op == "Rowwise" and shape == (*wanted[:-1], 1))
+        return shape == wanted or (call.op == "Rowwise" and shape == (*wanted[:-1], ONE))
 
     def have_one_shape(self, call: Call, nodes: Iterable[ir.Node]) -> bool:
         """Whether the nodes' results are of one shape; those of Rowwise may have the last axis reduced."""
@@ -122,7 +118,7 @@ class Members:
         if call.op == "Pointwise":
             return len(shapes) == 1
         rows = {s[:-1] for s in shapes}
-        widths = {s[-1] for s in shapes if s} - {1}
+        widths = {s[-1] for s in shapes if s} - {ONE}
         return len(rows) == 1 and len(widths) <= 1 and all(shapes)
 
     def are_closed(self, call: Call, source: ir.Value, nodes: frozenset[ir.Node]) -> bool:
@@ -155,5 +151,5 @@ class Members:
 
 def _is_number(value: ir.Value | None) -> bool:
     """Whether the value has a single element, whatever its rank."""
-    dims = dims_of(value) if value is not None else None
-    return dims is not None and all(d == 1 for d in dims)
+    shape = shape_of(value) if value is not None else None
+    return shape is not None and all(size == ONE for size in shape)

@@ -21,7 +21,7 @@ from fusion_cli.match.found import Match, Miss
 from fusion_cli.match.stops import Stop
 from fusion_cli.operators.elementwise import Array
 from fusion_cli.operators.registry import OPERATORS, RESHAPES, evaluate, having, is_known
-from fusion_cli.sizes.dims import dims_of
+from fusion_cli.sizes.dims import shape_of
 
 MAX_OPS = 16
 """Most nodes that one idiom is written with. (Hand-written GELU takes eight, with casts ten.)"""
@@ -162,7 +162,7 @@ def _ends(index: GraphIndex, node: ir.Node, source: ir.Value, within: frozenset[
 
 
 def _is_one_shape(values: Sequence[ir.Value]) -> bool:
-    shapes = [dims_of(v) for v in values]
+    shapes = [shape_of(v) for v in values]
     return shapes[0] is not None and all(s == shapes[0] for s in shapes)
 
 

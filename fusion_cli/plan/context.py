@@ -13,7 +13,8 @@ from fusion_cli.errors import Unsupported
 from fusion_cli.operators.versions import integers
 from fusion_cli.plan.graph import Val
 from fusion_cli.plan.lowering import Builder, dtype_name
-from fusion_cli.sizes.algebra import Shape, Size
+from fusion_cli.sizes.algebra import Shape, unknown
+from fusion_cli.sizes.dims import shape_of
 from fusion_cli.types import Region
 
 HostRule = Callable[["Context", ir.Node], int]
@@ -133,19 +134,15 @@ class Context:
         if len(shape) > 1 or dtype_name(value.dtype) not in ("int64", "int32"):
             raise Unsupported(codes.SHAPE_PROGRAM, "an integer vector", f"{value.name} of type {value.dtype}")
         count = self.b.fixed(shape[0], f"{value.name}, a shape") if shape else 1
-        elements = tuple(self.b.sizes.fresh(signed=True) for _ in range(count))
+        elements = tuple(unknown(f"{id(value)}_{i}", signed=True) for i in range(count))
         return self.b.host.source("read", self._slots[value], elements)
 
     def annotation(self, value: ir.Value) -> Shape:
-        """What shape inference said of the value; unknown sizes are new symbols."""
-        if value.shape is None:
+        """What shape inference said of the value."""
+        shape = shape_of(value)
+        if shape is None:
             raise Unsupported(codes.UNKNOWN_RANK, "a tensor of known rank", f"{value.name} of unknown rank")
-        return tuple(self._size(d) for d in value.shape)
-
-    def _size(self, dim: int | ir.SymbolicDim) -> Size:
-        if isinstance(dim, int):
-            return Size(dim)
-        return self.b.sizes.fresh() if dim.value is None else self.b.sizes.parse(dim.value)
+        return shape
 
     def bind(self, value: ir.Value, val: Val) -> None:
         """Record what an output of a node became, and learn from what shape inference knew of it."""

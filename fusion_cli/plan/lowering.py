@@ -14,7 +14,9 @@ from fusion_cli.operators.registry import having
 from fusion_cli.plan.graph import Val
 from fusion_cli.plan.shape_program import HostProgram
 from fusion_cli.planir.stages import Const
-from fusion_cli.sizes.algebra import ONE, Shape, Size, Sizes
+from fusion_cli.sizes.algebra import ONE, Shape, Size, runs
+from fusion_cli.sizes.equalities import Sizes
+from fusion_cli.sizes.operations import broadcast_shapes
 
 _BOOL = having("bool")
 
@@ -139,12 +141,12 @@ class Builder:
 
     def axis_runs(self, whole: int, split: int) -> list[list[int]] | None:
         """Which axes of the shape `split` each axis of `whole` is split into; None where axes are merged."""
-        return self.sizes.runs(self._shape(whole), self._shape(split))
+        return runs(self._shape(whole), self._shape(split))
 
     def keeps_strides(self, before: int, after: int) -> bool:
         """Whether the reshape only splits axes and adds or drops those of 1: then any view stays a view."""
         shape = [s for s in self._shape(before) if s != ONE]
-        return self.sizes.runs([*shape, ONE], [*self._shape(after), ONE]) is not None
+        return runs([*shape, ONE], [*self._shape(after), ONE]) is not None
 
     def transpose(self, x: Val, perm: Sequence[int]) -> Val:
         if x.op == "transpose":
@@ -229,11 +231,11 @@ class Builder:
         return known
 
     def _shape(self, dims: int) -> Shape:
-        return tuple(self.sizes.norm(s) for s in self.host.values[dims])
+        return self.sizes.shape(self.host.values[dims])
 
     def _broadcast(self, dims: Sequence[int]) -> int:
         """The broadcast, as one of `dims` itself where that is provably the result."""
-        shape = self.sizes.broadcast_shapes([self._shape(d) for d in dims])
+        shape = broadcast_shapes([self._shape(d) for d in dims])
         for candidate in dims:
             if self._shape(candidate) == shape:
                 return candidate

@@ -10,7 +10,9 @@ import onnx_ir as ir
 from fusion_cli.operators.versions import opset_version
 from fusion_cli.plan.compile import plan_region
 from fusion_cli.planir.stages import Plan
-from fusion_cli.sizes.dims import SYMBOL
+from fusion_cli.sizes.algebra import Size, names_in
+from fusion_cli.sizes.operations import substitute
+from fusion_cli.sizes.parsing import parse
 from fusion_cli.types import Region
 
 
@@ -77,8 +79,9 @@ class Planner:
 def _renamed(dimension: str, symbols: dict[str, str]) -> str:
     """A dimension with its names by order of appearance; `symbols` remembers them, and whole dimensions."""
     if dimension not in symbols:
-        names = SYMBOL.sub(lambda m: symbols.setdefault(m[0], f"s{len(symbols)}"), dimension)
-        symbols.setdefault(dimension, names)
+        size = parse(dimension)
+        numbered = {n: Size(1, (symbols.setdefault(n, f"?{len(symbols)}"),)) for n in names_in(size)}
+        symbols.setdefault(dimension, str(substitute(size, numbered)))
     return symbols[dimension]
 
 

@@ -169,7 +169,7 @@ class Partition:
     def _key(self, shape: Shape) -> Shape:
         """Equal keys are provably equal shapes, leading ones aside."""
         if shape not in self._keys:
-            self._keys[shape] = tuple(self.sizes.norm(s) for s in self.sizes.strip(shape))
+            self._keys[shape] = self.sizes.strip(shape)
         return self._keys[shape]
 
     def _per_row(self, shape: Shape, group: Group) -> bool:

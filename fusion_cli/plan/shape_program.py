@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from fusion_cli.plan.shape_ops import EVALUATE
 from fusion_cli.planir.stages import HostOp
-from fusion_cli.sizes.algebra import Shape, Size, Sizes
+from fusion_cli.sizes.algebra import Shape, Size
+from fusion_cli.sizes.equalities import Sizes
 
 
 class HostProgram:
@@ -22,6 +23,7 @@ class HostProgram:
 
     def source(self, kind: str, slot: int, value: Shape) -> int:
         """A "dims" or "read" operation on operator input `slot`, with what is known of its result."""
+        self.sizes.give(value)
         return self._add(HostOp(kind, (), (slot,)), value)
 
     def const(self, ints: Sequence[int]) -> int:
@@ -37,7 +39,7 @@ class HostProgram:
             op = found
         if op in self._index:
             return self._index[op]
-        value = EVALUATE[kind](self.sizes, op, [self.values[a] for a in op.args])
+        value = EVALUATE[kind](op.ints, *(self.sizes.shape(self.values[a]) for a in op.args))
         literals = [s.known for s in value]
         if all(self.ops[a].kind == "const" for a in op.args) and None not in literals:
             return self.const([i for i in literals if i is not None])
@@ -45,7 +47,7 @@ class HostProgram:
 
     def canonical(self, value: int) -> int:
         """The first value that was asked for here and is provably equal to this one."""
-        return self._first.setdefault(tuple(self.sizes.norm(s) for s in self.values[value]), value)
+        return self._first.setdefault(self.sizes.shape(self.values[value]), value)
 
     def _looked_through(self, op: HostOp) -> HostOp | int:
         """A "take" or "put" without what a "put" before it changes for nothing; or an earlier value that it is."""
@@ -82,7 +84,6 @@ def run_host(
 
     Raises ValueError where a value depends on something not given.
     """
-    sizes = Sizes()
     values: list[Shape] = []
     for op in ops:
         if op.kind in ("dims", "read"):
@@ -91,5 +92,5 @@ def run_host(
                 raise ValueError(f"the shape program needs {op.kind} of input {op.ints[0]}")
             values.append(tuple(Size(int(i)) for i in source[op.ints[0]]))
         else:
-            values.append(EVALUATE[op.kind](sizes, op, [values[a] for a in op.args]))
+            values.append(EVALUATE[op.kind](op.ints, *(values[a] for a in op.args)))
     return [tuple(s.coef for s in value) for value in values]

@@ -24,7 +24,8 @@ from fusion_cli.load.weights import InModelFile, write_without_weights
 from fusion_cli.quiet import quiet
 from fusion_cli.runtime.manifest import METADATA_KEY
 from fusion_cli.save.stream import write_model
-from fusion_cli.sizes.dims import name_sizes, written
+from fusion_cli.sizes.dims import name_sizes
+from fusion_cli.sizes.parsing import written
 from fusion_cli.version import __version__
 
 _EXTERNAL_FROM = 1 << 30

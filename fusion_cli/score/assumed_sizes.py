@@ -9,6 +9,9 @@ import onnx_ir as ir
 
 from fusion_cli.quiet import quiet
 from fusion_cli.simplify.libraries import attempt, fold_constants, infer_shapes
+from fusion_cli.sizes.algebra import names_in
+from fusion_cli.sizes.dims import number
+from fusion_cli.sizes.parsing import parse
 from fusion_cli.types import Options
 
 BATCH, LENGTHS = 1, (128, 16)
@@ -42,29 +45,6 @@ def default_sizes(model: ir.Model, options: Options) -> list[dict[str, int]]:
     return ends[:1] if ends[0] == ends[-1] else ends
 
 
-def number(dim: int | ir.SymbolicDim | None, sizes: Mapping[str, int]) -> int | None:
-    """The size of a dimension, if it can be told."""
-    if isinstance(dim, int):
-        return dim
-    if dim is None or dim.value is None:
-        return None
-    if dim.value in sizes:
-        return sizes[dim.value]
-    free = dim.free_symbols()
-    if free and all(name in sizes for name in free):
-        value = dim.evaluate({name: sizes[name] for name in free})
-        return value if isinstance(value, int) else None
-    return None
-
-
-def dimensions(value: ir.Value, sizes: Mapping[str, int]) -> tuple[int, ...] | None:
-    """The shape of a value in numbers, if all of it can be told."""
-    if value.shape is None:
-        return None
-    known = [number(d, sizes) for d in value.shape]
-    return None if None in known else tuple(k for k in known if k is not None)
-
-
 def _bound(model: ir.Model, options: Options, end: int, length: int) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for value in model.graph.inputs:
@@ -74,10 +54,8 @@ def _bound(model: ir.Model, options: Options, end: int, length: int) -> dict[str
                 continue
             if given is not None and axis < len(given):
                 sizes[dim.value] = given[axis]
-            elif dim.value in options.bounds:
-                sizes[dim.value] = options.bounds[dim.value][end]
             else:
-                sizes.setdefault(dim.value, BATCH if axis == 0 else length)
+                sizes = dict.fromkeys(names_in(parse(dim.value)), BATCH if axis == 0 else length) | sizes
     return sizes | {name: bounds[end] for name, bounds in options.bounds.items()}
 
 

@@ -17,8 +17,7 @@ from fusion_cli.load.overridable import is_constant
 from fusion_cli.load.structure import bodies_of
 from fusion_cli.operators.dtypes import element_bytes
 from fusion_cli.operators.registry import RESHAPES, having, work_of
-from fusion_cli.score.assumed_sizes import dimensions
-from fusion_cli.sizes.dims import dtype_of
+from fusion_cli.sizes.dims import dtype_of, numbers
 from fusion_cli.types import Region
 
 # Fusions of chains: the operators in dataflow order, with alternatives; "?" marks what may be absent. Which ones ONNX
@@ -249,7 +248,7 @@ def bytes_of(values: Iterable[ir.Value], sizes: Mapping[str, int]) -> float:
 def _flops(node: ir.Node, sizes: Mapping[str, int]) -> float:
     out = float(_count(node.outputs[0], sizes))
     operand = node.inputs[1 if node.op_type == "Conv" else 0]
-    shape = dimensions(operand, sizes) if operand is not None else None
+    shape = numbers(operand, sizes) if operand is not None else None
     if not shape:
         return 0.0
     if node.op_type == "Conv":
@@ -260,7 +259,7 @@ def _flops(node: ir.Node, sizes: Mapping[str, int]) -> float:
 def _attention(node: ir.Node, moved: float, profile: DeviceProfile, sizes: Mapping[str, int]) -> list[Work]:
     """The Attention operator: one kernel where ONNX Runtime has one, else two products and a softmax between them,
     with the scores in memory."""
-    q, k, v = (dimensions(x, sizes) if x is not None else None for x in node.inputs[:3])
+    q, k, v = (numbers(x, sizes) if x is not None else None for x in node.inputs[:3])
     if not q or not k or not v:
         return [Work("Attention", moved)]
     heads = node.attributes.get_int("q_num_heads", 0) if len(q) == 3 else q[1]
@@ -280,7 +279,7 @@ def _attention(node: ir.Node, moved: float, profile: DeviceProfile, sizes: Mappi
 
 
 def _count(value: ir.Value, sizes: Mapping[str, int]) -> int:
-    shape = dimensions(value, sizes)
+    shape = numbers(value, sizes)
     if shape is None:
         shape = tuple(1 for _ in value.shape or ())
     return count(shape)

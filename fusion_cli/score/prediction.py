@@ -14,8 +14,8 @@ from fusion_cli.errors import Unsupported
 from fusion_cli.kernels import Kind, Sized, family_of
 from fusion_cli.plan.shape_program import run_host
 from fusion_cli.planir.stages import Plan
-from fusion_cli.score.assumed_sizes import dimensions, number
 from fusion_cli.score.baseline import Baseline, one_kernel, private_shape_nodes
+from fusion_cli.sizes.dims import number, numbers
 from fusion_cli.types import Region, Score
 
 MARGIN = 0.02
@@ -127,7 +127,7 @@ def _elements(region: Region, value: ir.Value, sizes: Mapping[str, int]) -> Sequ
     if value.const_value is not None:
         return [int(i) for i in value.const_value.numpy().reshape(-1)]
     for user, index in value.uses():
-        made = dimensions(user.outputs[0], sizes)
+        made = numbers(user.outputs[0], sizes)
         if user in region.nodes and user.op_type in ("Reshape", "Expand") and index == 1 and made is not None:
             return made
     raise Unsupported(codes.SIZES, "a shape that follows from the graph inputs", f"{value.name}, read at run time")

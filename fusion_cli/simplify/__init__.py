@@ -19,7 +19,8 @@ from fusion_cli.quiet import quiet
 from fusion_cli.simplify.identities import copied_outputs, copy_outputs, drop_identities
 from fusion_cli.simplify.libraries import Step, attempt, fold_constants, infer_shapes
 from fusion_cli.simplify.omitted import name_omitted_outputs, omit_outputs
-from fusion_cli.sizes.dims import SYMBOL, forget_names
+from fusion_cli.sizes.algebra import UNKNOWN, names_in
+from fusion_cli.sizes.dims import forget_names, shape_of
 from fusion_cli.types import label
 
 FOLD_INPUT_BYTES = 1 << 14
@@ -106,19 +107,14 @@ def _fold_batch_norms(model: ir.Model) -> None:
 
 def _is_shaped(model: ir.Model) -> bool:
     """Whether every type is known, and every size by a number or by the sizes of the inputs."""
-    given = {name for v in model.graph.inputs for d in v.shape or () for name in _symbols(d)}
+    given = {name for v in model.graph.inputs for name in _names(v)}
     values = (v for node in model.graph.all_nodes() for v in node.outputs)
-    return all(
-        v.dtype is not None and v.shape is not None and all(given.issuperset(_symbols(d)) for d in v.shape)
-        for v in values
-    )
+    return all(v.dtype is not None and v.shape is not None and given.issuperset(_names(v)) for v in values)
 
 
-def _symbols(dim: int | ir.SymbolicDim) -> list[str]:
-    """The names in a dimension; "" for one of which nothing is known."""
-    if isinstance(dim, int):
-        return []
-    return [""] if dim.value is None else SYMBOL.findall(dim.value)
+def _names(value: ir.Value) -> list[str]:
+    """The names in a shape; "" for a size of which nothing is known."""
+    return [name.partition(UNKNOWN)[0] for size in shape_of(value) or () for name in names_in(size)]
 
 
 def _merging(model: ir.Model) -> Iterator[Callable[[ir.Model], object]]:

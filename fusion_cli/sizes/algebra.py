@@ -1,12 +1,25 @@
-"""Symbolic sizes: what is known about dimensions before run time, and when two of them are provably equal."""
+"""Symbolic sizes: what is known about dimensions before run time, in one normal form.
+
+A size is a number times a product of factors. What is no product (a sum, a quotient with a remainder, the larger of
+two) is a factor of its own, a `Term`: equal operations on equal operands are equal terms. Equal sizes are equal for
+whatever their symbols stand for; sizes that are not equal may still be.
+"""
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from typing import Self
 
-_PRODUCT = re.compile(r"\w+(\s*\*\s*\w+)*")
+_COUNTS = frozenset({"equal", "start", "count", "reshape"})
+"""Operations whose results are not negative, whatever their operands are."""
+QUOTIENTS = ("floor", "trunc")
+UNKNOWN = "?"
+"""What the names of sizes begin with that have none in the model."""
+_SIGNED = "?signed"
+"""The same, of those that may be negative."""
 
 
 @dataclass(frozen=True)
@@ -19,168 +32,178 @@ class Size:
     @property
     def known(self) -> int | None:
         """The number, if no symbol is in it."""
-        return self.coef if not self.factors or self.coef == 0 else None
+        return self.coef if not self.factors else None
 
     @property
     def symbol(self) -> str | None:
-        """The symbol, if it is one symbol and nothing else."""
+        """The factor, if it is one factor and nothing else."""
         return self.factors[0] if self.coef == 1 and len(self.factors) == 1 else None
 
+    @property
+    def is_nonnegative(self) -> bool:
+        """Whether it is provably not negative; symbols are not, as they are sizes."""
+        return self.coef >= 0 and all(map(_is_nonnegative, self.factors))
+
+    @property
+    def parts(self) -> frozenset[str]:
+        """The names and terms that it is made of."""
+        return frozenset(self.factors).union(*(f.parts for f in self.factors if isinstance(f, Term)))
+
+    @property
+    def terms(self) -> tuple[Size, ...]:
+        """What adds up to it."""
+        only = self.factors[0] if len(self.factors) == 1 else None
+        if not isinstance(only, Term) or only.op != "+":
+            return (self,)
+        return tuple(Size(self.coef * t.coef, t.factors) for t in only.args)
+
     def __str__(self) -> str:
-        terms = [] if self.coef == 1 and self.factors else [str(self.coef)]
-        return "*".join([*terms, *self.factors])
+        if len(self.terms) > 1:
+            return " + ".join(map(str, self.terms)).replace("+ -", "- ")
+        number = {1: "", -1: "-"}.get(self.coef, f"{self.coef}*") if self.factors else str(self.coef)
+        return number + "*".join(self.factors)
+
+    def __mul__(self, other: Size) -> Size:
+        coef = self.coef * other.coef
+        return Size(coef, tuple(sorted(self.factors + other.factors)) if coef else ())
+
+    def __add__(self, other: Size) -> Size:
+        coefs: dict[tuple[str, ...], int] = {}
+        for part in (*self.terms, *other.terms):
+            coefs[part.factors] = coefs.get(part.factors, 0) + part.coef
+        return _sum([Size(coef, factors) for factors, coef in coefs.items() if coef])
+
+    def __sub__(self, other: Size) -> Size:
+        return self + Size(-1) * other
+
+    def __floordiv__(self, other: Size) -> Size:
+        """The quotient, rounded down."""
+        a, b = _cancelled(self, other)
+        if b == ONE:
+            return a
+        if a.known is not None and b.known:
+            return Size(a.known // b.known)
+        whole, rest = Size(0), Size(0)
+        for part in a.terms:
+            quotient, remainder = _divided(part, b)
+            whole, rest = whole + quotient, rest + remainder
+        return term("floor", a, b) if rest == a else whole + rest // b
+
+    def __mod__(self, other: Size) -> Size:
+        """What is left of that division."""
+        rest = self - self // other * other
+        return rest if other.coef and rest.known is not None else term("Mod", self, other)
 
 
 Shape = tuple[Size, ...]
 ONE = Size(1)
 
 
-class Sizes:
-    """The symbols of one region and what is known to be equal among them.
+class Term(str):
+    """An operation as a factor of a size: its text, with the operation by name and its operands."""
 
-    Broadcasting is a semilattice: sizes that broadcast together are equal or 1, so `max(a, b)` as an idempotent,
-    commutative symbol describes the result exactly, whatever a and b turn out to be.
-    """
+    op: str
+    args: Shape
+    parts: frozenset[str]
+    """All names and terms that its operands are made of."""
 
-    def __init__(self) -> None:
-        self._value: dict[str, Size] = {}
-        self._members: dict[str, frozenset[Size]] = {}
-        self._signed: set[str] = set()
-        self._fresh = 0
+    def __new__(cls, op: str, args: Iterable[Size]) -> Self:
+        args = tuple(args)
+        if op == "+":
+            text = "(" + " + ".join(map(str, args)).replace("+ -", "- ") + ")"
+        elif op in QUOTIENTS:
+            over, under = (a.symbol or (str(a) if not a.factors else f"({a})") for a in args)
+            text = f"{op}({over}/{under})"
+        else:
+            text = f"{op}({', '.join(map(str, args))})"
+        made = super().__new__(cls, text)
+        made.op, made.args = op, args
+        made.parts = frozenset().union(*(a.parts for a in args))
+        return made
 
-    def fresh(self, signed: bool = False) -> Size:
-        """A size of which nothing is known; `signed` if it may be negative (an element of a tensor)."""
-        self._fresh += 1
-        name = f"?{self._fresh}"
-        if signed:
-            self._signed.add(name)
-        return Size(1, (name,))
 
-    def parse(self, text: str) -> Size:
-        """A dimension as shape inference prints it: a symbol, a product of symbols, or any other expression."""
-        if not _PRODUCT.fullmatch(text):
-            return Size(1, (text.replace(" ", ""),))
-        result = ONE
-        for factor in re.split(r"\s*\*\s*", text):
-            result = self.mul(result, Size(int(factor)) if factor.isdigit() else Size(1, (factor,)))
-        return result
+def term(op: str, *args: Size) -> Size:
+    """The operation as a size."""
+    return Size(1, (Term(op, args),))
 
-    def norm(self, size: Size) -> Size:
-        """The size with every symbol replaced by what it is known to equal."""
-        if not any(f in self._value for f in size.factors):
-            return size
-        result = Size(size.coef)
-        for factor in size.factors:
-            value = self._value.get(factor)
-            result = self._times(result, Size(1, (factor,)) if value is None else self.norm(value))
-        return result
 
-    def learn(self, size: Size, claim: Size) -> None:
-        """Take what shape inference says of a size that is made up or not worked out here; nothing else is believed,
-        since shapes that a model declares of its outputs need not be right."""
-        size, claim = self.norm(size), self.norm(claim)
-        symbol = size.symbol
-        if symbol and symbol[0] in "?(" and not self._mentions(claim, symbol):
-            self._value[symbol] = claim
+def names_in(size: Size) -> list[str]:
+    """The symbols in a size, in order of the alphabet."""
+    return sorted(part for part in size.parts if not isinstance(part, Term))
 
-    def equal(self, a: Size, b: Size) -> bool:
-        return self.norm(a) == self.norm(b)
 
-    def same_shape(self, a: Shape, b: Shape) -> bool:
-        """Provably equal, leading ones aside."""
-        a, b = self.strip(a), self.strip(b)
-        return len(a) == len(b) and all(self.equal(x, y) for x, y in zip(a, b, strict=True))
+def unknown(name: str, signed: bool = False) -> Size:
+    """A size of which nothing is known, told apart by `name`; `signed` if it may be negative, as elements of tensors
+    may."""
+    return Size(1, (f"{_SIGNED if signed else UNKNOWN}{name}",))
 
-    def strip(self, shape: Shape) -> Shape:
-        """The shape without its leading ones."""
-        count = next((i for i, s in enumerate(shape) if self.norm(s) != ONE), len(shape))
-        return shape[count:]
 
-    def is_nonnegative(self, size: Size) -> bool:
-        return size.coef >= 0 and not any(f in self._signed for f in size.factors)
+def product(sizes: Iterable[Size]) -> Size:
+    return math.prod(sizes, start=ONE)
 
-    def mul(self, a: Size, b: Size) -> Size:
-        return self._times(self.norm(a), self.norm(b))
 
-    def product(self, sizes: Iterable[Size]) -> Size:
-        result = ONE
-        for size in sizes:
-            result = self.mul(result, size)
-        return result
-
-    def div(self, a: Size, b: Size) -> Size:
-        """Exact where b divides a symbolically, else an opaque symbol."""
-        a, b = self.norm(a), self.norm(b)
-        left = list(a.factors)
-        if b.coef and a.coef % b.coef == 0 and all(f in left for f in b.factors):
-            for factor in b.factors:
-                if factor not in left:
-                    return self.opaque("/", a, b)
-                left.remove(factor)
-            return Size(a.coef // b.coef, tuple(left))
-        if a.known is not None and b.known:
-            quotient = abs(a.known) // abs(b.known)
-            return Size(quotient if (a.known < 0) == (b.known < 0) else -quotient)
-        return self.opaque("/", a, b)
-
-    def runs(self, shape: Sequence[Size], target: Sequence[Size]) -> list[list[int]] | None:
-        """Which axes of `target` each axis of `shape` is split into; None where axes are merged."""
-        runs: list[list[int]] = []
-        position = 0
-        for size in shape:
-            run: list[int] = []
-            product = ONE
-            while position < len(target) and (not run or product != size):
-                product = self.mul(product, target[position])
-                run.append(position)
-                position += 1
-            if product != size:
-                return None
-            runs.append(run)
-        rest = range(position, len(target))
-        if not runs or any(target[i] != ONE for i in rest):
+def runs(shape: Sequence[Size], target: Sequence[Size]) -> list[list[int]] | None:
+    """Which axes of `target` each axis of `shape` is split into; None where axes are merged."""
+    found: list[list[int]] = []
+    position = 0
+    for size in shape:
+        run: list[int] = []
+        whole = ONE
+        while position < len(target) and (not run or whole != size):
+            whole *= target[position]
+            run.append(position)
+            position += 1
+        if whole != size:
             return None
-        runs[-1] += rest
-        return runs
+        found.append(run)
+    rest = range(position, len(target))
+    if not found or any(target[i] != ONE for i in rest):
+        return None
+    found[-1] += rest
+    return found
 
-    def opaque(self, op: str, a: Size, b: Size) -> Size:
-        """The symbol of an operation that is not worked out; equal operands give the equal symbol."""
-        name = f"({self.norm(a)}{op}{self.norm(b)})"
-        if op == "-" or not (self.is_nonnegative(a) and self.is_nonnegative(b)):
-            self._signed.add(name)
-        return Size(1, (name,))
 
-    def broadcast(self, a: Size, b: Size) -> Size:
-        """numpy's broadcast of two sizes: equal, or one of them 1."""
-        members = self._parts(self.norm(a)) | self._parts(self.norm(b))
-        members.discard(ONE)
-        numbers = [m for m in members if m.known is not None]
-        if numbers or len(members) <= 1:
-            return numbers[0] if numbers else next(iter(members), ONE)
-        name = f"max({','.join(sorted(map(str, members)))})"
-        self._members[name] = frozenset(members)
-        return self.norm(Size(1, (name,)))
+def _sum(terms: list[Size]) -> Size:
+    """The sum of different products, with what is common to all of them as factors."""
+    if len(terms) < 2:
+        return terms[0] if terms else Size(0)
+    terms.sort(key=lambda t: (not t.factors, t.factors))
+    coef = math.gcd(*(t.coef for t in terms)) * (1 if terms[0].coef > 0 else -1)
+    shared = Size(coef, _common(*(t.factors for t in terms)))
+    if shared == ONE:
+        return term("+", *terms)
+    return shared * reduce(Size.__add__, (_over(t, shared) for t in terms))
 
-    def broadcast_shapes(self, shapes: Iterable[Shape]) -> Shape:
-        result: Shape = ()
-        for shape in shapes:
-            rank = max(len(result), len(shape))
-            left = (ONE,) * (rank - len(result)) + result
-            right = (ONE,) * (rank - len(shape)) + shape
-            result = tuple(self.broadcast(a, b) for a, b in zip(left, right, strict=True))
-        return result
 
-    def _mentions(self, size: Size, symbol: str) -> bool:
-        parts = (m for f in size.factors for m in self._members.get(f, ()))
-        return symbol in size.factors or any(self._mentions(self.norm(part), symbol) for part in parts)
+def _common(first: tuple[str, ...], *others: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(f for i, f in enumerate(first) if all(first[: i + 1].count(f) <= o.count(f) for o in others))
 
-    def _parts(self, size: Size) -> set[Size]:
-        members = self._members.get(size.symbol or "")
-        if members is None:
-            return {size}
-        return {part for member in members for part in self._parts(self.norm(member))}
 
-    @staticmethod
-    def _times(a: Size, b: Size) -> Size:
-        coef = a.coef * b.coef
-        return Size(coef, tuple(sorted(a.factors + b.factors)) if coef else ())
+def _over(a: Size, b: Size) -> Size:
+    """The quotient of a size and a divisor of it."""
+    left = list(a.factors)
+    for factor in b.factors:
+        left.remove(factor)
+    return Size(a.coef // b.coef, tuple(left))
+
+
+def _cancelled(a: Size, b: Size) -> tuple[Size, Size]:
+    """The least dividend and divisor of the same quotient, the divisor with a positive coefficient."""
+    if a.coef == 0 or b.coef == 0:
+        return a, ONE if b.coef else b
+    shared = Size(math.gcd(a.coef, b.coef) * (1 if b.coef > 0 else -1), _common(a.factors, b.factors))
+    return (_over(a, shared), _over(b, shared)) if shared != ONE else (a, b)
+
+
+def _divided(a: Size, b: Size) -> tuple[Size, Size]:
+    """A quotient and a remainder of a product."""
+    if a.known is not None and b.known:
+        return Size(a.known // b.known), Size(a.known % b.known)
+    divides = b.coef and a.coef % b.coef == 0 and _common(b.factors, a.factors) == b.factors
+    return (_over(a, b), Size(0)) if divides else (Size(0), a)
+
+
+def _is_nonnegative(factor: str) -> bool:
+    if isinstance(factor, Term):
+        return factor.op in _COUNTS or all(a.is_nonnegative for a in factor.args)
+    return not factor.startswith(_SIGNED)

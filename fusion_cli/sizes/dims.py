@@ -1,41 +1,49 @@
-"""Shapes and element types of values: sizes as numbers and symbols, and how both are shown."""
+"""Shapes and element types of values: read as sizes, named, shown, and in numbers."""
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 
 import onnx_ir as ir
 
 from fusion_cli.operators.dtypes import name_of
-
-SYMBOL = re.compile(r"[^\W\d]\w*")
-"""A name within a symbolic size, such as `seq` in `2*seq + 1`."""
-Dims = tuple[int | str, ...]
-"""A shape; equal symbols are equal sizes."""
-_PRODUCT = re.compile(r"\w+(\*\w+)*")
-_PREFIX = "named_"
-_ENCODED = re.compile(rf"\b{_PREFIX}(\w+)")
+from fusion_cli.sizes.algebra import UNKNOWN, Shape, Size, names_in, unknown
+from fusion_cli.sizes.operations import substitute
+from fusion_cli.sizes.parsing import expression, parse, spelled_out, written
 
 
-def dims_of(value: ir.Value) -> Dims | None:
-    """A shape as numbers and symbols, or None; an unnamed unknown dimension is unequal to every other."""
+def shape_of(value: ir.Value) -> Shape | None:
+    """A value's shape, or None; an unnamed unknown dimension is unequal to every other."""
     if value.shape is None:
         return None
-    return tuple(_dim(d, f"?{id(value)}:{i}") for i, d in enumerate(value.shape))
+    return tuple(
+        parse(d) if isinstance(d, int) else parse(d.value) if d.value else unknown(f"{id(value)}_{i}")
+        for i, d in enumerate(value.shape)
+    )
 
 
-def _dim(dim: int | ir.SymbolicDim, unknown: str) -> int | str:
-    return dim if isinstance(dim, int) else dim.value or unknown
+def dims_of(value: ir.Value) -> tuple[int | str, ...] | None:
+    """The same as numbers and symbols; equal symbols are equal sizes."""
+    shape = shape_of(value)
+    return None if shape is None else tuple(str(s) if s.known is None else s.known for s in shape)
 
 
-def factors(dims: Dims) -> tuple[int, list[str]]:
-    """What the sizes multiply to, as a number and the symbols and other terms to multiply it with, in order."""
-    terms = [f for d in dims for f in (str(d).split("*") if _PRODUCT.fullmatch(str(d)) else [str(d)])]
-    numbers = (int(t) for t in terms if t.isdecimal())
-    return math.prod(numbers), sorted(t for t in terms if not t.isdecimal())
+def number(dim: int | str | ir.SymbolicDim, sizes: Mapping[str, int]) -> int | None:
+    """A dimension in numbers, given those of names or of whole dimensions; None where it cannot be told."""
+    text = dim.value if isinstance(dim, ir.SymbolicDim) else dim
+    if text is None or text in sizes:
+        return sizes.get(str(text))
+    size = parse(text)
+    return substitute(size, {name: Size(sizes[name]) for name in names_in(size) if name in sizes}).known
+
+
+def numbers(value: ir.Value, sizes: Mapping[str, int]) -> tuple[int, ...] | None:
+    """The shape of a value in numbers, if all of it can be told."""
+    if value.shape is None:
+        return None
+    known = [number(d, sizes) for d in value.shape]
+    return None if None in known else tuple(k for k in known if k is not None)
 
 
 def dtype_of(value: ir.Value) -> str:
@@ -49,27 +57,23 @@ def shown_shape(value: ir.Value) -> str:
     return " of unknown shape" if dims is None else listed(dims)
 
 
-def listed(dims: Sequence[int | str]) -> str:
+def listed(dims: Sequence[int | str | Size]) -> str:
     """Sizes and symbols in brackets; "?" for a size that has no name."""
-    return "[" + ",".join("?" if str(d)[0] == "?" else written(str(d)) for d in dims) + "]"
+    return "[" + ",".join("?" if UNKNOWN in str(d) else written(str(d)) for d in dims) + "]"
 
 
 @cache
 def symbol(name: str) -> str:
-    """The name of a size as the stages speak of it. Shape inference takes it for an expression and stops at what is
-    none, such as "output-0_dim0", or at a number: those are spelled out."""
-    if SYMBOL.fullmatch(name):
+    """The name of a size as the stages speak of it. Shape inference takes it for an expression, stops at what is none,
+    such as "output-0_dim0", or at a number, and never ends with 9**9**9**9: those are spelled out."""
+    if name.isidentifier():
         return name
+    found = expression(name)
     try:
-        is_expression = bool(ir.SymbolicDim(name).free_symbols())
+        is_expression = found is not None and bool(names_in(found) and ir.SymbolicDim(name).free_symbols())
     except ValueError:
         is_expression = False
-    return name if is_expression else _PREFIX + re.sub(r"\W", lambda c: f"_u{ord(c[0]):x}_", name)
-
-
-def written(text: str) -> str:
-    """The size, a name or an expression, as the model has it in writing."""
-    return _ENCODED.sub(lambda m: re.sub("_u([0-9a-f]+)_", lambda c: chr(int(c[1], 16)), m[1]), text)
+    return name if is_expression else spelled_out(name)
 
 
 def name_sizes(model: ir.Model, name: Callable[[str], str]) -> None:

@@ -13,6 +13,9 @@ import numpy.typing as npt
 
 from fusion_cli.errors import ModelError
 from fusion_cli.sessions import CannotRun
+from fusion_cli.sizes.algebra import names_in
+from fusion_cli.sizes.dims import number
+from fusion_cli.sizes.parsing import parse
 from fusion_cli.types import Options
 from fusion_cli.verify.signature import Input, Signature
 
@@ -92,7 +95,7 @@ def _assignments(inputs: Sequence[Input], options: Options) -> Iterator[Mapping[
 
     def chosen(batches: Sequence[int], sizes: Sequence[int]) -> dict[str, int]:
         wanted = dict(zip(leading, cycle(batches), strict=False)) | dict(zip(others, cycle(sizes), strict=False))
-        return {s: _within(options.bounds.get(s), size) for s, size in wanted.items()}
+        return wanted | {s: _middle(*b) for s, b in options.bounds.items()}
 
     def sizes(batch: int, other: int) -> dict[str, int]:
         return chosen([batch], [other])
@@ -110,10 +113,7 @@ def _assignments(inputs: Sequence[Input], options: Options) -> Iterator[Mapping[
             yield assignment
 
 
-def _within(bounds: tuple[int, int] | None, size: int) -> int:
-    if bounds is None:
-        return size
-    low, high = bounds
+def _middle(low: int, high: int) -> int:
     return low if low == high else round((max(low, 1) * high) ** 0.5)
 
 
@@ -123,7 +123,8 @@ def _symbols(inputs: Sequence[Input]) -> dict[str, set[int]]:
     for value in inputs:
         for axis, dim in enumerate(value.shape or ()):
             if not isinstance(dim, int):
-                axes.setdefault(value.symbol(axis), set()).add(axis)
+                for name in names_in(parse(value.symbol(axis))):
+                    axes.setdefault(name, set()).add(axis)
     return axes
 
 
@@ -133,8 +134,8 @@ def _concrete(value: Input, sizes: Mapping[str, int], options: Options) -> tuple
         return options.shapes[name]
     if value.shape is None:
         raise CannotRun(f"input '{name}' has no shape (give one with --shape {name}=1,2,3)")
-    dims = enumerate(value.shape)
-    return tuple(dim if isinstance(dim, int) else sizes[value.symbol(axis)] for axis, dim in dims)
+    known = (number(dim or value.symbol(axis), sizes) for axis, dim in enumerate(value.shape))
+    return tuple(max(0, size or 0) for size in known)
 
 
 def _elements(value: Input, sizes: Mapping[str, int], options: Options) -> int:

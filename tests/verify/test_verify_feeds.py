@@ -9,9 +9,11 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from onnx import parser
+from onnx import helper, parser
 
 from fusion_cli.errors import ModelError
+from fusion_cli.load import load_model
+from fusion_cli.score import default_sizes
 from fusion_cli.sessions import CannotRun
 from fusion_cli.types import Options
 from fusion_cli.verify import load_feeds, make_feeds, reference_for, signature_of
@@ -48,6 +50,21 @@ def test_sizes_differ_where_the_model_lets_them(tmp_path: Path, operator: str, s
     text = f"g (float[2, n, 4] x, float[2, m, 4] z) => (float[a, b, c] y) {{ s = Sin (z) y = {operator} (x, s) }}"
     feeds = reference_for(model_file(tmp_path, text), Options()).feeds
     assert {array.shape[1] for array in feeds.values()} == sizes
+
+
+def test_sizes_that_are_expressions_follow_from_their_names(tmp_path: Path) -> None:
+    given = {"cache": ["batch", "past", 4], "x": ["batch", "seq", 4], "bias": ["batch", "past + seq", 4]}
+    inputs = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name, shape in given.items()]
+    output = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["batch", "past + seq", 4])
+    nodes = [helper.make_node("Concat", ["cache", "x"], ["k"], axis=1), helper.make_node("Add", ["k", "bias"], ["y"])]
+    graph = helper.make_graph(nodes, "g", inputs, [output])
+    onnx.save(helper.make_model(graph, ir_version=9, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "m.onnx")
+    feeds = reference_for(tmp_path / "m.onnx", Options(dims={"past": (5, 5)})).feeds
+    assert feeds["cache"].shape[1] == 5
+    assert feeds["x"].shape[1] not in (1, 5)
+    assert feeds["bias"].shape[1] == 5 + feeds["x"].shape[1]
+    (sizes,) = default_sizes(load_model(tmp_path / "m.onnx"), Options(dims={"past": (5, 5)}))
+    assert sizes == {"batch": 1, "past": 5, "seq": 128}
 
 
 def test_a_size_that_depends_on_another_is_found(tmp_path: Path) -> None:

@@ -1,0 +1,102 @@
+"""What is computed of sizes beyond sums, products and quotients: worked out where that is possible, else a term."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial, reduce
+
+from fusion_cli.sizes.algebra import ONE, Shape, Size, Term, term
+
+
+def substitute(size: Size, values: Mapping[str, Size]) -> Size:
+    """The size with `values` for symbols and terms, and for those in these values."""
+    if values.keys().isdisjoint(size.parts):
+        return size
+    result = Size(size.coef)
+    for factor in size.factors:
+        if factor in values:
+            result *= substitute(values[factor], values)
+        elif isinstance(factor, Term):
+            result *= operation(factor.op, [substitute(a, values) for a in factor.args])
+        else:
+            result *= Size(1, (factor,))
+    return result
+
+
+def truncated(a: Size, b: Size) -> Size:
+    """The quotient rounded towards zero, as integers are divided at run time."""
+    down = a // b
+    if down * b == a or (a.is_nonnegative and b.is_nonnegative):
+        return down
+    if a.known is not None and b.known:
+        return down if (a.known < 0) == (b.known < 0) else down + ONE
+    return term("trunc", a, b)
+
+
+def is_equal(a: Size, b: Size) -> Size:
+    """1 where the sizes are equal, 0 where they are not."""
+    more = a - b
+    if more.known is not None:
+        return Size(int(more.known == 0))
+    # A sum of sizes and a positive number is positive.
+    if any(d.is_nonnegative and any(t.known for t in d.terms) for d in (more, b - a)):
+        return Size(0)
+    return term("equal", *sorted((a, b), key=str))
+
+
+def chosen(condition: Size, a: Size, b: Size) -> Size:
+    """a where the condition is not 0, else b."""
+    if a == b or condition.known is not None:
+        return a if condition.known != 0 else b
+    return term("where", condition, a, b)
+
+
+def broadcast(*sizes: Size) -> Size:
+    """numpy's broadcast: the sizes are equal or 1.
+
+    Which makes it a semilattice: as an idempotent, commutative term it describes the result exactly, whatever the
+    symbols turn out to be.
+    """
+    members = _members("broadcast", sizes) - {ONE}
+    numbers = [m.coef for m in members if m.known is not None]
+    return Size(max(numbers)) if numbers else _united("broadcast", members or {ONE})
+
+
+def broadcast_shapes(shapes: Sequence[Shape]) -> Shape:
+    rank = max(map(len, shapes), default=0)
+    columns = zip(*((ONE,) * (rank - len(s)) + s for s in shapes), strict=True)
+    return tuple(broadcast(*column) for column in columns)
+
+
+def operation(op: str, args: Sequence[Size]) -> Size:
+    """The size that an operation makes: worked out where that is possible, else a term."""
+    return OPERATIONS[op](*args) if op in OPERATIONS else term(op, *args)
+
+
+def _members(op: str, sizes: Iterable[Size]) -> set[Size]:
+    """What an operation whose operands come in any order, and any number of times, is made of."""
+    terms = ((size, size.symbol) for size in sizes)
+    return {m for size, t in terms for m in (t.args if isinstance(t, Term) and t.op == op else (size,))}
+
+
+def _united(op: str, members: set[Size]) -> Size:
+    return term(op, *sorted(members, key=str)) if len(members) > 1 else next(iter(members))
+
+
+def _extreme(op: str, sign: int, *sizes: Size) -> Size:
+    """The least or the largest, without what another one is provably beyond."""
+    members = _members(op, sizes)
+    return _united(op, members - {m for m in members for n in members if ((m - n).known or 0) * sign > 0})
+
+
+OPERATIONS: Mapping[str, Callable[..., Size]] = {
+    "+": lambda *terms: reduce(Size.__add__, terms),
+    "floor": Size.__floordiv__,
+    "trunc": truncated,
+    "Mod": Size.__mod__,
+    "Min": partial(_extreme, "Min", 1),
+    "Max": partial(_extreme, "Max", -1),
+    "equal": is_equal,
+    "where": chosen,
+    "broadcast": broadcast,
+}
