@@ -149,13 +149,14 @@ def softmax_program(stage: Attention) -> tuple[tuple[Instr, ...], int]:
         program.append(Instr(op, args, dtype, value))
         return len(program) - 1
 
+    zero_empty = stage.kind.probabilities == "zero_empty"
     highest = emit("reduce_max", stage.score)
-    if stage.zero_empty:
+    if zero_empty:
         empty = emit("Equal", highest, emit("const", value=-math.inf), dtype="bool")
         highest = emit("Where", empty, emit("const", value=0.0), highest)
     exponential = emit("Exp", emit("Sub", stage.score, highest))
     total = emit("reduce_sum", exponential)
-    if stage.zero_empty:
+    if zero_empty:
         total = emit("Max", total, emit("const", value=1.0))
     probability = emit("Div", exponential, total)
     if not stage.prob_program:

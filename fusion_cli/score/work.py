@@ -113,7 +113,7 @@ def _attention_work(plan: Plan, stage: Attention, dims: Sequence[Sequence[int]],
     moved = _moved(plan, {o.tensor for o in stage.operands} | {s.tensor for s in stage.stores}, dims)
     q, k = (_permuted(shapes[i], stage.operands[i].perm) for i in (stage.q, stage.k))
     keys, depth = (k[-1] if stage.k_transposed else k[-2]), q[-1]
-    scores = float(count(out[:-1])) * keys
+    scores = float(count(out[:-2])) * _visible(stage, out[-2], keys, profile)
     tile = 4 * _TILE_ROWS * (2 * depth + 2 * out[-1] + _TILE_ROWS)
     if tile > _ON_CHIP_SHARE * profile.onchip_bytes:
         limit = f"{_ON_CHIP_SHARE * profile.onchip_bytes / 1024:.0f} KB on chip"
@@ -130,6 +130,14 @@ def _attention_work(plan: Plan, stage: Attention, dims: Sequence[Sequence[int]],
         special * scores,
         1 / (profile.masked_attention_efficiency if loads else profile.attention_efficiency),
     )
+
+
+def _visible(stage: Attention, queries: int, keys: int, profile: DeviceProfile) -> int:
+    """Pairs of query and key that a kernel looks at: those for GPUs leave out the keys that no query of a tile sees."""
+    if profile.kind != "cuda" or not stage.kind.causal or stage.kind.probabilities == "general":
+        return queries * keys
+    tiles = range(0, queries, _TILE_ROWS)
+    return sum(min(_TILE_ROWS, queries - first) * min(first + _TILE_ROWS, keys) for first in tiles)
 
 
 def _permuted(shape: Sequence[int], perm: Sequence[int] | None) -> Sequence[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fusion_cli.plan.attention_kind import kind_of
 from fusion_cli.planir.stages import Attention, Instr, Operand, Store
 from tests.helpers.cuda_case import Case
 from tests.helpers.plan_builder import Builder, Program
@@ -50,7 +51,7 @@ def attention(dtype: str, depth: int, value_depth: int | None = None, prob: str 
             score=score,
             prob_program=r.done(),
             prob=root,
-            zero_empty=prob == "empty",
+            kind=kind_of(p.done(), score, r.done(), root, prob == "empty", False),
             out_perm=(0, 2, 1, 3),
         )
     )
@@ -84,5 +85,6 @@ def _heads(name: str, dtype: str, depth: int, program: tuple[Instr, ...], score:
     dims = b.dims(q)
     out = b.output(dtype, ("b", "h", "s", depth), dims)
     operands = (Operand(q), Operand(k), Operand(v))
-    b.stages.append(Attention(operands, program, (Store(out, 0),), dims, scale=depth**-0.5, score=score))
+    kind = kind_of(program, score, (), 0, False, False)
+    b.stages.append(Attention(operands, program, (Store(out, 0),), dims, scale=depth**-0.5, score=score, kind=kind))
     return Case(name, b.plan(), ({"b": 2, "h": 2, "s": 200}, {"b": 1, "h": 1, "s": 1}, {"b": 1, "h": 2, "s": 389}))

@@ -109,7 +109,7 @@ class _State:
         shifted = score - score.max(axis=-1, keepdims=True, initial=-np.inf)
         prob = np.exp(shifted)
         prob = prob / prob.sum(axis=-1, keepdims=True)
-        if stage.zero_empty:
+        if stage.kind.probabilities == "zero_empty":
             prob = np.where(np.isneginf(score).all(axis=-1, keepdims=True), 0.0, prob)
         if stage.prob_program:
             prob = self.program(stage, stage.prob_program, space, prob)[stage.prob]
