@@ -51,10 +51,12 @@ def _reshape(sizes: Sizes, op: HostOp, args: list[Shape]) -> Shape:
         else:
             known.append(sizes.fresh())
     if None not in known:
-        return tuple(s for s in known if s is not None)
+        whole = tuple(s for s in known if s is not None)
+        sizes.agree(sizes.product(shape), sizes.product(whole))
+        return whole
     rest = sizes.product(s for s in known if s is not None)
     total = sizes.product(shape)
-    inferred = Size(0) if rest == Size(0) else sizes.div(total, rest)
+    inferred = Size(0) if rest == Size(0) else sizes.inferred(total, rest)
     return tuple(inferred if s is None else s for s in known)
 
 

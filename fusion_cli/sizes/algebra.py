@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -122,6 +124,38 @@ class Sizes:
             quotient = abs(a.known) // abs(b.known)
             return Size(quotient if (a.known < 0) == (b.known < 0) else -quotient)
         return self.opaque("/", a, b)
+
+    def inferred(self, total: Size, rest: Size) -> Size:
+        """What `rest` is to be multiplied with to give `total`, where nothing but a whole number can be meant: if that
+        leaves one symbol to divide, it is a multiple from now on."""
+        over, divisor = self._cancelled(total, rest)
+        symbol = over.factors[0] if len(over.factors) == 1 else ""
+        if divisor in (ONE, Size(0)) or not self._is_free(symbol):
+            return self.div(total, rest)
+        part = self.opaque("/", Size(1, (symbol,)), divisor)
+        self._value[symbol] = self.mul(divisor, part)
+        return self.mul(Size(over.coef), part)
+
+    def agree(self, a: Size, b: Size) -> None:
+        """Take two sizes for equal that must be, as numbers of elements: if that leaves a symbol to be a product of
+        others, it is."""
+        a, b = self._cancelled(a, b)
+        for size, other in ((a, b), (b, a)):
+            if size.symbol and self._is_free(size.symbol) and other.known is None:
+                self._value[size.symbol] = other
+                return
+
+    def _cancelled(self, a: Size, b: Size) -> tuple[Size, Size]:
+        """Two sizes without their common factors."""
+        a, b = self.norm(a), self.norm(b)
+        common = math.gcd(a.coef, b.coef) or 1
+        over, under = Counter(a.factors) - Counter(b.factors), Counter(b.factors) - Counter(a.factors)
+        left, right = (tuple(sorted(c.elements())) for c in (over, under))
+        return Size(a.coef // common, left), Size(b.coef // common, right)
+
+    def _is_free(self, symbol: str) -> bool:
+        """Whether a symbol stands for a size of its own, of which nothing is known."""
+        return symbol != "" and symbol not in self._members and symbol not in self._signed
 
     def runs(self, shape: Sequence[Size], target: Sequence[Size]) -> list[list[int]] | None:
         """Which axes of `target` each axis of `shape` is split into; None where axes are merged."""
