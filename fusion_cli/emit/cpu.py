@@ -151,11 +151,15 @@ def softmax_program(stage: Attention) -> tuple[tuple[Instr, ...], int]:
 
     zero_empty = stage.kind.probabilities == "zero_empty"
     highest = emit("reduce_max", stage.score)
+    if stage.sink >= 0:
+        highest = emit("Max", highest, stage.sink)
     if zero_empty:
         empty = emit("Equal", highest, emit("const", value=-math.inf), dtype="bool")
         highest = emit("Where", empty, emit("const", value=0.0), highest)
     exponential = emit("Exp", emit("Sub", stage.score, highest))
     total = emit("reduce_sum", exponential)
+    if stage.sink >= 0:
+        total = emit("Add", total, emit("Exp", emit("Sub", stage.sink, highest)))
     if zero_empty:
         total = emit("Max", total, emit("const", value=1.0))
     probability = emit("Div", exponential, total)

@@ -27,16 +27,16 @@ class AttentionView(StageView):
     out: Out
     out_view: str
     scale: str
-    score: Body
-    score_value: str
-    prob: Body
-    prob_value: str
+    functions: tuple[tuple[str, Body, str], ...]
+    """The programs of scores, of probabilities and of the sink: name, body and value."""
     prob_kind: str
     head_dims: tuple[tuple[int, int], ...]
     keys: str
     """Host expression of the number of keys."""
     bare: bool
-    """Whether the score is the scaled product itself, for every key or for those that `causal` leaves; scale > 0."""
+    """Whether the score is the scaled product itself, for every key or for those that `causal` leaves; scale > 0, and
+    there is no sink."""
+    has_sink: bool
     kind: AttentionKind
 
     @property
@@ -56,12 +56,12 @@ class AttentionView(StageView):
 
     @property
     def program_loads(self) -> tuple[Load, ...]:
-        return tuple({x.operand: x for x in (*self.score.loads, *self.prob.loads)}.values())
+        return tuple({x.operand: x for _, body, _ in self.functions for x in body.loads}.values())
 
     @property
     def axes(self) -> tuple[int, ...]:
         """Axes of the batch whose positions a program uses; a row's and a key's are at hand."""
-        return tuple(sorted({*self.score.axes, *self.prob.axes} - {1, 2}))
+        return tuple(sorted({a for _, body, _ in self.functions for a in body.axes} - {1, 2}))
 
 
 def attention(plan: Plan, stage: Attention, name: str) -> AttentionView:
@@ -75,12 +75,18 @@ def attention(plan: Plan, stage: Attention, name: str) -> AttentionView:
         raise Unsupported(codes.DTYPE, f"attention written as {q.dtype}", out.dtype)
     element = "fusion::load(in{0} + at[at{0}] + int64_t{{row}} * row{0} + int64_t{{column}} * column{0})"
 
-    def body(program: Sequence[Instr], root: int) -> Body:
-        return names.body(program, [root], (), load=lambda i: element.format(i), position=_position)
+    def function(name: str, program: Sequence[Instr], root: int, default: str) -> tuple[str, Body, str]:
+        if root < 0:
+            return name, Body((), (), (), ()), default
+        body = names.body(program, [root], (), load=lambda i: element.format(i), position=_position)
+        return name, body, result(program, root)
 
     kind = _PROB[stage.kind.probabilities]
-    score = body(stage.program, stage.score)
-    prob = body(stage.prob_program, stage.prob) if kind == "kGeneral" else Body((), (), (), ())
+    functions = (
+        function("score", stage.program, stage.score, "acc"),
+        function("prob", stage.prob_program, stage.prob if kind == "kGeneral" else -1, "acc"),
+        function("sink", stage.program, stage.sink, "acc"),
+    )
     return AttentionView(
         *names.common("attention"),
         q=q,
@@ -90,14 +96,12 @@ def attention(plan: Plan, stage: Attention, name: str) -> AttentionView:
         out=out,
         out_view=view(Operand(store.tensor, _inverse(stage.out_perm))),
         scale=f"{stage.scale!r}f",
-        score=score,
-        score_value=result(stage.program, stage.score),
-        prob=prob,
-        prob_value=result(stage.prob_program, stage.prob) if kind == "kGeneral" else "acc",
+        functions=functions,
         prob_kind=kind,
         head_dims=_head_dims(plan, stage),
         keys=_keys(plan, stage),
-        bare=stage.kind.masking == "none" and stage.scale > 0,
+        bare=stage.kind.masking == "none" and stage.scale > 0 and stage.sink < 0,
+        has_sink=stage.sink >= 0,
         kind=stage.kind,
     )
 

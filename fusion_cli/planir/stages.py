@@ -180,7 +180,8 @@ class Attention(_Kernel):
     Operands `q` [..., Sq, D], `k` [..., Sk, D] (k_transposed: [..., D, Sk]), `v` [..., Sk, Dv], leading axes broadcast
     (grouped query heads: rank 5, with an axis of 1 in k and v).
     `program` is the score program: "acc" is scale * (q . k) and loads broadcast to [..., Sq, Sk]; its value is
-    instruction `score`. `prob_program` maps a probability ("acc") likewise; its value is `prob`; empty means identity.
+    instruction `score`. Instruction `sink` (-1: none), one number per row, is one score more, of a key without value.
+    `prob_program` maps a probability ("acc") likewise; its value is `prob`; empty means identity.
     A row whose scores are all -inf has NaN for probabilities, where `kind` says "zero_empty" (no `prob_program` then)
     zeros. `kind` is otherwise what the programs already say.
     The iteration space `dims` is the output's [..., Sq, Dv]; `stores` has one entry whose `instr` is ignored.
@@ -197,6 +198,7 @@ class Attention(_Kernel):
     prob: int = 0
     kind: AttentionKind = AttentionKind()
     out_perm: tuple[int, ...] | None = None
+    sink: int = -1
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,11 @@ from tests.helpers.cuda_case import Case
 from tests.helpers.plan_builder import Builder, Program
 
 
-def attention(dtype: str, depth: int, value_depth: int | None = None, prob: str = "", transposed: bool = False) -> Case:
-    """Heads split and merged by permutations, an additive mask, a bool mask; `prob`: "guard", "general", "empty"."""
+def attention(
+    dtype: str, depth: int, value_depth: int | None = None, prob: str = "", transposed: bool = False, sink: bool = False
+) -> Case:
+    """Heads split and merged by permutations, an additive mask, a bool mask; `prob`: "guard", "general", "empty"; with
+    `sink` one score more per row, a number per head."""
     b = Builder()
     dv = value_depth or depth
     q, v = b.input(dtype, "b", "q", "h", depth), b.input(dtype, "b", "k", "h", dv)
@@ -21,6 +24,8 @@ def attention(dtype: str, depth: int, value_depth: int | None = None, prob: str 
     p = Program()
     score = p("Add", p("acc"), p.load(3))
     score = p("Where", p.load(4, "bool"), score, p.const(float("-inf")))
+    sinks = [Operand(b.input(dtype, "h", 1, 1))] if sink else []
+    more = p.load(5, dtype) if sink else -1
     r = Program()
     root = 0
     if prob == "guard":
@@ -41,6 +46,7 @@ def attention(dtype: str, depth: int, value_depth: int | None = None, prob: str 
                 Operand(v, (0, 2, 1, 3)),
                 Operand(bias),
                 Operand(mask),
+                *sinks,
             ),
             p.done(),
             (Store(out, 0),),
@@ -49,6 +55,7 @@ def attention(dtype: str, depth: int, value_depth: int | None = None, prob: str 
             k_transposed=transposed,
             scale=depth**-0.5,
             score=score,
+            sink=more,
             prob_program=r.done(),
             prob=root,
             kind=kind_of(p.done(), score, r.done(), root, prob == "empty", False),
@@ -62,7 +69,8 @@ def attention(dtype: str, depth: int, value_depth: int | None = None, prob: str 
         {"b": 1, "h": 1, "q": 0, "k": 3},
         {"b": 1, "h": 2, "q": 5, "k": 1030},  # keys shared by several blocks
     )
-    name = f"attention_{dtype}_{depth}_{dv}{'_' + prob if prob else ''}{'_kt' if transposed else ''}"
+    forms = (prob, "kt" * transposed, "sink" * sink)
+    name = "_".join(("attention", dtype, str(depth), str(dv), *filter(None, forms)))
     return Case(name, b.plan(), sizes, {4: ((0, 0, 0), 0)})
 
 
