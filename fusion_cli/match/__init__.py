@@ -20,6 +20,7 @@ from fusion_cli.match.engine import Matcher
 from fusion_cli.match.found import Idioms, Match, Miss
 from fusion_cli.match.make_region import make_region
 from fusion_cli.match.misses import Misses
+from fusion_cli.match.roles import attentions_in
 from fusion_cli.match.values import ValueIdioms
 from fusion_cli.types import Region, Rejection, label
 
@@ -82,7 +83,7 @@ def _find_in(graph: ir.Graph, rules: RuleSet, watch: Collection[ir.Node], asked:
     concerned: set[ir.Node] = set()
     for rule in rules.fusions:
         proposed = _proposals(matcher, rule, near)
-        found, failed = _regions(matcher.index, rule, proposed)
+        found, failed = _regions(matcher, rule, proposed)
         regions += found
         rejections += failed
         concerned.update(*proposed)
@@ -120,17 +121,18 @@ def _proposals(matcher: Matcher, rule: Rule, near: Misses) -> Mapping[frozenset[
 
 
 def _regions(
-    index: GraphIndex, rule: Rule, proposed: Mapping[frozenset[ir.Node], Match | None]
+    matcher: Matcher, rule: Rule, proposed: Mapping[frozenset[ir.Node], Match | None]
 ) -> tuple[Iterable[Region], list[Rejection]]:
     """The regions that these sets of nodes are, each once, and why others are none."""
     regions: dict[tuple[ir.Node, ...], Region] = {}
     rejections: list[Rejection] = []
     for nodes, match in proposed.items():
         try:
-            region = make_region(index, nodes, rule.name, rule.kernel, rule.opt_level)
+            region = make_region(matcher.index, nodes, rule.name, rule.kernel, rule.opt_level)
         except Unsupported as e:
-            rejections.append(_rejection(rule, index, nodes, e))
+            rejections.append(_rejection(rule, matcher.index, nodes, e))
         else:
+            region = replace(region, attentions=attentions_in(matcher.idioms, region.nodes))
             regions[region.nodes] = region if match is None else _in_rule_order(region, match)
     return regions.values(), rejections
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fusion_cli.plan.attention import Parts, between
 from fusion_cli.plan.attention_kind import kind_of
+from fusion_cli.plan.attention_parts import Parts, between
 from fusion_cli.plan.graph import Val
 from fusion_cli.plan.partition import Group, Partition
 from fusion_cli.plan.reading import swaps_last_two
@@ -144,6 +144,7 @@ def _attention(partition: Partition, storage: Storage, group: Group, operands: O
     program.compute(member for member in group.vals if member is not val)
     program.compute(between(parts.score, parts.score_acc), leaves)
     score = program.value(parts.score)
+    sink = -1 if parts.sink is None else program.value(leaves.get(parts.sink, parts.sink))
     prob, prob_index = _probability_program(operands, parts, leaves)
     shapes = [
         x.shape if p is None else tuple(x.shape[i] for i in p) for x, p in zip(val.args, parts.perms, strict=False)
@@ -160,6 +161,7 @@ def _attention(partition: Partition, storage: Storage, group: Group, operands: O
         v=v,
         scale=parts.scale,
         score=score,
+        sink=sink,
         prob_program=prob,
         prob=prob_index,
         kind=kind_of(program.instrs, score, prob, prob_index, parts.zero_empty, grouped),
