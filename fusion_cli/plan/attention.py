@@ -1,241 +1,220 @@
-"""Finding softmax(Q K^T) V in the tensor program, however its scale, mask, guards and transposes are written."""
+"""Finding softmax(Q K^T) V in the tensor program, however its scale, mask, guards, views and softmax are written."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fusion_cli.plan.graph import LEAVES, Uses, Val, topological
+from fusion_cli.errors import Unsupported
+from fusion_cli.plan.attention_layout import Laid, Layouts, bases, stored
+from fusion_cli.plan.attention_parts import (
+    Parts,
+    between,
+    leaves_of,
+    operands_of,
+    output_dims,
+    output_of,
+    scaled_acc,
+)
+from fusion_cli.plan.attention_softmax import Softmax, softmax_at
+from fusion_cli.plan.graph import Uses, Val
 from fusion_cli.plan.lowering import Builder
+
+_MOVED = ("reshape", "transpose")
 
 
 @dataclass(frozen=True, eq=False)
-class Parts:
-    """What an "attention" value is made of; its args are q, k, v and then `leaves`, as stored.
+class Roles:
+    """What the matcher saw: the scores, the softmax of them, and the result of an attention."""
 
-    `score` and `prob` are the roots of two expressions over `leaves` and over `score_acc` and `prob_acc`.
+    scores: Val | None
+    weights: Val | None
+    result: Val
+
+
+@dataclass(frozen=True, eq=False)
+class _Way:
+    """An attention as the program has it: from the product of queries and keys through the softmax (`inner`), through
+    `guards` to the `weights` and their product with the values."""
+
+    softmax: Softmax
+    matmul: Val
+    inner: tuple[Val, ...]
+    guards: tuple[Val, ...]
+    product: Val
+    weights: Val
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """An attention: the value to store, the product that it is, in the program as it was, and what replaces it."""
+
+    out: Val
+    product: Val
+    args: tuple[Val, ...]
+    parts: Parts
+    outer: Callable[[Val], Val]
+    """What makes `out` of the attention, by views alone."""
+
+
+def fuse_attention(builder: Builder, outputs: Sequence[Val], roles: Sequence[Roles]) -> list[Val]:
+    """The program with every attention as one value, and every other softmax as arithmetic.
+
+    Raises Unsupported where the region ends in an attention that the matcher saw and that no kernel computes: storing
+    its scores is all that would be left of it. In a larger region they are stored.
     """
-
-    scale: float
-    perms: tuple[tuple[int, ...] | None, tuple[int, ...] | None, tuple[int, ...] | None]
-    score: Val
-    score_acc: Val
-    prob: Val
-    prob_acc: Val
-    zero_empty: bool
-    leaves: tuple[Val, ...]
-    dims: int
-    """Host value: dimensions of P @ V, before `out_perm`."""
-    out_perm: tuple[int, ...] | None
-    nodes: tuple[str, ...]
-
-
-def fuse_attention(builder: Builder, outputs: Sequence[Val]) -> list[Val]:
-    """The program with every attention as one value, and every other softmax as arithmetic."""
     uses = Uses(list(outputs))
-    found: dict[Val, tuple[Val, tuple[Val, ...], Parts]] = {}
+    seen = {_source(r.weights): r.scores for r in roles if r.weights is not None}
+    found: dict[Val, _Found] = {}
+    reasons: dict[Val, Unsupported] = {}
     for val in uses.order:
-        if val.op == "softmax":
-            match = _match(builder, uses, val)
-            if match is not None:
-                found[match[0]] = match
-    return _rebuild(builder, uses.order, found, outputs)
+        softmax = softmax_at(builder, uses, val) if val.op == "softmax" or val in seen else None
+        if softmax is None:
+            continue
+        builder.node = softmax.root.node
+        try:
+            match = _match(builder, uses, _way(uses, softmax, seen.get(softmax.root)))
+        except Unsupported as reason:
+            reasons[softmax.root] = reason
+        else:
+            found[match.out] = match
+    _require(uses, roles, {f.product for f in found.values()}, reasons)
+    return _rebuild(builder, found, outputs)
 
 
-def _match(builder: Builder, uses: Uses, softmax: Val) -> tuple[Val, tuple[Val, ...], Parts] | None:
-    guarded = _probabilities(uses, softmax)
-    if guarded is None:
-        return None
-    prob, product, prob_inside = guarded
-    scored = _scores(softmax.args[0])
-    if scored is None:
-        return None
-    matmul, score_inside = scored
-    inside = {softmax, *score_inside}
-    if not all(uses.only_inside(v, inside) for v in score_inside):
-        return None
-    acc, scale = _scaled_acc(uses, matmul, score_inside)
-    q, q_perm, q_scale = _peel(matmul.args[0], _swap_if(matmul, "trans_a", 0))
-    k, k_perm, k_scale = _peel(matmul.args[1], _swap_if(matmul, "trans_b", 1, flip=True))
-    v, v_perm, _ = _peel(product.args[1], None, scales=False)
-    if product.attr("trans_a") or product.attr("trans_b") or product.attr("alpha") != 1.0:
-        return None
-    dims = _output_dims(builder, matmul, product)
-    alpha = matmul.attr("alpha")
-    assert isinstance(alpha, float)
-    scale *= q_scale * k_scale * alpha
-    out, out_perm = _output(builder, uses, product)
-    leaves = _leaves((softmax.args[0], acc), (prob, softmax))
-    nodes = tuple(dict.fromkeys(x.node for x in (*score_inside, softmax, *prob_inside, product, out) if x.node))
-    perms, zero_empty = (q_perm, k_perm, v_perm), bool(softmax.attr("zero_empty"))
-    parts = Parts(scale, perms, softmax.args[0], acc, prob, softmax, zero_empty, leaves, dims, out_perm, nodes)
-    return out, (q, k, v), parts
+def _require(uses: Uses, roles: Sequence[Roles], fused: Collection[Val], reasons: Mapping[Val, Unsupported]) -> None:
+    ends = {_source(o) for o in uses.outputs}
+    for attention in roles:
+        if _source(attention.result) in ends and _products(attention.result).isdisjoint(fused):
+            own = reasons.get(_source(attention.weights)) if attention.weights is not None else None
+            raise own or next(iter(reasons.values()), stored("a softmax in a form that no kernel has"))
 
 
-def _probabilities(uses: Uses, softmax: Val) -> tuple[Val, Val, list[Val]] | None:
-    """From the softmax through elementwise guards to the product with V: (probability, product, guards)."""
+def _source(val: Val) -> Val:
+    while val.op in _MOVED:
+        val = val.args[0]
+    return val
+
+
+def _products(val: Val) -> set[Val]:
+    """The products nearest behind a value."""
+    found: set[Val] = set()
+    stack, reached = [val], {val}
+    while stack:
+        val = stack.pop()
+        if val.op == "matmul":
+            found.add(val)
+        elif val.is_elementwise or val.op in _MOVED:
+            fresh = [a for a in val.args if a not in reached]
+            reached.update(fresh)
+            stack.extend(fresh)
+    return found
+
+
+def _way(uses: Uses, softmax: Softmax, known: Val | None) -> _Way:
+    guards, product, weights = _weighted(uses, softmax.root)
+    matmul = _scores(softmax.x, known)
+    inner = (matmul, *between(softmax.x, matmul), *between(softmax.root, softmax.x))
+    inside = {*inner, *guards}
+    if any(not uses.only_inside(v, inside) for v in inner if v is not softmax.root):
+        raise stored("scores that something else reads too")
+    return _Way(softmax, matmul, inner, tuple(guards), product, weights)
+
+
+def _match(b: Builder, uses: Uses, way: _Way) -> _Found:
+    reasons = []
+    for base in bases(b, way.matmul, (*way.inner, *way.guards)):
+        try:
+            return _laid_out(b, uses, way, base)
+        except Unsupported as reason:
+            reasons.append(reason)
+    raise reasons[0]
+
+
+def _laid_out(b: Builder, uses: Uses, way: _Way, base: Laid) -> _Found:
+    """The attention with its scores as `base` has them. Raises Unsupported where views are left in its midst."""
+    softmax, product = way.softmax, way.product
+    layouts = Layouts(b, {way.matmul: base}, {*way.inner, *way.guards})
+    weights = layouts.softmax(softmax.x, softmax.zero_empty)
+    layouts.known[softmax.root] = weights
+    new, outer = layouts.weighted(product, way.weights)
+    dims = output_dims(b, base.core, new)
+    if not softmax.is_one_told:
+        if outer(new) is not new:
+            raise stored("sinks of which nobody knows how many there are")
+        dims = b.host.emit("broadcast", (dims, product.dims))
+    sink = softmax.sink and layouts.undone(softmax.sink, layouts.of(softmax.x), softmax.x)
+    out, out_perm, outer = output_of(b, uses, product, new, outer)
+    score, prob = weights.core.args[0], new.args[0]
+    acc, scale = scaled_acc(score, base.core)
+    operands, perms, factor = operands_of(base.core, new)
+    leaves = leaves_of((score, acc), (prob, weights.core))
+    leaves += () if sink is None or sink.op == "const" or sink in leaves else (sink,)
+    nodes = tuple(dict.fromkeys(x.node for x in (*way.inner, *way.guards, product, out) if x.node))
+    parts = Parts(
+        scale * factor, perms, score, acc, prob, weights.core, sink, softmax.zero_empty, leaves, dims, out_perm, nodes
+    )
+    return _Found(out, product, (*operands, *leaves), parts, outer)
+
+
+def _weighted(uses: Uses, softmax: Val) -> tuple[list[Val], Val, Val]:
+    """From the softmax through guards and views to the product with V: (guards, product, which operand of it)."""
     inside = [softmax]
     while True:
         readers = {r for v in inside for r in uses.readers(v)} - set(inside)
         products = [r for r in readers if r.op == "matmul"]
-        pending = [r for r in readers if r.is_elementwise]
-        if len(products) + len(pending) != len(readers) or any(v in uses.outputs for v in inside):
-            return None
+        pending = [r for r in readers if r.is_elementwise or r.op in _MOVED]
+        if any(v in uses.outputs for v in inside):
+            raise stored("weights that are a result of their own")
+        if len(products) + len(pending) != len(readers):
+            other = next(r for r in readers if r not in products and r not in pending)
+            raise stored(f"weights that {other.node or other.op} reads")
         if not pending:
             break
         inside.extend(sorted(pending, key=uses.order.index))
-    if len(products) != 1 or products[0].args[0] not in inside or products[0].args[1] in inside:
-        return None
-    return products[0].args[0], products[0], inside[1:]
+    operands = [a for p in products for a in p.args if a in inside]
+    if len(operands) != 1:
+        raise stored(f"weights that {len(operands)} products read")
+    return inside[1:], products[0], operands[0]
 
 
-def _scores(root: Val) -> tuple[Val, list[Val]] | None:
-    """From the softmax's operand back through elementwise operations to the one product that makes the scores."""
-    depends: dict[Val, bool] = {}
-    products: set[Val] = set()
-    for val in topological([root]):
-        if val.op == "matmul":
-            depends[val] = True
-        elif val.is_elementwise:
-            depends[val] = any(depends[a] for a in val.args)
-        else:
-            depends[val] = False
-    reached = {root}
-    stack = [root]
-    while stack:
-        val = stack.pop()
-        if val.op == "matmul":
-            products.add(val)
-            continue
-        fresh = [a for a in val.args if depends[a] and a not in reached]
-        reached.update(fresh)
-        stack.extend(fresh)
-    if len(products) != 1 or not depends[root]:
-        return None
-    return products.pop(), [v for v in depends if v in reached]
+def _scores(x: Val, known: Val | None) -> Val:
+    """The product of queries and keys that makes the scores; others are added to it only where one is known as such."""
+    found = _products(x)
+    if known is not None:
+        found &= _products(known)
+    if len(found) != 1:
+        raise stored("scores mixed with one another after their product" if not found else "a sum of several products")
+    return found.pop()
 
 
-def _scaled_acc(uses: Uses, matmul: Val, inside: Sequence[Val]) -> tuple[Val, float]:
-    """Follow constant factors applied to the bare scores: the value they end in, and their product."""
-    acc, scale = matmul, 1.0
-    while True:
-        readers = uses.readers(acc)
-        factor = _factor(readers[0], acc) if len(readers) == 1 and readers[0] in inside else None
-        if factor is None:
-            return acc, scale
-        acc, scale = readers[0], scale * factor
-
-
-def _factor(val: Val, of: Val) -> float | None:
-    """c where `val` is `of` * c or `of` / c for a literal scalar c that keeps the shape."""
-    if val.op not in ("Mul", "Div") or val.shape != of.shape or (val.op == "Div" and val.args[0] is not of):
-        return None
-    other = next((a for a in val.args if a is not of), of)
-    if other.op != "const" or other.value is None or isinstance(other.value, bool):
-        return None
-    number = float(other.value)
-    if not math.isfinite(number) or number == 0:
-        return None
-    return number if val.op == "Mul" else 1 / number
-
-
-def _swap_if(matmul: Val, flag: str, operand: int, flip: bool = False) -> tuple[int, ...] | None:
-    """The permutation that swaps the last two axes of an operand, where it is stored the other way."""
-    if bool(matmul.attr(flag)) == flip:
-        return None
-    rank = len(matmul.args[operand].shape)
-    return (*range(rank - 2), rank - 1, rank - 2)
-
-
-def _peel(val: Val, perm: tuple[int, ...] | None, scales: bool = True) -> tuple[Val, tuple[int, ...] | None, float]:
-    """The stored tensor behind transposes and constant factors: (tensor, permutation, factor)."""
-    scale = 1.0
-    while True:
-        if val.op == "transpose":
-            perm = val.perm if perm is None else tuple(val.perm[p] for p in perm)
-            val = val.args[0]
-            continue
-        factor = next((f for a in val.args if (f := _factor(val, a)) is not None), None) if scales else None
-        if factor is None:
-            break
-        scale *= factor
-        val = next(a for a in val.args if _factor(val, a) is not None)
-    return val, None if perm == tuple(range(len(val.shape))) else perm, scale
-
-
-def _output_dims(b: Builder, scores: Val, product: Val) -> int:
-    """Dimensions of the output. Keys and values must be equally many; where the model does not say so, the shape
-    program multiplies the bare scores with V too, which fails at run time if they are not."""
-    value = product.args[1]
-    if b.sizes.equal(scores.shape[-1], value.shape[-2]):
-        return product.dims
-    return b.host.emit("broadcast", (product.dims, b.host.emit("matmul", (scores.dims, value.dims))))
-
-
-def _output(b: Builder, uses: Uses, product: Val) -> tuple[Val, tuple[int, ...] | None]:
-    """The value to store, and the permutation of P @ V that it is: a transpose that alone reads the product, also
-    through a reshape that merges the axes of grouped heads."""
-    chain = [product]
-    while len(uses.readers(chain[-1])) == 1 and chain[-1] not in uses.outputs and len(chain) < 3:
-        chain.append(uses.readers(chain[-1])[0])
-    if len(chain) > 1 and chain[1].op == "transpose":
-        return chain[1], chain[1].perm
-    if [v.op for v in chain[1:]] == ["reshape", "transpose"]:
-        runs = b.axis_runs(chain[1].dims, product.dims)
-        if runs is not None:
-            return chain[2], tuple(i for axis in chain[2].perm for i in runs[axis])
-    return product, None
-
-
-def _leaves(*expressions: tuple[Val, Val]) -> tuple[Val, ...]:
-    """Operands of the expressions (root, acc): the values read on the way from acc to root, literals aside."""
-    leaves: dict[Val, None] = {}
-    for root, acc in expressions:
-        inner = between(root, acc)
-        for val in inner:
-            leaves.update(dict.fromkeys(a for a in val.args if a not in inner and a is not acc))
-    return tuple(v for v in leaves if v.op not in ("const", "index"))
-
-
-def between(root: Val, acc: Val) -> dict[Val, None]:
-    """The values that depend on acc and that root depends on, arguments first, acc left out."""
-    depends: dict[Val, None] = {}
-    for val in topological([root]):
-        if val is not acc and any(a is acc or a in depends for a in val.args):
-            depends[val] = None
-    return depends
-
-
-def _rebuild(
-    builder: Builder,
-    order: Sequence[Val],
-    found: Mapping[Val, tuple[Val, tuple[Val, ...], Parts]],
-    outputs: Sequence[Val],
-) -> list[Val]:
+def _rebuild(b: Builder, found: Mapping[Val, _Found], outputs: Sequence[Val]) -> list[Val]:
     new: dict[Val, Val] = {}
-    for val in order:
-        if val in found:
-            out, qkv, parts = found[val]
-            args = tuple(new[a] for a in (*qkv, *parts.leaves))
-            new[val] = _attention_value(builder, out, args, parts)
-        elif val.op == "softmax":
-            builder.node = val.node
-            new[val] = _plain_softmax(builder, new[val.args[0]], bool(val.attr("zero_empty")))
-        elif val.op in LEAVES or all(new[a] is a for a in val.args):
-            new[val] = val
-        else:
-            new[val] = replace(val, args=tuple(new[a] for a in val.args))
+    stack = list(reversed(outputs))
+    while stack:
+        val = stack[-1]
+        args = found[val].args if val in found else val.args
+        missing = [a for a in args if a not in new]
+        if missing:
+            stack += reversed(missing)
+            continue
+        stack.pop()
+        if val not in new:
+            new[val] = _renewed(b, val, found.get(val), [new[a] for a in args])
     return [new[o] for o in outputs]
 
 
-def _attention_value(b: Builder, out: Val, args: tuple[Val, ...], parts: Parts) -> Val:
-    dims = out.dims
-    if parts.out_perm is not None and len(parts.out_perm) != len(out.shape):
-        dims = b.host.emit("permute", (parts.dims,), parts.out_perm)
-    shape = b.host.values[dims]
-    val = replace(out, op="attention", args=args, attrs=(("parts", parts),), dims=dims, shape=shape)
-    return val if dims == out.dims else b.reshape(val, out.dims)
+def _renewed(b: Builder, val: Val, attention: _Found | None, args: list[Val]) -> Val:
+    if attention is not None:
+        parts = attention.parts
+        dims = parts.dims if parts.out_perm is None else b.host.emit("permute", (parts.dims,), parts.out_perm)
+        made = replace(val, op="attention", args=tuple(args), attrs=(("parts", parts),), dims=dims)
+        return attention.outer(replace(made, shape=b.host.values[dims], value=None))
+    if val.op == "softmax":
+        b.node = val.node
+        return _plain_softmax(b, args[0], bool(val.attr("zero_empty")))
+    return val if args == list(val.args) else replace(val, args=tuple(args))
 
 
 def _plain_softmax(b: Builder, x: Val, zero_empty: bool) -> Val:
