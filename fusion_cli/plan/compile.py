@@ -21,9 +21,9 @@ from fusion_cli.plan import (
     lower_views,
 )
 from fusion_cli.plan.assemble import assemble
-from fusion_cli.plan.attention import Roles, fuse_attention
 from fusion_cli.plan.concat_sinking import compute_by_parts
 from fusion_cli.plan.context import Context
+from fusion_cli.plan.fuse_attention import Roles, fuse_attention
 from fusion_cli.plan.graph import LEAVES, Val
 from fusion_cli.plan.grouping import find_groups
 from fusion_cli.plan.lower_shapes import HOST_RULES
