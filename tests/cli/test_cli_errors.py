@@ -199,7 +199,15 @@ def test_wrong_usage(arguments: tuple[str, ...]) -> None:
     assert "Usage: " in result.stderr
 
 
-@pytest.mark.parametrize(("error", "code"), [(BuildError("no"), 5), (NumbersDiffer("no"), 3)])
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (BuildError("no"), 5),
+        (NumbersDiffer("no"), 3),
+        (OSError(28, "no space left", "out.onnx"), 1),
+        (OSError("no"), 1),
+    ],
+)
 def test_exit_code_is_the_errors_own(error: Exception, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object, **__: object) -> None:
         raise error

@@ -86,6 +86,35 @@ def test_linear_of_few_rows_loses_on_cpu(rows: int) -> None:
     assert score_region(region, plan, gpu, sizes).gain_us > 0
 
 
+@pytest.mark.parametrize(("dtype", "size"), [("float", 4), ("float16", 2), ("bfloat16", 2)])
+def test_bytes_are_those_of_the_type(dtype: str, size: int) -> None:
+    score = verdict(CHAIN.replace("float", dtype), H200, at(2, 512), force=True)
+    assert score.bytes_after == 3 * 2 * 512 * 768 * size
+
+
+PARTS = """g (float[b, s, 768] x) => (float[b, s, 384] y) {{
+    zero = Constant <value_ints = [{first}]> () half = Constant <value_ints = [{first_end}]> ()
+    from = Constant <value_ints = [{second}]> () to = Constant <value_ints = [{second_end}]> ()
+    axis = Constant <value_ints = [2]> () u = Slice (x, zero, half, axis) v = Slice (x, from, to, axis)
+    a = Tanh (u) y = Mul (a, v)
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "read"),
+    [
+        ((0, 384), (384, 768), 768),
+        ((0, 384), (0, 384), 384),
+        ((100, 484), (284, 668), 768),
+    ],
+)
+def test_parts_of_a_tensor_are_read_once(first: tuple[int, int], second: tuple[int, int], read: int) -> None:
+    """No more than the tensor: of views that overlap nobody knows how much."""
+    text = PARTS.format(first=first[0], first_end=first[1], second=second[0], second_end=second[1])
+    score = verdict(text, H200, at(1, 512), force=True)
+    assert score.bytes_after == 4 * 512 * (read + 384)
+
+
 def test_range_in_which_it_wins_and_loses() -> None:
     text = "g (float[s, 8] x, float[s, 8] z) => (float[s, 8] y) { a = Add(x, z) b = Tanh(a) y = Mul(b, z) }"
     assert verdict(text, CPU, {"s": (100_000, 100_000)}).gain_us > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from fusion_cli.sessions import CannotRun, LocalRunner, Process, open_model
+from fusion_cli.sessions import Array, CannotRun, LocalRunner, Process, Timing, open_model
 from fusion_cli.types import (
     Candidate,
     FusedOp,
@@ -76,6 +77,29 @@ def test_equal_models_agree_and_are_timed_on_request(tmp_path: Path) -> None:
     timed = verify_model(reference, [partial(open_model, a)], seconds=0.01)
     assert timed.before_us is not None
     assert timed.after_us is not None
+
+
+class Scripted(LocalRunner):
+    """A runner that says how long it takes beside another, in turn."""
+
+    def __init__(self, timings: list[Timing]) -> None:
+        self.timings = timings
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        return {"y": feeds["x"]}
+
+    def time_against(self, other: LocalRunner, feeds: Mapping[str, Array], *, seconds: float, most: int) -> Timing:
+        return self.timings.pop(0)
+
+
+@pytest.mark.parametrize(("measured", "believed"), [((0.9, 1.2), 1.2), ((0.9, 0.8), 0.8), ((1.1, 0.5), 1.1)])
+def test_only_a_loss_is_measured_again(measured: tuple[float, float], believed: float, tmp_path: Path) -> None:
+    a = save(tmp_path, f"g ({X}) => (float[batch, 4] y) {{ y = Identity (x) }}")
+    runner = Scripted([Timing(100.0, 100.0 / ratio, 5) for ratio in measured])
+    result = verify_model(reference_for(a, Options()), [lambda: runner], seconds=1.0, opener=lambda *_, **__: runner)
+    assert result.before_us is not None
+    assert result.after_us is not None
+    assert result.before_us / result.after_us == pytest.approx(believed)
 
 
 def test_the_worst_variant_counts(tmp_path: Path) -> None:

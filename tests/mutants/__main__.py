@@ -1,0 +1,151 @@
+"""Does the suite notice? Applies the mutants of catalogue.toml one at a time, each in a copy of the tree, and runs the
+tests named for it.
+
+    python -m tests.mutants [--gpu] [--stage STAGE ...] [--only TEXT] [--jobs N]
+
+Prints which survived, and for every stage how many were killed; exit code 1 if that is less than 90 % of all that ran,
+or if tests fail without any mutant. Those that only a GPU can tell run with --gpu.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import queue
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+
+from tests.mutants.catalogue import MUTANTS, ROOT, Mutant
+
+_LEAST = 0.9
+_SECONDS = 300
+"""What takes longer hangs, which the suite notices."""
+_PASSED, _FAILED, _INTERRUPTED = 0, 1, 2
+"""Exit codes of pytest; others say that it was called with the wrong arguments."""
+_times = count(1_700_000_000, 2)
+"""Times of changed files, none twice: Python tells by them that what it has compiled is of another text."""
+
+
+class Tree:
+    """A copy of the repository to change files in."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        ignored = shutil.ignore_patterns(".*", "__pycache__", "dist", "demo-out")
+        shutil.copytree(ROOT, folder, ignore=ignored, dirs_exist_ok=True)
+
+    @contextmanager
+    def changed(self, mutant: Mutant) -> Iterator[None]:
+        path = self.folder / mutant.file
+        text = path.read_text()
+        _write(path, mutant.applied(text))
+        try:
+            yield
+        finally:
+            _write(path, text)
+
+    def run(self, tests: str, *, gpu: bool) -> int:
+        """pytest's exit code; that of a failed test if it takes too long."""
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
+        command += ["-m", "gpu"] if gpu else []
+        environment = {**os.environ, "PYTHONPATH": str(self.folder), "PYTHONHASHSEED": "0"}
+        try:
+            return subprocess.run(
+                [*command, *_arguments(tests)],
+                cwd=self.folder,
+                env=environment,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=_SECONDS,
+                check=False,
+            ).returncode
+        except subprocess.TimeoutExpired:
+            return _FAILED
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text)
+    time = next(_times)
+    os.utime(path, (time, time))
+
+
+def _arguments(tests: str) -> list[str]:
+    """Files, and after -k what their tests are chosen by."""
+    files, _, names = tests.partition(" -k ")
+    return [*files.split(), *(["-k", names] if names else [])]
+
+
+def run(mutants: Sequence[Mutant], jobs: int) -> tuple[list[str], dict[Mutant, bool]]:
+    """What is wrong with the tests before anything is changed, and which mutants were killed."""
+    wrong: list[str] = []
+    killed: dict[Mutant, bool] = {}
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        trees: queue.Queue[Tree] = queue.Queue()
+        for i in range(jobs):
+            trees.put(Tree(Path(folder) / f"tree{i}"))
+
+        def unchanged(tests: str, gpu: bool) -> None:
+            tree = trees.get()
+            code = tree.run(tests, gpu=gpu)
+            trees.put(tree)
+            if code != _PASSED:
+                wrong.append(f"pytest {tests} ends with {code} without any mutant")
+
+        def changed(mutant: Mutant) -> None:
+            tree = trees.get()
+            with tree.changed(mutant):
+                code = tree.run(mutant.tests, gpu=mutant.gpu)
+            trees.put(tree)
+            killed[mutant] = code in (_FAILED, _INTERRUPTED)
+            print(f"{'killed' if killed[mutant] else 'SURVIVED':<9}{mutant}", flush=True)
+
+        with ThreadPoolExecutor(jobs) as pool:
+            list(pool.map(unchanged, *zip(*dict.fromkeys((m.tests, m.gpu) for m in mutants), strict=True)))
+            if not wrong:
+                list(pool.map(changed, mutants))
+    return wrong, killed
+
+
+def table(killed: dict[Mutant, bool], skipped: Sequence[Mutant]) -> str:
+    """A line per stage, and one of all."""
+    dead, alive, absent = (
+        Counter(m.stage for m in mutants)
+        for mutants in ([m for m, k in killed.items() if k], [m for m, k in killed.items() if not k], skipped)
+    )
+    stages = dict.fromkeys(m.stage for m in MUTANTS if m in killed or m in skipped)
+    rows = [("stage", "killed", "survived", "not run")]
+    rows += [(s, str(dead[s]), str(alive[s]), str(absent[s])) for s in stages]
+    rows.append(("all", str(dead.total()), str(alive.total()), str(absent.total())))
+    return "\n".join(f"{stage:<12}" + "".join(f"{cell:>10}" for cell in cells) for stage, *cells in rows)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants")
+    parser.add_argument("--gpu", action="store_true", help="also those that only a GPU can tell")
+    parser.add_argument("--stage", nargs="+", choices=list(dict.fromkeys(m.stage for m in MUTANTS)))
+    parser.add_argument("--only", default="", help="those of files or texts that contain this")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    asked = parser.parse_args()
+    chosen = [m for m in MUTANTS if (not asked.stage or m.stage in asked.stage) and asked.only in str(m)]
+    skipped = [m for m in chosen if m.gpu and not asked.gpu]
+    wrong, killed = run([m for m in chosen if m not in skipped], asked.jobs)
+    if wrong:
+        print(*wrong, sep="\n")
+        return 1
+    rate = sum(killed.values()) / max(len(killed), 1)
+    survivors = [m for m in MUTANTS if killed.get(m) is False]
+    print(table(killed, skipped), f"{rate:.1%} of {len(killed)} killed", sep="\n\n")
+    print(*(f"survived: {m} (tests: {m.tests})" for m in survivors), sep="\n")
+    return int(rate < _LEAST)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
