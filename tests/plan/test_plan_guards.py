@@ -99,14 +99,29 @@ def test_parts_of_an_axis_that_does_not_divide() -> None:
 
 
 def test_every_other_one_of_joined_values() -> None:
-    """A slice that begins and ends where a joined value does, and leaves some of it out."""
-    text = """g (float[B, 4] a, float[B, 4] b) => (float[B, 4] y, float[B, 2] z) {
-        one = Constant <value_ints = [1]> () two = Constant <value_ints = [2]> ()
-        four = Constant <value_ints = [4]> () eight = Constant <value_ints = [8]> ()
-        c = Concat <axis = 1> (a, b) s = Slice (c, four, eight, one) y = Tanh (s) t = Slice (c, four, eight, one, two)
-        z = Tanh (t)
+    """As many as the first of them has, from where it begins."""
+    text = """g (float[B, 2] a, float[B, 2] b) => (float[B, 2] y) {
+        zero = Constant <value_ints = [0]> () one = Constant <value_ints = [1]> ()
+        two = Constant <value_ints = [2]> () four = Constant <value_ints = [4]> ()
+        c = Concat <axis = 1> (a, b) t = Slice (c, zero, four, one, two) y = Tanh (t)
     }"""
-    check_model(text, {"a": normal(2, 4), "b": normal(2, 4) + 1})
+    check_model(text, {"a": normal(2, 2), "b": normal(2, 2) + 1})
+
+
+def test_every_other_one_of_an_axis_of_any_size_is_another_size() -> None:
+    text = """g (float[N, 3] x) => (float[N, 3] u, float[M, 3] y) {
+        zero = Constant <value_ints = [0]> () two = Constant <value_ints = [2]> ()
+        end = Constant <value_ints = [9223372036854775807]> () u = Tanh (x) s = Slice (x, zero, end, zero, two)
+        y = Sin (s)
+    }"""
+    assert len(check_model(text, {"x": normal(5, 3)}).stages) == 2
+
+
+def test_joined_values_whose_axis_is_split_across_them() -> None:
+    text = """g (float[B, 3] a, float[B, 5] b) => (float[B, 2, 4] y) {
+        shape = Constant <value_ints = [0, 2, 4]> () c = Concat <axis = 1> (a, b) r = Reshape (c, shape) y = Tanh (r)
+    }"""
+    check_model(text, {"a": normal(2, 3), "b": normal(2, 5)})
 
 
 # Sizes that may be 1: what is broadcast has no parts.
@@ -156,6 +171,13 @@ def test_a_reduction_over_no_axes_may_be_none(op: str) -> None:
     check_model(text, {"x": normal(2, 3)})
     text = f"g (float[2, 3] x) => (float[1, 1] y) {{ a = {op} (x) y = Tanh (a) }}"
     check_model(text, {"x": normal(2, 3)})
+
+
+def test_a_sum_over_an_axis_of_one_is_none() -> None:
+    text = """g (float[N, 1, M] x) => (float[N, M] y) {
+        a = Constant <value_ints = [1]> () s = ReduceSum <keepdims = 0> (x, a) y = Tanh (s)
+    }"""
+    check_model(text, {"x": normal(2, 1, 3)})
 
 
 def test_a_size_of_zero_may_be_meant() -> None:
