@@ -28,8 +28,8 @@ from tests.mutants.catalogue import MUTANTS, ROOT, Mutant
 _LEAST = 0.9
 _SECONDS = 300
 """What takes longer hangs, which the suite notices."""
-_PASSED, _FAILED, _INTERRUPTED = 0, 1, 2
-"""Exit codes of pytest; others say that it was called with the wrong arguments."""
+_PASSED, _FAILED, _MISUSED = 0, 1, (4, 5)
+"""Exit codes of pytest; it is misused where there is no such file or no such test."""
 _times = count(1_700_000_000, 2)
 """Times of changed files, none twice: Python tells by them that what it has compiled is of another text."""
 
@@ -104,7 +104,7 @@ def run(mutants: Sequence[Mutant], jobs: int) -> tuple[list[str], dict[Mutant, b
             with tree.changed(mutant):
                 code = tree.run(mutant.tests, gpu=mutant.gpu)
             trees.put(tree)
-            killed[mutant] = code in (_FAILED, _INTERRUPTED)
+            killed[mutant] = code != _PASSED and code not in _MISUSED
             print(f"{'killed' if killed[mutant] else 'SURVIVED':<9}{mutant}", flush=True)
 
         with ThreadPoolExecutor(jobs) as pool:
