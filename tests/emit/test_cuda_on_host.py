@@ -27,14 +27,15 @@ PRODUCTS = [c for c in CASES if c.name.startswith(("linear", "batched", "chain")
 @pytest.fixture(scope="module")
 def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Case, bool], Path]:
     """The library of a case and of all like it that this run has tests of."""
-    asked = {i.callspec.params["case"] for i in request.session.items if i.path == request.path}
+    here = [i for i in request.session.items if i.path == request.path]
+    asked = {i.callspec.params["case"].name for i in here}
     made: dict[tuple[bool, bool], Path] = {}
 
     def get(case: Case, vendor: bool) -> Path:
         kind = "float32" in case.name, vendor
         if kind not in made:
-            names = {c.name for c in asked if ("float32" in c.name) == kind[0]}
-            cases = [c for c in (PRODUCTS if vendor else CASES) if c.name in names]
+            alike = [c for c in (PRODUCTS if vendor else CASES) if ("float32" in c.name) == kind[0]]
+            cases = [c for c in alike if c.name in asked]
             made[kind] = host_library([fused_op(c) for c in cases], tmp_path_factory.mktemp("host"), vendor=vendor)
         return made[kind]
 

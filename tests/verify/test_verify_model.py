@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -174,6 +175,28 @@ def test_every_operator_is_tried_also_those_called_by_others(tmp_path: Path) -> 
     checks = check_ops(path, ops, feeds, library=tmp_path, target="cpu", seconds=0.01, opener=without_libraries)
     assert [(c.op, c.error, c.ok) for c in checks] == [("Outer_1", 0, True), ("Inner_2", 0, True), ("Third_3", 0, True)]
     assert all(c.before_us and c.after_us for c in checks)
+
+
+class Doubled:
+    """A runner whose numbers are wrong, and that nobody should ask for its time."""
+
+    def __init__(self, runner: LocalRunner) -> None:
+        self.runner = runner
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        return {name: array * 2 for name, array in self.runner.run(feeds).items()}
+
+
+def test_a_kernel_whose_numbers_differ_is_not_timed(tmp_path: Path) -> None:
+    def opener(model: Any, **options: Any) -> Any:
+        return Doubled(open_model(model, **options)) if options.pop("libraries", ()) else open_model(model, **options)
+
+    path = fused_model(tmp_path)
+    feeds = {"x": np.ones((2, 4), np.float32)}
+    (check,) = check_ops(path, [op("Inner_2")], feeds, library=tmp_path, target="cpu", seconds=1.0, opener=opener)
+    assert not check.ok
+    assert check.error == pytest.approx(1.0)
+    assert (check.before_us, check.note) == (None, "")
 
 
 def test_weights_of_the_model_file_are_read_where_they_are_needed(tmp_path: Path) -> None:
