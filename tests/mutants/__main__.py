@@ -26,7 +26,7 @@ from pathlib import Path
 from tests.mutants.catalogue import MUTANTS, ROOT, Mutant
 
 _LEAST = 0.9
-_SECONDS = 300
+_SECONDS = 600
 """What takes longer hangs, which the suite notices."""
 _PASSED, _FAILED, _MISUSED = 0, 1, (4, 5)
 """Exit codes of pytest; it is misused where there is no such file or no such test."""
@@ -56,10 +56,11 @@ class Tree:
         """pytest's exit code; that of a failed test if it takes too long."""
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
         command += ["-m", "gpu"] if gpu else []
+        files, _, names = tests.partition(" -k ")
         environment = {**os.environ, "PYTHONPATH": str(self.folder), "PYTHONHASHSEED": "0"}
         try:
             return subprocess.run(
-                [*command, *_arguments(tests)],
+                [*command, *files.split(), *(["-k", names] if names else [])],
                 cwd=self.folder,
                 env=environment,
                 stdout=subprocess.DEVNULL,
@@ -77,41 +78,44 @@ def _write(path: Path, text: str) -> None:
     os.utime(path, (time, time))
 
 
-def _arguments(tests: str) -> list[str]:
-    """Files, and after -k what their tests are chosen by."""
-    files, _, names = tests.partition(" -k ")
-    return [*files.split(), *(["-k", names] if names else [])]
+class Trees:
+    """As many copies as there are jobs, each for one of them at a time."""
+
+    def __init__(self, folder: Path, jobs: int) -> None:
+        self._free: queue.Queue[Tree] = queue.Queue()
+        for i in range(jobs):
+            self._free.put(Tree(folder / f"tree{i}"))
+
+    @contextmanager
+    def one(self) -> Iterator[Tree]:
+        tree = self._free.get()
+        try:
+            yield tree
+        finally:
+            self._free.put(tree)
+
+    def failing(self, files: tuple[str, bool]) -> bool:
+        """Whether tests (and whether they are a GPU's) fail where nothing is changed."""
+        with self.one() as tree:
+            return tree.run(files[0], gpu=files[1]) != _PASSED
+
+    def kills(self, mutant: Mutant) -> bool:
+        """Whether a mutant's tests fail with it. Raises ValueError where there are none."""
+        with self.one() as tree, tree.changed(mutant):
+            code = tree.run(mutant.tests, gpu=mutant.gpu)
+        if code in _MISUSED:
+            raise ValueError(f"no tests are chosen by: pytest {mutant.tests}")
+        print("killed  " if code != _PASSED else "SURVIVED", mutant, flush=True)
+        return code != _PASSED
 
 
 def run(mutants: Sequence[Mutant], jobs: int) -> tuple[list[str], dict[Mutant, bool]]:
-    """What is wrong with the tests before anything is changed, and which mutants were killed."""
-    wrong: list[str] = []
-    killed: dict[Mutant, bool] = {}
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        trees: queue.Queue[Tree] = queue.Queue()
-        for i in range(jobs):
-            trees.put(Tree(Path(folder) / f"tree{i}"))
-
-        def unchanged(tests: str, gpu: bool) -> None:
-            tree = trees.get()
-            code = tree.run(tests, gpu=gpu)
-            trees.put(tree)
-            if code != _PASSED:
-                wrong.append(f"pytest {tests} ends with {code} without any mutant")
-
-        def changed(mutant: Mutant) -> None:
-            tree = trees.get()
-            with tree.changed(mutant):
-                code = tree.run(mutant.tests, gpu=mutant.gpu)
-            trees.put(tree)
-            killed[mutant] = code != _PASSED and code not in _MISUSED
-            print(f"{'killed' if killed[mutant] else 'SURVIVED':<9}{mutant}", flush=True)
-
-        with ThreadPoolExecutor(jobs) as pool:
-            list(pool.map(unchanged, *zip(*dict.fromkeys((m.tests, m.gpu) for m in mutants), strict=True)))
-            if not wrong:
-                list(pool.map(changed, mutants))
-    return wrong, killed
+    """The test files that fail before anything is changed and, if there are none, which mutants are killed."""
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder, ThreadPoolExecutor(jobs) as pool:
+        trees = Trees(Path(folder), jobs)
+        files = list(dict.fromkeys((file, m.gpu) for m in mutants for file in m.files))
+        wrong = [file for (file, _), failing in zip(files, pool.map(trees.failing, files), strict=True) if failing]
+        return wrong, {} if wrong else dict(zip(mutants, pool.map(trees.kills, mutants), strict=True))
 
 
 def table(killed: dict[Mutant, bool], skipped: Sequence[Mutant]) -> str:
@@ -138,7 +142,7 @@ def main() -> int:
     skipped = [m for m in chosen if m.gpu and not asked.gpu]
     wrong, killed = run([m for m in chosen if m not in skipped], asked.jobs)
     if wrong:
-        print(*wrong, sep="\n")
+        print(*(f"fails without any mutant: {file}" for file in wrong), sep="\n")
         return 1
     rate = sum(killed.values()) / max(len(killed), 1)
     survivors = [m for m in MUTANTS if killed.get(m) is False]

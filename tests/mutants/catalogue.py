@@ -21,6 +21,11 @@ class Mutant:
     tests: str
     gpu: bool
 
+    @property
+    def files(self) -> list[str]:
+        """The files and folders that the tests are in."""
+        return self.tests.partition(" -k ")[0].split()
+
     def __str__(self) -> str:
         old, new = (" ".join(text.split()) or "(nothing)" for text in (self.old, self.new))
         return f"{self.stage}: {self.file}: {old} -> {new}"

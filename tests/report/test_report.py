@@ -14,6 +14,7 @@ from rich.console import Console
 
 from fusion_cli.planir.stages import Plan, Pointwise, Rowwise
 from fusion_cli.report import Report, make_report, render_explain, render_summary, write_report
+from fusion_cli.report.text import counted
 from fusion_cli.types import (
     Candidate,
     FusedOp,
@@ -223,3 +224,8 @@ def test_explain_wraps_on_a_narrow_terminal() -> None:
     lines = [line for line in console.export_text().splitlines() if not line.startswith(("-", "+", "note"))]
     assert all(len(line) <= 40 for line in lines if line[:1] == " ")
     assert "look at [f]" in " ".join(lines)
+
+
+def test_nouns_follow_their_numbers() -> None:
+    assert [counted(n, "kernel") for n in (0, 1, 2)] == ["0 kernels", "1 kernel", "2 kernels"]
+    assert [counted(n, "near miss", "near misses") for n in (1, 0)] == ["1 near miss", "0 near misses"]
