@@ -295,7 +295,7 @@ def test_a_size_that_is_broadcast_is_not_one() -> None:
     text = "g (float[n, 4] x, float[1, 4] b, float[m, 4] z) => (float[n, 4] y) { s = Add (x, b) y = Mul (s, z) }"
     model = simplified(parse(text))
     sizes = Shapes(GraphIndex(model.graph))
-    x, b, z = map(sizes.of, model.graph.inputs)
+    x, b, z = map(sizes.with_one_name, model.graph.inputs)
     assert x == z
     assert x not in (b, None)
 
