@@ -16,6 +16,7 @@ CONSTANT = "FUS209"
 UNUSED_OUTPUT = "FUS210"
 DANGLING = "FUS211"
 INVALID = "FUS212"
+STORED_SCORES = "FUS213"
 
 HINTS: dict[str, str] = {
     UNKNOWN_RANK: f"`{INFER_SHAPES}` may know the shapes that are missing",
@@ -26,5 +27,7 @@ HINTS: dict[str, str] = {
     UNPROVEN_SHAPE: f"name equal dimensions alike when exporting, or {FIX_SIZES}",
     CONSTANT: "make the value a constant: fold it into the model, or pass --assume-constant if it is a graph input",
     INVALID: "check the model with onnx.checker.check_model(model, full_check=True)",
+    STORED_SCORES: "export without outputs of the attention weights (output_attentions=False), and with sizes that "
+    "are known; heads that are mixed have no such kernel",
 }
 """What to do about them, in a line."""

@@ -195,7 +195,7 @@ class Search:
                     return False
             elif name in constants:
                 found = self.index.scalar(value)
-                if found is None or not _is_number(found, constants[name], value.dtype):
+                if found is None or not is_number(found, constants[name], value.dtype):
                     node = outputs[0].producer()
                     if not self.progress.goes_on(CONSTANT, call, value=value, node=node, name=name):
                         return False
@@ -260,7 +260,7 @@ class Search:
         return self.choices.fit(left, name, value)
 
 
-def _is_number(found: float, expected: float, dtype: ir.DataType | None) -> bool:
+def is_number(found: float, expected: float, dtype: ir.DataType | None) -> bool:
     """Whether a number is the expected one, as far as its type can hold it."""
     return math.isclose(found, expected, rel_tol=_TOLERANCE.get(dtype, 1e-4))
 

@@ -83,8 +83,13 @@ def _stage(stage: Stage) -> Iterator[str]:
 
 def _attention(stage: Attention, read: Callable[[int], str]) -> Iterator[str]:
     yield f"acc = {stage.scale} * {read(stage.q)} @ {read(stage.k)}{'' if stage.k_transposed else '^T'}"
-    yield from _Program(stage.program, read, "v").lines([("score", stage.score)])
-    softmax = f"softmax(score){', 0 where all are -inf' if stage.zero_empty else ''}"
+    sink = [("sink", stage.sink)] if stage.sink >= 0 else []
+    yield from _Program(stage.program, read, "v").lines([("score", stage.score), *sink])
+    kind = stage.kind
+    empty = ", 0 where all are -inf" if kind.probabilities == "zero_empty" else ""
+    softmax = f"softmax(score{', sink' if sink else ''}){empty}"
+    also = [name for name, holds in (("causal", kind.causal), ("grouped", kind.grouped)) if holds]
+    yield f"kind = {', '.join([f'masking {kind.masking}', f'probabilities {kind.probabilities}', *also])}"
     yield f"{'acc' if stage.prob_program else 'prob'} = {softmax}"
     if stage.prob_program:
         yield from _Program(stage.prob_program, read, "p").lines([("prob", stage.prob)])

@@ -150,8 +150,10 @@ def _anchor_faults(plan: Plan, stage: Stage, space: Shape) -> Iterator[str]:
                 yield f"its score is no instruction: {stage.score}"
             if stage.prob_program and not 0 <= stage.prob < len(stage.prob_program):
                 yield f"its probability is no instruction: {stage.prob}"
-            if stage.prob_program and stage.zero_empty:
+            if stage.prob_program and stage.kind.probabilities == "zero_empty":
                 yield "a probability program, and zeros for empty rows"
+            if not -1 <= stage.sink < len(stage.program):
+                yield f"its sink is no instruction: {stage.sink}"
             if stage.out_perm is not None and sorted(stage.out_perm) != list(range(len(space))):
                 yield f"{stage.out_perm} is no permutation of {len(space)} axes"
         case Conv():

@@ -7,7 +7,6 @@ from functools import cache
 
 import pytest
 
-from fusion_cli import match
 from fusion_cli.explain.near_misses import near_misses
 from fusion_cli.language.pattern import Pattern, Rule
 from fusion_cli.language.rule_files import rule_files, rules_of
@@ -74,13 +73,13 @@ def test_each_overload_is_found_in_a_graph_of_the_table(name: str, monkeypatch: 
         used.update(m.pattern for m in matches)
         return matches, misses
 
-    monkeypatch.setattr(match, "find", noted)
+    monkeypatch.setattr("fusion_cli.match.find", noted)
     only = alone(rule, rules())
     for graph in graphs()[name]:
         model = ready(graph.model, graph.folds)
-        matched = find_regions(model, only)
-        missed_in = near_misses(matched).rejections
-        found = region_of(model, matched, missed_in, name, [o.name for o in graph.model.graph.output])
+        result = find_regions(model, only)
+        outputs = [o.name for o in graph.model.graph.output]
+        found = region_of(model, result, near_misses(result).rejections, name, outputs)
         assert not isinstance(found, str), (graph, found)
     assert len(graphs()[name]) == len(rule.patterns), "one graph for each overload: one of either has gone"
     searched = [] if rule.by_value else [p for p in rule.patterns if not all(c.is_growing for c in p.calls)]
