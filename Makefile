@@ -5,14 +5,13 @@ BIN := $(VENV)/bin
 # Each worker compiles kernels; more of them than cores only makes them wait.
 WORKERS ?= auto
 
-.PHONY: help demo test mutants lint docs goldens lock clean
+.PHONY: help demo test mutants lint goldens lock clean
 
 help:
 	@echo "make demo    optimize the bundled examples and compare them with the originals in ONNX Runtime"
 	@echo "make test    run the tests"
 	@echo "make mutants break the program on purpose, one place at a time, and see whether the tests notice (GPU=1: all)"
 	@echo "make lint    check style and types"
-	@echo "make docs    write docs/codes.md from the source"
 	@echo "make goldens write anew the plans and sources that tests compare with"
 	@echo "make lock    choose dependency versions anew (needs uv)"
 	@echo "make clean   remove the environment and what demo and tests leave"
@@ -38,9 +37,6 @@ $(VENV)/ready: requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
-
-docs: $(VENV)/ready
-	$(BIN)/python -m fusion_cli.codes.document > docs/codes.md
 
 goldens: $(VENV)/ready
 	$(BIN)/python -m tests.goldens

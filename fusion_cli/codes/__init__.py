@@ -1,1 +1,1 @@
-"""Reason codes by stage, each with its title, explanation and hint; docs/codes.md is made from them."""
+"""Reason codes by stage, with what to do about them; docs/codes.md explains each."""

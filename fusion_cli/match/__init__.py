@@ -21,7 +21,7 @@ from fusion_cli.match.make_region import make_region
 from fusion_cli.match.misses import Misses
 from fusion_cli.match.roles import attentions_in
 from fusion_cli.match.stops import NoRegion
-from fusion_cli.match.values import ValueIdioms
+from fusion_cli.match.values import find_by_value
 from fusion_cli.types import Region
 
 __all__ = ["GraphMatches", "MatchResult", "NoRegion", "Rule", "RuleSet", "find_regions", "load_rules", "parse_rules"]
@@ -108,10 +108,10 @@ def _find_in(graph: ir.Graph, rules: RuleSet, watch: Collection[ir.Node], asked:
 
 def _find_idioms(choices: Choices, rules: RuleSet, near: Misses) -> Mapping[str, int]:
     """Add the idioms to `choices`, each after those it refers to. Returns how many there are of those that count."""
-    by_value = ValueIdioms(choices.index, [r for r in rules.idioms if r.by_value])
+    by_value = find_by_value(choices.index, [r for r in rules.idioms if r.by_value])
     counts: dict[str, int] = {}
     for rule in rules.idioms:
-        matches, misses = by_value.find(rule) if rule.by_value else _find_rule(choices, rule)
+        matches, misses = by_value[rule.name] if rule.by_value else _find_rule(choices, rule)
         matches = _not_parts(matches, rule, choices.idioms)
         choices.idioms.add(rule.name, matches)
         if matches and rule.counted:

@@ -58,7 +58,7 @@ def _from(
         search = Search(choices, pattern, probing=probing)
         matches = list(search.matches(anchor, candidate))
         found.update((m.nodes, m) for m in matches if m.nodes not in found)
-        miss = search.miss
+        miss = search.progress.miss
         if matches or miss is None:
             silent = silent or not matches
             continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -56,12 +56,9 @@ class Miss:
     nearness: float = 0.0
 
 
-_ByValue = dict[str, Mapping[ir.Value, Sequence[Match]]]
-
-
 @dataclass
 class Idioms:
-    """The idiom matches found so far, by name, and by the values that they make and read as some pattern asks for them.
+    """The idiom matches found so far, by name, and by the values that they make and read.
 
     The larger reading comes first: an attention with its mask before the bare one inside it.
     """
@@ -72,8 +69,8 @@ class Idioms:
     nearly: dict[str, list[Miss]] = field(default_factory=lambda: defaultdict(list))
     """Misses that would have been matches but for one thing."""
     near_by_value: dict[tuple[str, ir.Value], list[Miss]] = field(default_factory=lambda: defaultdict(list))
-    _producers: _ByValue = field(default_factory=dict)
-    _consumers: _ByValue = field(default_factory=dict)
+    _producers: dict[tuple[str, ir.Value], list[Match]] = field(default_factory=lambda: defaultdict(list))
+    _consumers: dict[tuple[str, ir.Value | None], list[Match]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, name: str, matches: Iterable[Match]) -> None:
         """All matches of one idiom."""
@@ -81,6 +78,11 @@ class Idioms:
         if ranked:
             self.by_name[name] = ranked
             self.places[name] = len({m.outputs[0] for m in ranked})
+        for match in ranked:
+            for made in match.outputs:
+                self._producers[name, made].append(match)
+            for read in match.inputs:
+                self._consumers[name, read].append(match)
 
     def add_nearly(self, name: str, miss: Miss) -> None:
         """A miss of an idiom, if it is but for one thing a match."""
@@ -96,20 +98,8 @@ class Idioms:
 
     def producers(self, name: str, value: ir.Value) -> Sequence[Match]:
         """The matches of an idiom that produce a value."""
-        return self._of(self._producers, name, lambda m: m.outputs).get(value, ())
+        return self._producers.get((name, value), ())
 
     def consumers(self, name: str, value: ir.Value) -> Sequence[Match]:
         """The matches of an idiom that consume a value."""
-        return self._of(self._consumers, name, lambda m: m.inputs).get(value, ())
-
-    def _of(
-        self, index: _ByValue, name: str, values: Callable[[Match], Iterable[ir.Value | None]]
-    ) -> Mapping[ir.Value, Sequence[Match]]:
-        if name not in index:
-            found: dict[ir.Value, list[Match]] = defaultdict(list)
-            for match in self.by_name.get(name, ()):
-                for value in values(match):
-                    if value is not None:
-                        found[value].append(match)
-            index[name] = {value: tuple(matches) for value, matches in found.items()}
-        return index[name]
+        return self._consumers.get((name, value), ())

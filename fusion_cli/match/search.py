@@ -12,7 +12,6 @@ import onnx_ir as ir
 from fusion_cli.codes.match import ARITY, ATTRIBUTE, CONDITION, CONSTANT, DIFFERENT, MISSING, SIZES
 from fusion_cli.language.pattern import Call, Parameter, Pattern
 from fusion_cli.language.predicates import holds
-from fusion_cli.match.agree import is_attribute, is_number
 from fusion_cli.match.choices import Candidate, Choices
 from fusion_cli.match.found import Match, Miss
 from fusion_cli.match.grow import Grown
@@ -24,6 +23,8 @@ MOST_STEPS = 1000
 MOST_PROBING_STEPS = 100
 """The same of a search that only asks how near the pattern comes."""
 _NO_NODES: Mapping[str, frozenset[ir.Node]] = {}
+_TOLERANCE: Mapping[ir.DataType | None, float] = {ir.DataType.FLOAT16: 2e-3, ir.DataType.BFLOAT16: 8e-3}
+"""Relative; constants are rounded to the model's type."""
 
 
 class Search:
@@ -68,11 +69,6 @@ class Search:
         self.progress.forgiven = (anchor.index, near.stop)
         return None if near.match is None else self.all_but_one(anchor, near.match)
 
-    @property
-    def miss(self) -> Miss | None:
-        """How far the search came."""
-        return self.progress.miss
-
     def _match(self) -> Match:
         casts = [nodes for name, nodes in self.passed.items() if name not in self.pattern.inputs]
         parts = [*self.assigned.values(), *casts]
@@ -105,7 +101,10 @@ class Search:
         if call.is_growing:
             yield from self._grow(call)
         elif candidates:
-            yield from self._assign_any(call, candidates)
+            for candidate in candidates:
+                if self._is_over(call):
+                    return
+                yield from self._assign(call, candidate)
         else:
             name = next(n for n in (*call.outputs, *call.inputs) if n in self.bindings)
             self.progress.goes_on(MISSING, call, value=self.bindings[name], name=name)
@@ -122,12 +121,6 @@ class Search:
         return True
 
     # ---- a call against a node or an idiom
-
-    def _assign_any(self, call: Call, candidates: Sequence[Candidate]) -> Iterator[None]:
-        for candidate in candidates:
-            if self._is_over(call):
-                return
-            yield from self._assign(call, candidate)
 
     def _assign_nearly(self, call: Call, value: ir.Value) -> Iterator[None]:
         for near in self.choices.idioms.near_by_value.get((call.op, value), ()):
@@ -179,7 +172,7 @@ class Search:
         for name, asked in call.attributes.items():
             there = found.get(name)
             wanted = self.attributes.get(asked.name, there) if isinstance(asked, Parameter) else asked
-            if wanted is None or not is_attribute(there, wanted):
+            if wanted is None or not _is_attribute(there, wanted):
                 expected = asked if wanted is None else wanted
                 node = candidate.outputs[0].producer()
                 if not self.progress.goes_on(ATTRIBUTE, call, node=node, name=name, expected=expected, found=there):
@@ -265,3 +258,19 @@ class Search:
             return True
         left = (c for c in self.pattern.calls if c.index not in self.assigned)
         return self.choices.fit(left, name, value)
+
+
+def is_number(found: float, expected: float, dtype: ir.DataType | None) -> bool:
+    """Whether a number is the expected one, as far as its type can hold it."""
+    return math.isclose(found, expected, rel_tol=_TOLERANCE.get(dtype, 1e-4))
+
+
+def _is_attribute(found: Any, expected: Any) -> bool:
+    """Whether an attribute has the expected value; of several texts any will do."""
+    if isinstance(expected, float) and isinstance(found, (int, float)):
+        return math.isclose(found, expected, rel_tol=1e-4, abs_tol=1e-8)
+    if isinstance(expected, list) and isinstance(found, str):
+        return found in expected
+    if isinstance(expected, list) and found is not None and not isinstance(found, (int, float)):
+        return list(found) == expected
+    return bool(found == expected)

@@ -55,44 +55,35 @@ class _Curve:
         return max(_TOLERANCE.get(v.dtype, 5e-5) for v in (self.source, self.target))
 
 
-class ValueIdioms:
-    """Matches and near misses of all rules that are defined by value, for one graph."""
-
-    def __init__(self, index: GraphIndex, rules: Sequence[Rule]) -> None:
-        self.matches: dict[str, list[Match]] = {r.name: [] for r in rules}
-        self.misses: dict[str, list[Miss]] = {r.name: [] for r in rules}
-        definitions = [(p, definition(p)) for r in rules for p in r.patterns]
-        if definitions:
-            self._assign(definitions, list(_curves(index)))
-
-    def find(self, rule: Rule) -> tuple[list[Match], list[Miss]]:
-        return self.matches[rule.name], self.misses[rule.name]
-
-    def _assign(self, definitions: Sequence[tuple[Pattern, Array]], curves: Sequence[_Curve]) -> None:
-        """Give each curve to the nearest definition: the erf and tanh forms of GELU differ by only 5e-4."""
-        known = np.stack([values for _, values in definitions])
-        missed: list[tuple[_Curve, Miss]] = []
-        for curve in curves:
-            distances = np.abs(known - curve.values) / np.maximum(1.0, np.abs(known))
-            worst = distances.max(axis=1)
-            nearest = int(np.argmin(worst))
-            pattern = definitions[nearest][0]
-            if worst[nearest] <= curve.tolerance:
-                bindings = {pattern.inputs[0]: curve.source, pattern.outputs[0]: curve.target}
-                self.matches[pattern.rule].append(Match.of(pattern, curve.nodes, bindings))
-            elif len(curve.nodes) >= _LEAST_OPS:
-                meant = min(range(len(definitions)), key=lambda i: (not _akin(definitions[i][0], curve), worst[i]))
-                if worst[meant] <= _NEARLY:
-                    missed.append((curve, _miss(definitions[meant][0], curve, distances[meant])))
-        matched = frozenset().union(*(m.nodes for found in self.matches.values() for m in found))
-        for curve, miss in missed:
-            if not curve.nodes & matched:
-                self.misses[miss.pattern.rule].append(miss)
-
-
-def _akin(pattern: Pattern, curve: _Curve) -> bool:
-    """Whether the definition is written with one of the operators that bend the curve."""
-    return bool({c.op for c in pattern.calls} & {n.op_type for n in curve.nodes} - _LINEAR)
+def find_by_value(index: GraphIndex, rules: Sequence[Rule]) -> Mapping[str, tuple[list[Match], list[Miss]]]:
+    """By name, the matches and the near misses of rules that are defined by value. A curve goes to the nearest
+    definition: the erf and tanh forms of GELU differ by only 5e-4."""
+    found: dict[str, tuple[list[Match], list[Miss]]] = {r.name: ([], []) for r in rules}
+    patterns = [p for r in rules for p in r.patterns]
+    if not patterns:
+        return found
+    known = np.stack(list(map(definition, patterns)))
+    missed: list[Miss] = []
+    for curve in list(_curves(index)):
+        distances = np.abs(known - curve.values) / np.maximum(1.0, np.abs(known))
+        worst = distances.max(axis=1)
+        nearest = int(np.argmin(worst))
+        if worst[nearest] <= curve.tolerance:
+            pattern = patterns[nearest]
+            bindings = {pattern.inputs[0]: curve.source, pattern.outputs[0]: curve.target}
+            found[pattern.rule][0].append(Match.of(pattern, curve.nodes, bindings))
+        elif len(curve.nodes) >= _LEAST_OPS:
+            # A definition written with one of the operators that bend the curve comes first.
+            bending = {n.op_type for n in curve.nodes} - _LINEAR
+            akin = [not bending.isdisjoint(c.op for c in p.calls) for p in patterns]
+            meant = min(range(len(patterns)), key=lambda i: (not akin[i], worst[i]))
+            if worst[meant] <= _NEARLY:
+                missed.append(_miss(patterns[meant], curve, distances[meant]))
+    matched = frozenset().union(*(m.nodes for matches, _ in found.values() for m in matches))
+    for miss in missed:
+        if miss.nodes.isdisjoint(matched):
+            found[miss.pattern.rule][1].append(miss)
+    return found
 
 
 def definition(pattern: Pattern) -> Array:

@@ -83,17 +83,13 @@ def _with_inputs(model: ir.Model, sizes: Mapping[str, int]) -> ir.Model:
     copy = model.clone()
     for value in copy.graph.inputs:
         if value.shape is not None:
-            value.shape = ir.Shape([_fixed(d, sizes) for d in value.shape])
+            known = [(d, number(d, sizes)) for d in value.shape]
+            value.shape = ir.Shape([dim if size is None else size for dim, size in known])
     for node in copy.graph.all_nodes():
         for value in node.outputs:
             if value.shape is not None and not value.shape.is_static():
                 value.shape = None
     return copy
-
-
-def _fixed(dim: int | ir.SymbolicDim, sizes: Mapping[str, int]) -> int | ir.SymbolicDim:
-    known = number(dim, sizes)
-    return dim if known is None else known
 
 
 def _values(model: ir.Model) -> Sequence[ir.Value]:

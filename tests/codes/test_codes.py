@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from fusion_cli.codes.document import codes_by_stage
 from fusion_cli.emit import emit
 from fusion_cli.errors import Unsupported
 from fusion_cli.match import find_regions, load_rules
@@ -18,6 +17,7 @@ from fusion_cli.types import Target
 from tests.helpers.cuda_case import fused_op
 from tests.helpers.cuda_row_plans import pointwise
 from tests.helpers.graphs import parse, rejections, simplified
+from tests.helpers.reason_codes import explained
 from tests.helpers.region_tools import parsed, region_of, whole
 
 TESTS = Path(__file__).parents[1]
@@ -27,7 +27,7 @@ CPU = Target("cpu", "cpu")
 
 def test_every_code_is_in_a_test() -> None:
     text = "".join(p.read_text("utf-8") for p in TESTS.rglob("*.py"))
-    codes = {c for table in codes_by_stage().values() for c in table}
+    codes = {c for stage in explained().values() for c in stage}
     assert sorted(codes - set(re.findall(r"FUS\d{3}", text))) == []
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from fusion_cli.codes.lint import CODES
 from fusion_cli.language.lint import lint_files, read_rule_file
 from fusion_cli.language.lint.kinds import SIGNATURES
 from fusion_cli.language.predicates import PREDICATES
 from fusion_cli.rulekit.findings import lint
 from tests.helpers.cli_helpers import call
+from tests.helpers.reason_codes import explained
 
 HEAD = '<domain: "fusion.rules", opset_import: ["": 23, "pattern": 1]>\n'
 
@@ -605,7 +605,9 @@ def test_an_idioms_name_for_a_fusion(tmp_path: Path) -> None:
 
 def test_every_code_has_a_case() -> None:
     others = {"FUS007", "FUS027", "FUS037", "FUS042", "FUS043"}
-    assert {code for _, code, _, _ in CASES.values()} | {c for c, _, _ in CONDITIONS.values()} | others == set(CODES)
+    assert {code for _, code, _, _ in CASES.values()} | {c for c, _, _ in CONDITIONS.values()} | others == set(
+        explained()["lint"]
+    )
 
 
 DEFINITIONS = {

@@ -12,7 +12,7 @@ import pytest
 from fusion_cli.graph.index import GraphIndex
 from fusion_cli.graph.value_shapes import Shapes
 from fusion_cli.match import find_regions, load_rules
-from fusion_cli.match.agree import is_number
+from fusion_cli.match.search import is_number
 from tests.helpers.graphs import idioms, matches, operators, parse, rejections, simplified
 
 X = "float[batch, seq, 64] x"

@@ -9,12 +9,12 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from fusion_cli.codes.plan import CODES
 from fusion_cli.errors import Unsupported
 from fusion_cli.plan import plan_region
 from fusion_cli.planir.stages import Attention
 from fusion_cli.types import Region
 from tests.helpers.graphs import simplified_file
+from tests.helpers.reason_codes import explained
 from tests.helpers.region_tools import all_values, check_region, maximal_regions
 
 CORPUS = Path(os.environ.get("FUSION_CORPUS", Path(__file__).parents[3] / "shared" / "corpus"))
@@ -40,7 +40,7 @@ def turned_down(region: Region) -> bool:
     try:
         plan_region(region)
     except Unsupported as reason:
-        return CODES[reason.code] is not None
+        return reason.code in explained()["plan"]
     return False
 
 

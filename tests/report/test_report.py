@@ -10,11 +10,11 @@ from typing import Any
 
 import onnx_ir as ir
 import pytest
-from fusion_cli.report.text import counted
 from rich.console import Console
 
 from fusion_cli.planir.stages import Plan, Pointwise, Rowwise
 from fusion_cli.report import Report, make_report, render_explain, render_summary, write_report
+from fusion_cli.report.readable import counted
 from fusion_cli.types import (
     Candidate,
     FusedOp,

@@ -12,7 +12,6 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from fusion_cli.codes.verify import CODES
 from fusion_cli.sessions import Array, CannotRun, LocalRunner, Process, Timing, open_model
 from fusion_cli.types import (
     Candidate,
@@ -29,6 +28,7 @@ from fusion_cli.verify import reference_for, rollback, verify_model
 from fusion_cli.verify.compare import output_errors
 from fusion_cli.verify.ops import Call, check_ops, single_op_model
 from tests.helpers.graphs import parse
+from tests.helpers.reason_codes import explained
 
 X = "float[batch, 4] x"
 FUSED = """<ir_version: 10, opset_import: ["": 17, "fusion": 1]>
@@ -296,7 +296,7 @@ def test_a_library_that_cannot_be_loaded_fails_every_operator(tmp_path: Path) ->
 def test_reasons_to_take_a_kernel_back(check: OpCheck, code: str | None) -> None:
     reason = rollback.rollback(op("A"), check, never_slower=True)
     assert (reason.code if reason else None) == code
-    assert reason is None or (reason.code in CODES and reason.node == "node of A")
+    assert reason is None or (reason.code in explained()["verify"] and reason.node == "node of A")
 
 
 def test_slow_kernels_stay_when_they_are_asked_for() -> None:
