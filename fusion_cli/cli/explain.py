@@ -14,8 +14,9 @@ from fusion_cli.cli.common import debug_option, echo_json, json_option, model_op
 from fusion_cli.cli.optimize import constants_option, rule_options, target_option
 from fusion_cli.errors import RuleError, did_you_mean
 from fusion_cli.explain.why import Answer
-from fusion_cli.report import Report, render_answer, render_explain
+from fusion_cli.report import Report
 from fusion_cli.report.readable import counted
+from fusion_cli.report.render import render_answer, render_explain
 from fusion_cli.types import Options
 
 

@@ -9,7 +9,7 @@ import click
 
 from fusion_cli import pipeline
 from fusion_cli.cli.common import debug_option, echo_json, json_option, model_options, progress, stdout
-from fusion_cli.report import render_summary
+from fusion_cli.report.render import render_summary
 from fusion_cli.targets import NAMES
 from fusion_cli.types import Options
 

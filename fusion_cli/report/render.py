@@ -14,7 +14,7 @@ from rich.table import Table
 
 from fusion_cli.codes.match import NO_RULE, NOT_NEAR, UNKNOWN
 from fusion_cli.explain.why import Answer
-from fusion_cli.report.model import Fusion, Report
+from fusion_cli.report import Fusion, Report
 from fusion_cli.report.readable import counted, printable, show_bytes, show_speed, show_us
 from fusion_cli.types import Rejection, Verification
 
