@@ -50,5 +50,5 @@ def _peel(vertices: set[int], edges: Iterable[tuple[int, int]]) -> set[int]:
 
 def _read(node: ir.Node) -> list[ir.Value]:
     """The node's inputs and what its nested bodies capture."""
-    captured = (value for body in bodies_of(node) for inner in body for value in _read(inner))
-    return [*(v for v in node.inputs if v is not None), *captured]
+    inner = (n for body in bodies_of(node) for n in body.all_nodes())
+    return [v for n in (node, *inner) for v in n.inputs if v is not None]
