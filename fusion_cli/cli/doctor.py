@@ -39,9 +39,7 @@ def doctor(as_json: bool, debug: bool) -> None:
 
     The exit code is 1 if something is missing without which no model can be optimized at all.
     """
-    findings = [
-        finding for look in (_python, _packages, _onnxruntime, _compilers, _gpu, _cache, _rules) for finding in look()
-    ]
+    findings = [finding for look in (_python, _packages, _compilers, _gpu, _cache, _rules) for finding in look()]
     if as_json:
         echo_json([asdict(f) for f in findings])
     else:
@@ -64,10 +62,6 @@ def _packages() -> Iterator[Finding]:
     for name in ("onnx", "onnx-ir", "onnxscript"):
         version = found.get(name)
         yield Finding(name, version is not None, version or "not installed", f"pip install {name}", needed=True)
-
-
-def _onnxruntime() -> Iterator[Finding]:
-    found = versions()
     version = found.get("onnxruntime-gpu") or found.get("onnxruntime")
     if version is None:
         advice = "pip install 'fusion-cli[cpu]' (or [gpu]): needed to verify and to run the result"
