@@ -82,3 +82,8 @@ def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.4) -> str:
     """A hint naming the most similar of the known names; empty if none is as similar as `cutoff` (0 to 1)."""
     close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=cutoff)
     return f"did you mean '{close[0]}'?" if close else ""
+
+
+def first_line(error: BaseException) -> str:
+    """What a library's error says, without details; the name of its class if it says nothing."""
+    return (str(error).splitlines() or [type(error).__name__])[0]

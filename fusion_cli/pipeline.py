@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import onnx_ir as ir
-
 from fusion_cli import collector
 from fusion_cli.analyse import Analysis, Clock, analyse
 from fusion_cli.build import advice, build, find_compiler
@@ -17,12 +15,12 @@ from fusion_cli.errors import NumbersDiffer, Unsupported
 from fusion_cli.explain.why import Answer
 from fusion_cli.match import load_rules
 from fusion_cli.outline import inline_back, outline
-from fusion_cli.report import Report, make_report, write_report
+from fusion_cli.report import Fusion, Report, planned_fusions, summarise, write_report, written_fusions
 from fusion_cli.runtime import write_manifest
 from fusion_cli.runtime.manifest import file_sha256
 from fusion_cli.save import Staging, commit, save_model, staging
-from fusion_cli.sessions import Process
-from fusion_cli.types import FusedOp, Library, Options, Rejection, Source, Target, Verification
+from fusion_cli.sessions.process import Process
+from fusion_cli.types import FusedOp, Library, Options, Rejection, Source, Verification
 from fusion_cli.verify.rollback import Trial
 
 __all__ = ["explain", "load_rules", "optimize"]
@@ -43,7 +41,7 @@ def explain(
     """
     clock = Clock(progress)
     found = analyse(model, options, clock, node, rule)
-    return _report(model, None, found, clock, ops=(), rejections=found.rejections), found.answer
+    return _report(model, found, clock, planned_fusions(found.chosen)), found.answer
 
 
 @collector.seldom()
@@ -57,7 +55,7 @@ def optimize(
     clock = Clock(progress)
     found = analyse(model, options, clock)
     if output is None or options.dry_run:
-        return _report(model, None, found, clock, ops=(), rejections=found.rejections)
+        return _report(model, found, clock, planned_fusions(found.chosen))
     with clock.stage("outline"):
         ops = outline(found.model, found.chosen)
     with staging(output) as stage:
@@ -65,7 +63,8 @@ def optimize(
         report = run.write(ops)
         write_report(report, stage.bundle / "report.json")
         commit(stage)
-        return replace(report, libraries=tuple(_moved(lib, stage) for lib in report.libraries))
+        moved = (replace(lib, path=output.parent / lib.path.relative_to(stage.folder)) for lib in report.libraries)
+        return replace(report, libraries=tuple(moved))
 
 
 class _Run:
@@ -79,33 +78,24 @@ class _Run:
     def write(self, ops: Sequence[FusedOp]) -> Report:
         with self.clock.stage("emit"):
             ops, sources = self._emit(ops)
-        ops, libraries, verification = self._settle(ops, sources)
-        sources = [s for s in sources if s.op in {o.name for o in ops if s.target in o.targets}]
-        return _report(
-            self.path,
-            self.stage.output,
-            self.found,
-            self.clock,
-            ops=ops,
-            rejections=self.rejections,
-            sources=sources,
-            libraries=libraries,
+        with Process() as process:
+            trial = Trial(self.path, self.options, process, self.found.signature)
+            ops, libraries, verification = self._settle(trial, ops, sources)
+        fusions = written_fusions(ops, () if verification is None else verification.ops)
+        return replace(
+            _report(self.path, self.found, self.clock, fusions),
+            output=str(self.stage.output),
+            rejected=tuple(self.rejections),
             verification=verification,
-            notes=self.notes,
+            sources=tuple(s for s in sources if s.op in {o.name for o in ops if s.target in o.targets}),
+            libraries=tuple(libraries),
+            notes=(*self.found.notes, *self.notes),
         )
 
     def _settle(
-        self,
-        ops: Sequence[FusedOp],
-        sources: Sequence[Source],
-    ) -> tuple[Sequence[FusedOp], list[Library], Verification | None]:
-        """Build, save and verify; without the kernels that failed, until none fails."""
-        with Process() as process:
-            return self._verified(Trial(self.path, self.options, process, self.found.signature), ops, sources)
-
-    def _verified(
         self, trial: Trial, ops: Sequence[FusedOp], sources: Sequence[Source]
     ) -> tuple[Sequence[FusedOp], list[Library], Verification | None]:
+        """Build, save and verify; without the kernels that failed, until none fails."""
         while True:
             ops = self._keep(ops)
             libraries = self._build(ops, sources)
@@ -163,7 +153,7 @@ class _Run:
         kept: list[FusedOp] = []
         for op in ops:
             targets = []
-            for target in self._targets(op):
+            for target in (t for t in self.found.targets if t.name in op.targets):
                 if target.kind != "portable":
                     try:
                         sources.append(
@@ -178,9 +168,6 @@ class _Run:
                 targets.append(target.name)
             kept.append(replace(op, targets=tuple(targets)))
         return kept, sources
-
-    def _targets(self, op: FusedOp) -> list[Target]:
-        return [t for t in self.found.targets if t.name in op.targets]
 
     def _build(self, ops: Sequence[FusedOp], sources: Sequence[Source]) -> list[Library]:
         libraries = []
@@ -207,43 +194,18 @@ class _Run:
         return libraries
 
 
-def _moved(library: Library, stage: Staging) -> Library:
-    """The library where it lies after the commit."""
-    return replace(library, path=stage.output.parent / library.path.relative_to(stage.folder))
-
-
-def _report(
-    path: Path,
-    output: Path | None,
-    found: Analysis,
-    clock: Clock,
-    *,
-    ops: Sequence[FusedOp],
-    rejections: Sequence[Rejection],
-    sources: Sequence[Source] = (),
-    libraries: Sequence[Library] = (),
-    verification: Verification | None = None,
-    notes: Sequence[str] = (),
-) -> Report:
-    return make_report(
+def _report(path: Path, found: Analysis, clock: Clock, fusions: tuple[Fusion, ...]) -> Report:
+    """What the analysis found and the fusions there are."""
+    targets = tuple(t.name for t in found.targets)
+    # With those of bodies: what a session with all kernels dispatches.
+    nodes_after = len(list(found.model.graph.all_nodes()))
+    return Report(
         model=str(path),
-        output=None if output is None else str(output),
-        targets=[t.name for t in found.targets],
-        nodes_before=found.nodes_before,
-        nodes_after=_executed(found.model),
-        candidates=len(found.candidates),
+        targets=targets,
+        summary=summarise(fusions, targets, found.nodes_before, nodes_after, len(found.candidates)),
         idioms=found.idioms,
-        ops=ops,
-        selected=found.chosen if output is None else (),
-        rejected=rejections,
-        timings=clock.seconds,
-        sources=sources,
-        libraries=libraries,
-        verification=verification,
-        notes=(*found.notes, *notes),
+        fusions=fusions,
+        rejected=found.rejections,
+        timings=dict(clock.seconds),
+        notes=found.notes,
     )
-
-
-def _executed(model: ir.Model) -> int:
-    """Nodes of the graph and of the bodies in it: what a session with all kernels dispatches."""
-    return len(list(model.graph.all_nodes()))

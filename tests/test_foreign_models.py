@@ -11,8 +11,8 @@ import pytest
 from onnx import TensorProto
 
 from fusion_cli.types import Options
-from fusion_cli.verify import signature_of
 from fusion_cli.verify.feeds import make_feeds
+from fusion_cli.verify.signature import signature_of
 from tests.helpers.foreign import Both, X, refused, same
 from tests.helpers.graphs import matches, parse, rejections
 

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,12 +93,10 @@ def _compile(units: Sequence[_Unit], tools: Toolchain, cache: Path, jobs: int) -
         return 0
     with tempfile.TemporaryDirectory(dir=cache, prefix="build-") as name:
         work = Path(name)
-        edges = []
         for key, unit in missing.items():
             (work / key).mkdir()
             (work / key / unit.source.filename).write_text(unit.source.text)
-            edges.append((f"{key}.o", f"{key}/{unit.source.filename}", unit.command))
-        failure = _ninja(work, edges, jobs, tools)
+        failure = _ninja(work, missing.values(), jobs)
         for key in missing:
             if (work / f"{key}.o").is_file():
                 _put(work / f"{key}.o", objects / f"{key}.o")
@@ -119,31 +117,29 @@ def _link(units: Sequence[_Unit], target: Target, tools: Toolchain, cache: Path)
         made = Path(name) / "library.so"
         objects = [str(cache / "objects" / f"{u.key}.o") for u in units]
         command = [str(tools.compiler.path), *objects, "-o", str(made), *tools.link_flags]
-        result = subprocess.run(command, capture_output=True, text=True, env=_environment(tools), check=False)
+        result = _run(command)
         if result.returncode != 0:
             raise _failed(shlex.join(command) + "\n" + result.stdout + result.stderr, ["the library"], cache)
         _put(made, library)
     return library
 
 
-def _ninja(work: Path, edges: Sequence[tuple[str, str, tuple[str, ...]]], jobs: int, tools: Toolchain) -> str | None:
-    """Run the compile commands (output, input, command) in parallel; returns their output if one failed."""
+def _ninja(work: Path, units: Iterable[_Unit], jobs: int) -> str | None:
+    """Run the compile commands in parallel, each in a folder of its key; returns their output if one failed."""
     lines = ["rule compile", "  command = $compiler $in -o $out", "  description = $in"]
-    for output, source, command in edges:
-        lines += [f"build {output}: compile {source}", f"  compiler = {_escape(shlex.join(command))}"]
+    for unit in units:
+        compiler = shlex.join(unit.command).replace("$", "$$")
+        lines += [f"build {unit.key}.o: compile {unit.key}/{unit.source.filename}", f"  compiler = {compiler}"]
     (work / "build.ninja").write_text("\n".join(lines) + "\n")
     program = Path(ninja.BIN_DIR) / ("ninja.exe" if os.name == "nt" else "ninja")
     arguments = [str(program), "-k", "0", "-j", str(jobs or os.cpu_count() or 1)]
-    result = subprocess.run(arguments, cwd=work, capture_output=True, text=True, env=_environment(tools), check=False)
+    result = _run(arguments, work)
     return None if result.returncode == 0 else result.stdout + result.stderr
 
 
-def _escape(text: str) -> str:
-    return text.replace("$", "$$")
-
-
-def _environment(tools: Toolchain) -> dict[str, str]:
-    return {**os.environ, "LC_ALL": "C", **dict(tools.compiler.env)}
+def _run(command: Sequence[str], folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "LC_ALL": "C"}
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, check=False)
 
 
 def _failed(output: str, what: Sequence[str], cache: Path) -> BuildError:

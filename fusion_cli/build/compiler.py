@@ -11,11 +11,19 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Compiler:
-    """A compiler driver, what it says it is, and the environment it needs on top of the process's own."""
+    """A compiler driver, and what it says it is."""
 
     path: Path
     version: str
-    env: tuple[tuple[str, str], ...] = ()
+
+
+def version_text(program: str | Path) -> str:
+    """What a compiler answers to --version; "" if it does not run."""
+    try:
+        result = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return result.stdout if result.returncode == 0 else ""
 
 
 @cache
@@ -23,12 +31,6 @@ def find_cxx(preferred: str) -> Compiler | None:
     """The C++ compiler named, or else the first on PATH of those that are usual."""
     for name in filter(None, (preferred, "g++", "c++", "clang++")):
         path = shutil.which(name)
-        if path is None:
-            continue
-        try:
-            result = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30, check=False)
-        except (OSError, subprocess.TimeoutExpired):
-            continue
-        if result.returncode == 0 and result.stdout:
-            return Compiler(Path(path), result.stdout.splitlines()[0].strip())
+        if path is not None and (text := version_text(path)):
+            return Compiler(Path(path), text.splitlines()[0].strip())
     return None

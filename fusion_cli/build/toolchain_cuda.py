@@ -6,12 +6,11 @@ import importlib.util
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from fusion_cli.build.compiler import Compiler
+from fusion_cli.build.compiler import Compiler, version_text
 from fusion_cli.types import Target
 
 ARCHITECTURES = {"sm_80": (11, 0), "sm_89": (11, 8), "sm_90a": (12, 0), "sm_100a": (12, 8), "sm_120a": (12, 8)}
@@ -55,12 +54,7 @@ def flags(target: Target, debug: bool) -> list[str]:
 
 def link_flags(target: Target) -> list[str]:
     """Flags for linking a CUDA library: its own CUDA runtime inside and hidden, so that it meets no other's version."""
-    common = [
-        "-shared",
-        "-cudart=static",
-        _gencode(target.arch),
-        "-Xlinker=--exclude-libs=ALL",
-    ]
+    common = ["-shared", "-cudart=static", _gencode(target.arch), "-Xlinker=--exclude-libs=ALL"]
     compiler = find_nvcc()
     # A toolkit's nvcc knows its own library folder; the wheels' looks for lib64, which they do not have.
     libraries = compiler.path.parent.parent / "lib" if compiler is not None else None
@@ -78,9 +72,9 @@ def _find(home: str, path: str) -> Compiler | None:
     if shutil.which("g++", path=path) is None and shutil.which("clang++", path=path) is None:
         return None
     for candidate in _candidates(home, path):
-        version = _version(candidate)
-        if version is not None:
-            return Compiler(candidate, version)
+        release = re.search(r"\bV(\d+\.\d+\.\d+)", version_text(candidate))
+        if release is not None:
+            return Compiler(candidate, f"nvcc {release[1]}")  # such as "nvcc 13.0.88"
     return None
 
 
@@ -102,13 +96,3 @@ def _wheel_roots() -> list[Path]:
     folders = spec.submodule_search_locations if spec is not None else None
     roots = [root for folder in folders or () for root in Path(folder).glob("cu[0-9]*")]
     return sorted(roots, key=lambda root: int(re.sub(r"\D", "", root.name) or 0), reverse=True)
-
-
-def _version(nvcc: Path) -> str | None:
-    """What nvcc calls itself, e.g. "nvcc 13.0.88"; None if it does not run."""
-    try:
-        result = subprocess.run([str(nvcc), "--version"], capture_output=True, text=True, timeout=30, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    found = re.search(r"\bV(\d+\.\d+\.\d+)", result.stdout)
-    return f"nvcc {found.group(1)}" if result.returncode == 0 and found else None

@@ -7,8 +7,9 @@ import logging
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,6 +24,7 @@ INTERNAL_ERROR = 70
 """Exit code of a fault of the program itself (EX_SOFTWARE of sysexits.h)."""
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 class Commands(click.Group):
@@ -76,42 +78,80 @@ def wants_traceback(ctx: click.Context) -> bool:
     return bool(ctx.meta.get("fusion_cli.debug"))
 
 
-def debug_option(command: F) -> F:
-    """--debug, which also shows tracebacks."""
-
-    def remember(ctx: click.Context, _: click.Parameter, value: bool) -> bool:
-        ctx.meta["fusion_cli.debug"] = value
-        if value:
-            logging.basicConfig(stream=sys.stderr, level=logging.INFO)
-        return value
-
-    text = "Show tracebacks and logs; debug info in kernels."
-    return click.option("--debug", is_flag=True, callback=remember, help=text)(command)
+def option_group(*given: Callable[[F], F]) -> Callable[[F], F]:
+    """Several options as one decorator; --help lists them in this order."""
+    return lambda command: reduce(lambda decorated, option: option(decorated), reversed(given), command)
 
 
-def json_option(command: F) -> F:
-    """--json: machine-readable output and nothing else on stdout."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON to stdout.")(command)
+def _remember(ctx: click.Context, _: click.Parameter, value: bool) -> bool:
+    ctx.meta["fusion_cli.debug"] = value
+    if value:
+        logging.basicConfig(stream=sys.stderr, level=logging.INFO)
+    return value
 
 
-def model_options(command: F) -> F:
-    """The options that say what a model's inputs are: --shape, --dim, --inputs."""
-    for option in (
-        click.option("--inputs", type=click.Path(path_type=Path), metavar="FILE.npz", help="Arrays to run with."),
-        click.option(
-            "--dim",
-            "dims",
-            multiple=True,
-            callback=_parse_dims,
-            metavar="NAME=N or NAME=LOW:HIGH",
-            help="Size of a symbolic dimension, or its range.",
-        ),
-        click.option(
-            "--shape", "shapes", multiple=True, callback=_parse_shapes, metavar="INPUT=1,2,3", help="Shape of an input."
-        ),
-    ):
-        command = option(command)
-    return command
+def _named(form: str, parse: Callable[[str], T]) -> Callable[..., dict[str, T]]:
+    """A callback that makes a dictionary of values such as `form`, NAME=TEXT."""
+
+    def callback(_: click.Context, option: click.Parameter, values: Sequence[str]) -> dict[str, T]:
+        found = {}
+        for value in values:
+            name, _sep, text = value.rpartition("=")
+            try:
+                found[name] = parse(text)
+            except ValueError:
+                name = ""
+            if not name:
+                raise click.BadParameter(f"'{value}' is not of the form {form}", param=option)
+        return found
+
+    return callback
+
+
+def _parse_shape(text: str) -> tuple[int, ...]:
+    return tuple(_size(d, least=0) for d in text.split(",")) if text else ()
+
+
+def _parse_range(text: str) -> tuple[int, int]:
+    low, _, high = text.partition(":")
+    least = _size(low, least=1)
+    return least, _size(high or low, least=least)
+
+
+def _size(text: str, least: int) -> int:
+    size = int(text)
+    if size < least:
+        raise ValueError(text)
+    return size
+
+
+debug_option = click.option(
+    "--debug", is_flag=True, callback=_remember, help="Show tracebacks and logs; debug info in kernels."
+)
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON to stdout.")
+"""Machine-readable output and nothing else on stdout."""
+
+model_options = option_group(
+    click.option(
+        "--shape",
+        "shapes",
+        multiple=True,
+        callback=_named("INPUT=1,2,3", _parse_shape),
+        metavar="INPUT=1,2,3",
+        help="Shape of an input.",
+    ),
+    click.option(
+        "--dim",
+        "dims",
+        multiple=True,
+        callback=_named("NAME=8 or NAME=1:4096", _parse_range),
+        metavar="NAME=N or NAME=LOW:HIGH",
+        help="Size of a symbolic dimension, or its range.",
+    ),
+    click.option("--inputs", type=click.Path(path_type=Path), metavar="FILE.npz", help="Arrays to run with."),
+)
+"""What a model's inputs are."""
 
 
 def stdout() -> Console:
@@ -137,37 +177,3 @@ def progress(text: str) -> Iterator[Callable[[str], None]]:
         return
     with console.status(text) as status:
         yield lambda stage: status.update(f"{text}: {stage}")
-
-
-def _parse_shapes(_: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
-    shapes = {}
-    for value in values:
-        name, sep, dims = value.rpartition("=")
-        try:
-            shapes[name] = tuple(_size(d, least=0) for d in dims.split(",")) if dims else ()
-        except ValueError:
-            sep = ""
-        if not sep or not name:
-            raise click.BadParameter(f"'{value}' is not of the form INPUT=1,2,3", param=option)
-    return shapes
-
-
-def _parse_dims(_: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, tuple[int, int]]:
-    ranges = {}
-    for value in values:
-        name, sep, sizes = value.rpartition("=")
-        low, _colon, high = sizes.partition(":")
-        try:
-            ranges[name] = (_size(low, least=1), _size(high or low, least=1))
-        except ValueError:
-            sep = ""
-        if not sep or not name or ranges[name][0] > ranges[name][1]:
-            raise click.BadParameter(f"'{value}' is not of the form NAME=8 or NAME=1:4096", param=option)
-    return ranges
-
-
-def _size(text: str, least: int) -> int:
-    size = int(text)
-    if size < least:
-        raise ValueError(text)
-    return size

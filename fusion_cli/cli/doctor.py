@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import platform
 import shutil
 import subprocess
@@ -16,6 +15,7 @@ from fusion_cli import build
 from fusion_cli.cli.common import debug_option, echo_json, json_option
 from fusion_cli.errors import FusionError
 from fusion_cli.match import load_rules
+from fusion_cli.report import versions
 from fusion_cli.report.readable import show_bytes
 from fusion_cli.targets import CPU, CUDA, resolve_targets
 
@@ -39,9 +39,7 @@ def doctor(as_json: bool, debug: bool) -> None:
 
     The exit code is 1 if something is missing without which no model can be optimized at all.
     """
-    findings = [
-        finding for look in (_python, _packages, _onnxruntime, _compilers, _gpu, _cache, _rules) for finding in look()
-    ]
+    findings = [finding for look in (_python, _packages, _compilers, _gpu, _cache, _rules) for finding in look()]
     if as_json:
         echo_json([asdict(f) for f in findings])
     else:
@@ -60,13 +58,11 @@ def _python() -> Iterator[Finding]:
 
 
 def _packages() -> Iterator[Finding]:
+    found = versions()
     for name in ("onnx", "onnx-ir", "onnxscript"):
-        version = _version(name)
+        version = found.get(name)
         yield Finding(name, version is not None, version or "not installed", f"pip install {name}", needed=True)
-
-
-def _onnxruntime() -> Iterator[Finding]:
-    version = _version("onnxruntime-gpu") or _version("onnxruntime")
+    version = found.get("onnxruntime-gpu") or found.get("onnxruntime")
     if version is None:
         advice = "pip install 'fusion-cli[cpu]' (or [gpu]): needed to verify and to run the result"
         yield Finding("onnxruntime", False, "not installed", advice)
@@ -119,10 +115,3 @@ def _rules() -> Iterator[Finding]:
     found = f"{len(loaded.fusions)} fusions, {len(loaded.idioms)} idioms"
     ok = bool(loaded.fusions and loaded.idioms)
     yield Finding("rules", ok, found, "install fusion-cli again", needed=True)
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None

@@ -10,12 +10,13 @@ from typing import Any
 import click
 
 from fusion_cli import pipeline
-from fusion_cli.cli.common import debug_option, echo_json, json_option, model_options, progress, stdout
-from fusion_cli.cli.optimize import constants_option, rule_options, target_option
+from fusion_cli.cli.common import debug_option, echo_json, json_option, progress, stdout
+from fusion_cli.cli.optimize import analysis_options
 from fusion_cli.errors import RuleError, did_you_mean
 from fusion_cli.explain.why import Answer
-from fusion_cli.report import Report, render_answer, render_explain
+from fusion_cli.report import Report
 from fusion_cli.report.readable import counted
+from fusion_cli.report.render import render_answer, render_explain
 from fusion_cli.types import Options
 
 
@@ -23,10 +24,7 @@ from fusion_cli.types import Options
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("--rule", help="Only what this rule (or idiom) did.")
 @click.option("--node", help="Why this node (by name, or by a value it makes) is not fused.")
-@target_option
-@rule_options
-@model_options
-@constants_option
+@analysis_options
 @click.option("--force", is_flag=True, help="As for optimize.")
 @json_option
 @debug_option

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ from fusion_cli import runtime
 from fusion_cli.cli.common import debug_option, echo_json, json_option, model_options, progress, stdout
 from fusion_cli.errors import FusionError, ModelError, NumbersDiffer
 from fusion_cli.load import is_fused, load_model
+from fusion_cli.report import plain
 from fusion_cli.report.readable import printable, show_us
 from fusion_cli.sessions import CPU, CUDA, CannotRun, LocalRunner, Providers, check_providers, open_model, reason
+from fusion_cli.sessions.process import Opener
 from fusion_cli.types import Options
-from fusion_cli.verify import Reference, reference_for, verify_model
+from fusion_cli.verify.whole_model import Reference, reference_for, verify_model
 
 _PROVIDERS: dict[str, Providers] = {"cpu": CPU, "cuda": CUDA}
 _provider = click.option(
@@ -37,22 +40,14 @@ def verify(original: Path, fused: Path, provider: str, as_json: bool, debug: boo
     """
     providers = _PROVIDERS[provider]
     with progress("verifying"):
-        reference = _reference(original, fused, Options(debug=debug, **asked), providers)
-        variants = (partial(open_model, fused, providers=providers), partial(_with_kernels, fused, providers))
-        result = verify_model(reference, variants, providers=providers)
+        opener = partial(open_model, providers=providers)
+        reference = _reference(original, fused, Options(debug=debug, **asked), opener)
+        variants = (partial(opener, fused), partial(_with_kernels, fused, providers))
+        result = verify_model(reference, variants, opener=opener)
     if result.skipped:
         raise NumbersDiffer(result.skipped, where=str(fused))
     if as_json:
-        outputs = [
-            {
-                "output": o.output,
-                "error": o.error if o.error < float("inf") else None,
-                "tolerance": o.tolerance,
-                "ok": o.ok,
-            }
-            for o in result.outputs
-        ]
-        echo_json({"ok": result.ok, "outputs": outputs})
+        echo_json({"ok": result.ok, "outputs": plain([{**asdict(o), "ok": o.ok} for o in result.outputs])})
     else:
         for o in result.outputs:
             verdict = "ok" if o.ok else "DIFFERS"
@@ -80,10 +75,10 @@ def bench(
     """
     providers = _PROVIDERS[provider]
     with progress("timing"):
-        feeds = _reference(first, second or first, Options(debug=debug, **asked), providers).feeds
+        opener = partial(open_model, providers=providers)
+        feeds = _reference(first, second or first, Options(debug=debug, **asked), opener).feeds
         try:
-            alone = second is None
-            a = open_model(first, providers=providers, use="timing") if alone else _with_kernels(first, providers)
+            a = opener(first, use="timing") if second is None else _with_kernels(first, providers)
             b = _with_kernels(second or first, providers)
             timing = a.time_against(b, feeds, seconds=seconds, most=10**6)
         except CannotRun as error:
@@ -94,10 +89,8 @@ def bench(
                 "a": str(first),
                 "b": str(second or first),
                 "provider": provider,
-                "a_us": timing.a_us,
-                "b_us": timing.b_us,
+                **asdict(timing),
                 "ratio": timing.ratio,
-                "rounds": timing.rounds,
                 "shapes": {name: list(array.shape) for name, array in feeds.items()},
             }
         )
@@ -114,13 +107,13 @@ def bench(
     console.print(f"ratio {timing.ratio:.3f} (over {timing.rounds} alternating rounds)", highlight=False)
 
 
-def _reference(first: Path, second: Path, options: Options, providers: Providers) -> Reference:
+def _reference(first: Path, second: Path, options: Options, opener: Opener) -> Reference:
     """Inputs for both, and what the first gives for them. A user's mistake in either file is told as such before ONNX
     Runtime sees it."""
     for path in (first, second):
         load_model(path)
     try:
-        return reference_for(first, options, providers)
+        return reference_for(first, options, opener)
     except CannotRun as error:
         raise ModelError(f"ONNX Runtime cannot run it: {error}", where=str(first)) from error
 

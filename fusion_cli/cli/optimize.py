@@ -8,67 +8,10 @@ from typing import Any
 import click
 
 from fusion_cli import pipeline
-from fusion_cli.cli.common import debug_option, echo_json, json_option, model_options, progress, stdout
-from fusion_cli.report import render_summary
+from fusion_cli.cli.common import debug_option, echo_json, json_option, model_options, option_group, progress, stdout
+from fusion_cli.report.render import render_summary
 from fusion_cli.targets import NAMES
 from fusion_cli.types import Options
-
-
-def rule_options(command: Any) -> Any:
-    """The options that say which rules are used: --rules, --rule-path, --opt-level."""
-    for option in (
-        click.option(
-            "--opt-level",
-            type=click.IntRange(0, 3),
-            default=2,
-            show_default=True,
-            help="Rules up to this level; 0 none, 3 those that seldom pay too.",
-        ),
-        click.option(
-            "--rule-path",
-            "rule_paths",
-            multiple=True,
-            type=click.Path(path_type=Path),
-            metavar="DIR",
-            help="Another folder of rules (repeatable).",
-        ),
-        click.option(
-            "--rules",
-            "--fusion-rules",
-            "rules",
-            default="all",
-            show_default=True,
-            metavar="all|NAMES",
-            callback=_parse_names,
-            help="Fusion rules to use, separated by commas.",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
-def target_option(command: Any) -> Any:
-    """--target, repeatable."""
-    return click.option(
-        "--target",
-        "targets",
-        multiple=True,
-        default=("auto",),
-        show_default=True,
-        metavar="|".join(NAMES),
-        help="What to build kernels for (repeatable).",
-    )(command)
-
-
-def constants_option(command: Any) -> Any:
-    """--assume-constant, repeatable."""
-    return click.option(
-        "--assume-constant",
-        "assume_constant",
-        multiple=True,
-        metavar="NAME|all",
-        help="A graph input with an initializer that nobody overrides (repeatable).",
-    )(command)
 
 
 def _parse_names(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ...]:
@@ -76,14 +19,58 @@ def _parse_names(_: click.Context, __: click.Parameter, value: str) -> tuple[str
     return () if names == ("all",) else names
 
 
+analysis_options = option_group(
+    click.option(
+        "--target",
+        "targets",
+        multiple=True,
+        default=("auto",),
+        show_default=True,
+        metavar="|".join(NAMES),
+        help="What to build kernels for (repeatable).",
+    ),
+    click.option(
+        "--rules",
+        "--fusion-rules",
+        "rules",
+        default="all",
+        show_default=True,
+        metavar="all|NAMES",
+        callback=_parse_names,
+        help="Fusion rules to use, separated by commas.",
+    ),
+    click.option(
+        "--rule-path",
+        "rule_paths",
+        multiple=True,
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="Another folder of rules (repeatable).",
+    ),
+    click.option(
+        "--opt-level",
+        type=click.IntRange(0, 3),
+        default=2,
+        show_default=True,
+        help="Rules up to this level; 0 none, 3 those that seldom pay too.",
+    ),
+    model_options,
+    click.option(
+        "--assume-constant",
+        "assume_constant",
+        multiple=True,
+        metavar="NAME|all",
+        help="A graph input with an initializer that nobody overrides (repeatable).",
+    ),
+)
+"""What decides which fusions are found: the targets, the rules and what is known of the model."""
+
+
 @click.command()
 @click.argument("model", required=False, type=click.Path(path_type=Path))
 @click.option("--input", "model_option", type=click.Path(path_type=Path), metavar="MODEL", help="The same as MODEL.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="OUT", help="Where to write the fused model.")
-@target_option
-@rule_options
-@model_options
-@constants_option
+@analysis_options
 @click.option("--force", is_flag=True, help="Take candidates whatever their score and measured time.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done; write nothing.")
 @click.option("--jobs", type=click.IntRange(min=0), default=0, help="Compilers at once (0: one per core).")

@@ -10,11 +10,10 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from fusion_cli import collector
-from fusion_cli.errors import ModelError
+from fusion_cli.errors import ModelError, first_line
 from fusion_cli.load.accepted import to_common_form
-from fusion_cli.load.external import check_external_data
 from fusion_cli.load.overridable import fix_initializers
-from fusion_cli.load.structure import check_bodies, check_types, check_values, put_in_order
+from fusion_cli.load.structure import check_bodies, check_external_data, check_types, check_values, put_in_order
 from fusion_cli.load.weights import settle_weights, without_weights
 from fusion_cli.quiet import quiet
 from fusion_cli.sizes.dims import name_sizes, symbol
@@ -42,7 +41,10 @@ def load_model(path: Path, assume_constant: Collection[str] = ()) -> ir.Model:
         with quiet():
             model = ir.from_proto(proto)
     except (ValueError, TypeError, KeyError, ir.serde.SerdeError) as e:
-        raise ModelError(f"the model is malformed: {_first_line(_cause(e))}", where=str(path)) from e
+        cause: BaseException = e
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        raise ModelError(f"the model is malformed: {first_line(cause)}", where=str(path)) from e
     check_values(model, path)
     check_bodies(model, path)
     put_in_order(model, path)
@@ -82,28 +84,9 @@ def _check_opset(proto: onnx.ModelProto, path: Path) -> None:
     versions = {o.domain or "": o.version for o in proto.opset_import}
     version = versions.get("", versions.get("ai.onnx"))
     uses_default_domain = any(n.domain in ("", "ai.onnx") for n in proto.graph.node)
-    if version is None:
-        if uses_default_domain:
-            raise ModelError(
-                "the model imports no version of the ONNX operators",
-                where=str(path),
-                hint="export it again; opset_import is missing",
-            )
-        return
-    if not OLDEST_OPSET <= version <= NEWEST_OPSET:
-        raise ModelError(
-            f"opset {version} is not supported",
-            where=str(path),
-            hint=f"convert the model to an opset from {OLDEST_OPSET} to {NEWEST_OPSET}",
-        )
-
-
-def _cause(e: BaseException) -> BaseException:
-    """What an error that wraps others began with."""
-    while e.__cause__ is not None:
-        e = e.__cause__
-    return e
-
-
-def _first_line(e: BaseException) -> str:
-    return (str(e).splitlines() or [type(e).__name__])[0]
+    if version is None and uses_default_domain:
+        hint = "export it again; opset_import is missing"
+        raise ModelError("the model imports no version of the ONNX operators", where=str(path), hint=hint)
+    if version is not None and not OLDEST_OPSET <= version <= NEWEST_OPSET:
+        hint = f"convert the model to an opset from {OLDEST_OPSET} to {NEWEST_OPSET}"
+        raise ModelError(f"opset {version} is not supported", where=str(path), hint=hint)

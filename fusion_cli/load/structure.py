@@ -1,14 +1,18 @@
-"""Whether a model is a graph at all: values of known kinds, each made once and before it is used."""
+"""Whether a model can be read at all: tensors that are where and as large as it says, and a graph of values of known
+kinds, each made once and before it is used."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import onnx
 import onnx_ir as ir
 
 from fusion_cli.errors import ModelError
-from fusion_cli.load.accepted import graphs_of
+from fusion_cli.load.accepted import graphs_of, nodes_of
 
 _ONNX_DOMAINS = frozenset({"", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.training", "ai.onnx.preview.training"})
 
@@ -52,23 +56,14 @@ def check_types(proto: onnx.ModelProto, path: Path) -> None:
 
 def check_values(model: ir.Model, path: Path) -> None:
     """Refuse values that nothing makes, and graphs that give out a value of another graph."""
-    for node in model.graph.all_nodes():
-        for value in node.inputs:
-            if value is not None and not _is_made(value):
-                _refuse(value, f"an input of '{node.name or node.op_type}'", path)
-    for graph in model.graphs():
-        for value in graph.outputs:
-            if not _is_made(value):
-                _refuse(value, f"an output of the graph '{graph.name}'", path)
-
-
-def _is_made(value: ir.Value) -> bool:
-    return value.producer() is not None or value.is_graph_input() or value.is_initializer()
-
-
-def _refuse(value: ir.Value, role: str, path: Path) -> None:
-    hint = "the model is incomplete; export it again"
-    raise ModelError(f"no node or input makes '{value.name}', {role}", where=str(path), hint=hint)
+    read = (
+        (v, f"an input of '{n.name or n.op_type}'") for n in model.graph.all_nodes() for v in n.inputs if v is not None
+    )
+    given = ((v, f"an output of the graph '{graph.name}'") for graph in model.graphs() for v in graph.outputs)
+    for value, role in chain(read, given):
+        if value.producer() is None and not value.is_graph_input() and not value.is_initializer():
+            hint = "the model is incomplete; export it again"
+            raise ModelError(f"no node or input makes '{value.name}', {role}", where=str(path), hint=hint)
 
 
 def put_in_order(model: ir.Model, path: Path) -> None:
@@ -78,3 +73,69 @@ def put_in_order(model: ir.Model, path: Path) -> None:
             graph.sort()
         except ValueError as e:
             raise ModelError(f"nodes of '{graph.name}' need each other's results", where=str(path)) from e
+
+
+def check_external_data(proto: onnx.ModelProto, path: Path) -> None:
+    """Refuse external data that is missing, cut short or outside the model's folder, and raw data of a wrong size."""
+    for tensor in _tensors(proto):
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            _check_file(tensor, path)
+        elif tensor.HasField("raw_data"):
+            _check_raw(tensor, path)
+
+
+def _check_file(tensor: onnx.TensorProto, path: Path) -> None:
+    info = {e.key: e.value for e in tensor.external_data}
+    location = info.get("location", "")
+    file = path.parent / location
+    where = f"{path}: tensor '{tensor.name}'"
+    folder = path.parent.resolve()
+    own = location == path.name  # which `without_weights` refers to; it may be a link
+    if not location or Path(location).is_absolute() or not (own or file.resolve().is_relative_to(folder)):
+        hint = "keep the data file beside the model"
+        raise ModelError(f"external data '{location}' lies outside the model's folder", where=where, hint=hint)
+    if not file.is_file():
+        raise ModelError(f"external data file '{location}' is missing", where=where, hint="copy it beside the model")
+    try:
+        offset, length = int(info.get("offset", 0)), int(info.get("length", 0))
+    except ValueError as e:
+        raise ModelError("external data has a malformed offset or length", where=where) from e
+    needed = _nbytes(tensor)
+    if offset < 0 or length < 0 or (length and needed is not None and length != needed):
+        data = "the tensor" if own else "external data"
+        raise ModelError(f"{data} is {length} bytes where its shape needs {needed}", where=where)
+    if offset + (length or needed or 0) > file.stat().st_size:
+        raise ModelError(f"external data file '{location}' is cut short", where=where, hint="copy it again")
+
+
+def _check_raw(tensor: onnx.TensorProto, path: Path) -> None:
+    needed = _nbytes(tensor)
+    if needed is not None and len(tensor.raw_data) != needed:
+        raise ModelError(
+            f"tensor '{tensor.name}' holds {len(tensor.raw_data)} bytes where its shape needs {needed}",
+            where=str(path),
+            hint="the file is damaged; export it again",
+        )
+
+
+def _nbytes(tensor: onnx.TensorProto) -> int | None:
+    try:
+        itemsize: float = ir.DataType(tensor.data_type).itemsize
+    except (ValueError, TypeError):
+        return None
+    elements: int = math.prod(tensor.dims)
+    return math.ceil(elements * itemsize)
+
+
+def _tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    for graph in graphs_of(proto):
+        yield from graph.initializer
+        for sparse in graph.sparse_initializer:
+            yield from (sparse.values, sparse.indices)
+    for node in nodes_of(proto):
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            if attribute.HasField("sparse_tensor"):
+                yield from (attribute.sparse_tensor.values, attribute.sparse_tensor.indices)
+            yield from attribute.tensors

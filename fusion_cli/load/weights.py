@@ -19,7 +19,7 @@ LARGE = 1 << 14
 _LENGTH_DELIMITED = 2
 Piece = bytes | memoryview
 # Field numbers of onnx.proto.
-_GRAPH, _INITIALIZER, _RAW_DATA, _EXTERNAL = 7, 5, 9, 14
+GRAPH, INITIALIZER, RAW_DATA, EXTERNAL = 7, 5, 9, 14
 
 
 class InModelFile(ir.ExternalTensor):
@@ -106,9 +106,9 @@ def _at(path: Path, tensor: ir.ExternalTensor) -> InModelFile:
 
 def _model(data: memoryview, location: str) -> Iterator[Piece]:
     for number, start, body, end in _fields(data, 0, len(data)):
-        if number == _GRAPH:
+        if number == GRAPH:
             graph = list(_graph(data, body, end, location))
-            yield from message(_GRAPH, b"", more=sum(map(len, graph)))
+            yield from message(GRAPH, b"", more=sum(map(len, graph)))
             yield from graph
         else:
             yield data[start:end]
@@ -117,22 +117,22 @@ def _model(data: memoryview, location: str) -> Iterator[Piece]:
 def _graph(data: memoryview, start: int, end: int, location: str) -> Iterator[Piece]:
     since = start  # what is kept is copied in long pieces
     for number, first, body, last in _fields(data, start, end):
-        if number == _INITIALIZER and last - body >= LARGE:
+        if number == INITIALIZER and last - body >= LARGE:
             yield data[since:first]
-            yield from message(_INITIALIZER, _tensor(data, body, last, location))
+            yield from message(INITIALIZER, _tensor(data, body, last, location))
             since = last
     yield data[since:end]
 
 
 def _tensor(data: memoryview, start: int, end: int, location: str) -> bytes:
     fields = list(_fields(data, start, end))
-    raw = [(body, last) for number, _, body, last in fields if number == _RAW_DATA]
-    if len(raw) != 1 or raw[0][1] - raw[0][0] < LARGE or any(number == _EXTERNAL for number, *_ in fields):
+    raw = [(body, last) for number, _, body, last in fields if number == RAW_DATA]
+    if len(raw) != 1 or raw[0][1] - raw[0][0] < LARGE or any(number == EXTERNAL for number, *_ in fields):
         return bytes(data[start:end])
     reference = onnx.TensorProto(data_location=onnx.TensorProto.EXTERNAL)
     for key, value in (("location", location), ("offset", raw[0][0]), ("length", raw[0][1] - raw[0][0])):
         reference.external_data.add(key=key, value=str(value))
-    kept = b"".join(data[first:last] for number, first, _, last in fields if number != _RAW_DATA)
+    kept = b"".join(data[first:last] for number, first, _, last in fields if number != RAW_DATA)
     reference_bytes: bytes = reference.SerializeToString()
     return kept + reference_bytes
 

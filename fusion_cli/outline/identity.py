@@ -56,12 +56,8 @@ def _anonymous(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(_anonymous(v) for v in value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {
-            f.name: _anonymous(getattr(value, f.name))
-            for f in dataclasses.fields(value)
-            if f.name not in ("nodes", "name")
-        }
-        return (type(value).__name__, tuple(sorted(fields.items())))
+        fields = sorted(f.name for f in dataclasses.fields(value) if f.name not in ("nodes", "name"))
+        return (type(value).__name__, tuple((name, _anonymous(getattr(value, name))) for name in fields))
     return value
 
 

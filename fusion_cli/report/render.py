@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -14,7 +14,7 @@ from rich.table import Table
 
 from fusion_cli.codes.match import NO_RULE, NOT_NEAR, UNKNOWN
 from fusion_cli.explain.why import Answer
-from fusion_cli.report.model import Fusion, Report
+from fusion_cli.report import Fusion, Report
 from fusion_cli.report.readable import counted, printable, show_bytes, show_speed, show_us
 from fusion_cli.types import Rejection, Verification
 
@@ -226,9 +226,8 @@ def _fusion_table(fusions: Sequence[Fusion]) -> Table:
     return table
 
 
-def _list_counts(counts: object) -> str:
-    items = counts.items() if isinstance(counts, dict) else ()
-    text = ", ".join(f"{n} {name}" for name, n in sorted(items, key=lambda i: -i[1]))
+def _list_counts(counts: Mapping[str, int]) -> str:
+    text = ", ".join(f"{n} {name}" for name, n in sorted(counts.items(), key=lambda i: -i[1]))
     return f" (recognised: {text})" if text else ""
 
 
@@ -261,9 +260,6 @@ def _verification(verification: Verification | None) -> str:
 def _next(report: Report) -> list[str]:
     if report.output is None:
         return [f"next: fusion-cli explain {report.model}"]
-    output = Path(report.output)
-    bundle = output.with_suffix(".fusion")
-    lines = (
-        [f"bundle: {bundle}{os.sep} (report.json; src: generated sources; lib: libraries)"] if report.fusions else []
-    )
+    bundle = f"bundle: {Path(report.output).with_suffix('.fusion')}{os.sep}"
+    lines = [f"{bundle} (report.json; src: generated sources; lib: libraries)"] if report.fusions else []
     return [*lines, f"next: fusion-cli explain {report.model} | fusion-cli bench {report.model} {report.output}"]

@@ -20,10 +20,10 @@ from fusion_cli.outline import inline_back, outline
 from fusion_cli.plan import Planner
 from fusion_cli.rulekit.components import Component, model_of
 from fusion_cli.rulekit.find import ready, region_of
-from fusion_cli.sessions import Array, CannotRun, Process
+from fusion_cli.sessions import Array, CannotRun
+from fusion_cli.sessions.process import Process
 from fusion_cli.types import Candidate, FusedOp, Region, Source, Target
-from fusion_cli.verify import largest_error
-from fusion_cli.verify.numbers import tolerance
+from fusion_cli.verify import largest_error, tolerance
 
 _CPU = Target("cpu", "cpu")
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -70,11 +68,7 @@ def write_manifest(
     ]
     content = {"version": _VERSION, "model_sha256": model_sha256, "libraries": entries, "ops": [dict(o) for o in ops]}
     path = bundle / FILENAME
-    descriptor, name = tempfile.mkstemp(dir=bundle, prefix=".manifest-")
-    with os.fdopen(descriptor, "w") as file:
-        file.write(json.dumps(content, indent=1) + "\n")
-    os.chmod(name, 0o644)
-    os.replace(name, path)
+    path.write_text(json.dumps(content, indent=1) + "\n")
     return path
 
 

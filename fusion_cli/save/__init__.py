@@ -18,7 +18,7 @@ import onnx
 import onnx_ir as ir
 
 from fusion_cli import collector
-from fusion_cli.errors import FusionError, ModelError
+from fusion_cli.errors import FusionError, ModelError, first_line
 from fusion_cli.load import FUSED_KEY
 from fusion_cli.load.weights import InModelFile, write_without_weights
 from fusion_cli.quiet import quiet
@@ -102,7 +102,7 @@ def _fault(path: Path) -> str:
     try:
         onnx.checker.check_model(path)
     except onnx.checker.ValidationError as e:
-        return (str(e).splitlines() or [type(e).__name__])[0]
+        return first_line(e)
     return ""
 
 

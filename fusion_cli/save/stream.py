@@ -11,10 +11,8 @@ from typing import TypeVar
 import onnx
 import onnx_ir as ir
 
-from fusion_cli.load.weights import InModelFile, message
+from fusion_cli.load.weights import GRAPH, INITIALIZER, RAW_DATA, InModelFile, message
 
-# Field numbers of onnx.proto.
-_GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9
 _AT_ONCE = 500
 """Nodes or weights that are protobuf messages at a time: these take several times the memory of what is written."""
 
@@ -48,7 +46,7 @@ def write_model(model: ir.Model, path: Path) -> None:
     size = sum(piece.nbytes if isinstance(piece, InModelFile) else len(piece) for piece in pieces)
     with path.open("wb") as file:
         file.write(proto.SerializeToString())
-        for piece in (*message(_GRAPH, b"", more=size), *pieces):
+        for piece in (*message(GRAPH, b"", more=size), *pieces):
             if isinstance(piece, InModelFile):
                 piece.tofile(file)
             else:
@@ -79,10 +77,10 @@ def _batches(items: Iterable[_T]) -> Iterator[list[_T]]:
 def _initializer(proto: onnx.TensorProto, tensor: ir.TensorProtocol | None) -> Iterator[bytes | InModelFile]:
     """The field of one initializer in pieces."""
     if not isinstance(tensor, InModelFile):
-        yield from message(_INITIALIZER, proto.SerializeToString())
+        yield from message(INITIALIZER, proto.SerializeToString())
         return
     proto.ClearField("data_location")
     proto.ClearField("external_data")
-    head = proto.SerializeToString() + next(message(_RAW_DATA, b"", more=tensor.nbytes))
-    yield from message(_INITIALIZER, head, more=tensor.nbytes)
+    head = proto.SerializeToString() + next(message(RAW_DATA, b"", more=tensor.nbytes))
+    yield from message(INITIALIZER, head, more=tensor.nbytes)
     yield tensor

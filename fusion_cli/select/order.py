@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import onnx_ir as ir
 
+from fusion_cli.load.structure import bodies_of
 from fusion_cli.types import Region
 
 
@@ -49,13 +50,5 @@ def _peel(vertices: set[int], edges: Iterable[tuple[int, int]]) -> set[int]:
 
 def _read(node: ir.Node) -> list[ir.Value]:
     """The node's inputs and what its nested bodies capture."""
-    values = [v for v in node.inputs if v is not None]
-    for attribute in node.attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH:
-            for inner in attribute.as_graph():
-                values += _read(inner)
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            for graph in attribute.as_graphs():
-                for inner in graph:
-                    values += _read(inner)
-    return values
+    inner = (n for body in bodies_of(node) for n in body.all_nodes())
+    return [v for n in (node, *inner) for v in n.inputs if v is not None]

@@ -1,41 +1,207 @@
-"""Models opened in ONNX Runtime: in this process, or in one of their own that may crash without taking the run along.
+"""Models opened in ONNX Runtime: in this process, or in one of their own (`process`) that may crash without taking the
+run along. With and without libraries; bfloat16 in and out, which ONNX Runtime's arrays do not know.
 
 Nothing here imports more than numpy and ONNX Runtime: the other process is to be small.
 """
 
-from fusion_cli.sessions.local import (
-    CPU,
-    CUDA,
-    CUDA_FLOAT32,
-    Array,
-    CannotRun,
-    LocalRunner,
-    Providers,
-    Use,
-    check_providers,
-    onnx_runtime,
-    open_model,
-    reason,
-)
-from fusion_cli.sessions.process import Opener, Process, Runner
-from fusion_cli.sessions.timing import Timing, alternate
+from __future__ import annotations
 
-__all__ = [
-    "CPU",
-    "CUDA",
-    "CUDA_FLOAT32",
-    "Array",
-    "CannotRun",
-    "LocalRunner",
-    "Opener",
-    "Process",
-    "Providers",
-    "Runner",
-    "Timing",
-    "Use",
-    "alternate",
-    "check_providers",
-    "onnx_runtime",
-    "open_model",
-    "reason",
-]
+import ctypes
+import re
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Literal
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+Array = npt.NDArray[np.generic]
+Providers = Sequence[str | tuple[str, dict[str, str]]]
+CPU: Providers = ("CPUExecutionProvider",)
+CUDA: Providers = ("CUDAExecutionProvider", "CPUExecutionProvider")
+CUDA_FLOAT32: Providers = (("CUDAExecutionProvider", {"use_tf32": "0"}), "CPUExecutionProvider")
+"""Without the shortened products (10 bits of mantissa) that are the provider's default for float32."""
+Use = Literal["reference", "check", "timing"]
+"""What a session is for. As a reference it computes what the model says, operator by operator; to be timed it is opened
+as applications do; to be checked as applications do, but with one copy of the weights only and in time that grows no
+faster than the model: finding tensors that can share memory takes ONNX Runtime time quadratic in the nodes."""
+_BFLOAT16 = 16
+"""Of onnx.TensorProto.DataType."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Microseconds of A (median) and of B (A's time by the median of what B took relative to A in the same round)."""
+
+    a_us: float
+    b_us: float
+    rounds: int
+
+    @property
+    def ratio(self) -> float:
+        """How many times faster B is than A."""
+        return self.a_us / self.b_us if self.b_us > 0 else float("inf")
+
+
+def alternate(
+    a: Callable[[], object], b: Callable[[], object], *, seconds: float = 1.0, least: int = 5, most: int = 1000
+) -> Timing:
+    """Run A and B in turn, after one warm-up each, until `seconds` have passed.
+
+    The two of a round are compared with each other: what slows the machine down for a while slows both. The one that
+    goes first changes with every round, so that neither profits from what the other leaves in the caches. At least
+    `least` rounds are run, whatever they take, and `most` at the utmost.
+    """
+    a()
+    b()
+    samples: tuple[list[float], list[float]] = ([], [])
+    order: Sequence[tuple[Callable[[], object], int]] = ((a, 0), (b, 1))
+    end = time.perf_counter() + seconds
+    while len(samples[0]) < least or (time.perf_counter() < end and len(samples[0]) < most):
+        for call, index in order:
+            start = time.perf_counter()
+            call()
+            samples[index].append(max(time.perf_counter() - start, 1e-9) * 1e6)
+        order = order[::-1]
+    relative = statistics.median(second / first for first, second in zip(*samples, strict=True))
+    a_us = statistics.median(samples[0])
+    return Timing(a_us, a_us * relative, len(samples[0]))
+
+
+class CannotRun(Exception):
+    """ONNX Runtime does not load or run a model; the text is its reason on one line."""
+
+
+class LocalRunner:
+    """A session that takes and gives numpy arrays (bfloat16 as `ml_dtypes.bfloat16`)."""
+
+    def __init__(self, session: ort.InferenceSession) -> None:
+        self.session = session
+        self.output_names = tuple(o.name for o in session.get_outputs())
+        self._only_tensors = all(o.type.startswith("tensor") for o in session.get_outputs())
+
+    def bind(self, feeds: Mapping[str, Array]) -> dict[str, ort.OrtValue]:
+        """The inputs that the model has among `feeds`, as ONNX Runtime's own values (made once, to be run often)."""
+        return {i.name: _to_ort(feeds[i.name]) for i in self.session.get_inputs()}
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Every output by name; of a sequence its length, and its elements as `name[0]`, `name[1]`...
+
+        Raises CannotRun.
+        """
+        names = list(self.output_names)
+        try:
+            if self._only_tensors:
+                values = self.session.run_with_ort_values(names, self.bind(feeds))
+                return {name: _to_numpy(value) for name, value in zip(names, values, strict=True)}
+            given = {i.name: feeds[i.name] for i in self.session.get_inputs()}
+            found = zip(names, self.session.run(names, given), strict=True)
+            return {part: array for name, value in found for part, array in _parts(name, value)}
+        except Exception as error:  # ONNX Runtime raises a class of its own per status code, all without a base
+            raise CannotRun(reason(error)) from error
+
+    def run_bound(self, bound: Mapping[str, ort.OrtValue]) -> None:
+        """Run and drop the outputs: what is timed."""
+        self.session.run_with_ort_values(list(self.output_names), bound)
+
+    def time_against(self, other: LocalRunner, feeds: Mapping[str, Array], *, seconds: float, most: int) -> Timing:
+        """This model (A) and another (B) on the same inputs, alternating (see `alternate`)."""
+        a, b = self.bind(feeds), other.bind(feeds)
+        return alternate(lambda: self.run_bound(a), lambda: other.run_bound(b), seconds=seconds, most=most)
+
+
+def open_model(
+    model: Path | bytes,
+    *,
+    libraries: Sequence[Path] = (),
+    providers: Providers = CPU,
+    folder: Path | None = None,
+    use: Use = "check",
+    threads: int = 0,
+) -> LocalRunner:
+    """Load a model; `folder` is where the external data of a model given as bytes lies, and of `threads` 0 lets ONNX
+    Runtime choose. Raises CannotRun."""
+    ort = onnx_runtime()
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = threads
+    if use == "reference":
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if use != "timing":
+        options.enable_mem_reuse = False
+        options.add_session_config_entry("session.disable_prepacking", "1")
+    if folder is not None:
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
+    try:
+        for library in libraries:
+            options.register_custom_ops_library(str(library))
+        source = model if isinstance(model, bytes) else str(model)
+        # The fallback would only print to the terminal and try the same again.
+        session = ort.InferenceSession(source, options, providers=list(providers), enable_fallback=0)
+    except Exception as error:  # as above
+        raise CannotRun(reason(error)) from error
+    check_providers(session, providers)
+    return LocalRunner(session)
+
+
+def check_providers(session: ort.InferenceSession, providers: Providers) -> None:
+    """ONNX Runtime goes on without a provider that it does not have. Raises CannotRun where it did."""
+    wanted = [p if isinstance(p, str) else p[0] for p in providers]
+    missing = [p for p in wanted if p not in session.get_providers()]
+    if missing:
+        raise CannotRun(f"no {', '.join(missing)} here: it comes with 'fusion-cli[gpu]' and needs a GPU and its driver")
+
+
+def onnx_runtime() -> ModuleType:
+    """The module; it comes with an extra, so it may be missing. Raises CannotRun, saying how to get it."""
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise CannotRun("onnxruntime is not installed: pip install 'fusion-cli[cpu]' (or [gpu])") from error
+    module: ModuleType = onnxruntime
+    return module
+
+
+_SOURCE_PLACE = re.compile(r"/\S+:\d+ \w[^\n]*?\)(?: const)? (?=[A-Z\[])")
+
+
+def reason(error: BaseException) -> str:
+    """An error's message on one line of at most 300 characters, without the place in ONNX Runtime's own source."""
+    text = " ".join(_SOURCE_PLACE.sub("", str(error)).split())
+    return text if len(text) <= 300 else text[:297] + "..."
+
+
+def _parts(name: str, value: object) -> Iterator[tuple[str, Array]]:
+    """A value that may be a sequence, or absent, as arrays."""
+    if isinstance(value, list):
+        yield name, np.array(len(value))
+        for i, element in enumerate(value):
+            yield from _parts(f"{name}[{i}]", element)
+    else:
+        yield name, np.zeros(0) if value is None else np.asarray(value)
+
+
+def _to_ort(array: Array) -> ort.OrtValue:
+    ort = onnx_runtime()
+    if array.dtype == ml_dtypes.bfloat16:
+        bits = np.asarray(array, order="C").view(np.uint16)
+        return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, _BFLOAT16)
+    return ort.OrtValue.ortvalue_from_numpy(np.asarray(array, order="C"))
+
+
+def _to_numpy(value: ort.OrtValue) -> Array:
+    if value.data_type() != "tensor(bfloat16)":
+        array: Array = value.numpy()
+        return array
+    shape = tuple(value.shape())
+    size = 2 * int(np.prod(shape))
+    raw = ctypes.string_at(value.data_ptr(), size) if size else b""
+    return np.frombuffer(raw, dtype=ml_dtypes.bfloat16).reshape(shape)

@@ -12,10 +12,9 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypedDict, Unpack
 
-from fusion_cli.sessions.local import CPU, Array, CannotRun, Providers, Use
-from fusion_cli.sessions.timing import Timing
+from fusion_cli.sessions import Array, CannotRun, Providers, Timing, Use
 
 
 class Runner(Protocol):
@@ -30,18 +29,19 @@ class Runner(Protocol):
         ...
 
 
+class OpenOptions(TypedDict, total=False):
+    """Of `open_model`."""
+
+    libraries: Sequence[Path]
+    providers: Providers
+    folder: Path | None
+    use: Use
+
+
 class Opener(Protocol):
     """How a model is opened: `open_model`, or `Process.open`."""
 
-    def __call__(
-        self,
-        model: Path | bytes,
-        *,
-        libraries: Sequence[Path] = ...,
-        providers: Providers = ...,
-        folder: Path | None = ...,
-        use: Use = ...,
-    ) -> Runner: ...
+    def __call__(self, model: Path | bytes, **options: Unpack[OpenOptions]) -> Runner: ...
 
 
 class Process:
@@ -65,18 +65,9 @@ class Process:
                 self._child.kill()
             self._child.communicate()
 
-    def open(
-        self,
-        model: Path | bytes,
-        *,
-        libraries: Sequence[Path] = (),
-        providers: Providers = CPU,
-        folder: Path | None = None,
-        use: Use = "check",
-    ) -> RemoteRunner:
+    def open(self, model: Path | bytes, **options: Unpack[OpenOptions]) -> RemoteRunner:
         """As `open_model`."""
         number = next(self._numbers)
-        options = {"libraries": tuple(libraries), "providers": providers, "folder": folder, "use": use}
         self.ask("open", number, model, options)
         runner = RemoteRunner(self, number)
         weakref.finalize(runner, self._unused.append, number)

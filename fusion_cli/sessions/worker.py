@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from fusion_cli.sessions.local import Array, CannotRun, LocalRunner, onnx_runtime, open_model
-from fusion_cli.sessions.timing import Timing
+from fusion_cli.sessions import Array, CannotRun, LocalRunner, Timing, onnx_runtime, open_model
 
 
 class Worker:

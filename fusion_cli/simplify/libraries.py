@@ -27,38 +27,22 @@ _NUMBERS = frozenset({"value_int", "value_ints", "value_float", "value_floats"})
 _log = logging.getLogger(__name__)
 
 
-class Failed(Exception):
-    """A step broke off and may have left the model half changed; the text is the step's name."""
-
-
 Step = Callable[[ir.Model], object]
 
 
 def attempt(steps: Mapping[str, Step], model: ir.Model, again: Callable[[], ir.Model]) -> ir.Model:
     """The model after all steps but those that fail; each changes it in place.
 
-    A step that fails is left out of a new start with the model that `again` gives: to keep a copy for the rare failure
-    would take a second model's memory each time.
+    A step that fails may have left the model half changed. It is left out of a new start with the model that `again`
+    gives: to keep a copy for the rare failure would take a second model's memory each time.
     """
-    left_out: set[str] = set()
-    while True:
+    for name, step in steps.items():
         try:
-            for name, step in steps.items():
-                if name not in left_out:
-                    _do(name, step, model)
-        except Failed as failure:
-            left_out.add(str(failure))
-            model = again()
-        else:
-            return model
-
-
-def _do(name: str, step: Step, model: ir.Model) -> None:
-    try:
-        step(model)
-    except Exception as e:
-        _log.debug("the clean-up '%s' failed: %s", name, e)
-        raise Failed(name) from e
+            step(model)
+        except Exception as e:
+            _log.debug("the clean-up '%s' failed: %s", name, e)
+            return attempt({other: s for other, s in steps.items() if other != name}, again(), again)
+    return model
 
 
 def infer_shapes(model: ir.Model) -> None:
@@ -130,10 +114,8 @@ def _should_fold(node: ir.Node) -> bool | None:
     """Whether to fold a node; None leaves it to the optimizer."""
     if node.op_type == "ConstantOfShape":
         return True  # left alone by default; exporters compute the shapes of Expand with it
-    if _is_layer(node):
+    if _is_layer(node) or is_over_later_axes(node):  # of axes the folding knows only the later kind
         return False
-    if is_over_later_axes(node):
-        return False  # the folding knows only the later kind
     if any(v is not None and v.dtype == ir.DataType.STRING for v in (*node.inputs, *node.outputs)):
         return False  # what the optimizer makes of strings cannot be saved
     return None

@@ -9,17 +9,15 @@ from itertools import cycle
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from fusion_cli.errors import ModelError
-from fusion_cli.sessions import CannotRun
+from fusion_cli.sessions import Array, CannotRun
 from fusion_cli.sizes.algebra import names_in
 from fusion_cli.sizes.dims import number
 from fusion_cli.sizes.parsing import parse
 from fusion_cli.types import Options
 from fusion_cli.verify.signature import Input, Signature
 
-Array = npt.NDArray[np.generic]
 Feeds = dict[str, Array]
 
 _SIZES = ((2, 16), (1, 16), (2, 64), (1, 64))
@@ -93,23 +91,20 @@ def _assignments(inputs: Sequence[Input], options: Options) -> Iterator[Mapping[
     leading = [s for s, axes in symbols.items() if axes == {0}]
     others = [s for s in symbols if s not in leading]
 
-    def chosen(batches: Sequence[int], sizes: Sequence[int]) -> dict[str, int]:
-        wanted = dict(zip(leading, cycle(batches), strict=False)) | dict(zip(others, cycle(sizes), strict=False))
+    def sizes(batches: Sequence[int], rest: Sequence[int]) -> dict[str, int]:
+        wanted = dict(zip(leading, cycle(batches), strict=False)) | dict(zip(others, cycle(rest), strict=False))
         return wanted | {s: _middle(*b) for s, b in options.bounds.items()}
 
-    def sizes(batch: int, other: int) -> dict[str, int]:
-        return chosen([batch], [other])
-
-    yield chosen(_OWN_BATCHES, _OWN_SIZES)
+    yield sizes(_OWN_BATCHES, _OWN_SIZES)
     for batch, other in _SIZES:
-        yield sizes(batch, other)
+        yield sizes([batch], [other])
+    base = sizes([2], [16])
     for longer in symbols:
-        base = sizes(2, 16)
         yield {**base, longer: base[longer] + 1} if longer not in options.bounds else base
-    yield sizes(1, 1)
+    yield sizes([1], [1])
     for batch, other in _LARGE:
-        assignment = sizes(batch, other)
-        if sum(_elements(v, assignment, options) for v in inputs) <= _MOST_ELEMENTS:
+        assignment = sizes([batch], [other])
+        if sum(math.prod(_concrete(v, assignment, options)) for v in inputs) <= _MOST_ELEMENTS:
             yield assignment
 
 
@@ -136,10 +131,6 @@ def _concrete(value: Input, sizes: Mapping[str, int], options: Options) -> tuple
         raise CannotRun(f"input '{name}' has no shape (give one with --shape {name}=1,2,3)")
     known = (number(dim or value.symbol(axis), sizes) for axis, dim in enumerate(value.shape))
     return tuple(max(0, size or 0) for size in known)
-
-
-def _elements(value: Input, sizes: Mapping[str, int], options: Options) -> int:
-    return math.prod(_concrete(value, sizes, options))
 
 
 def _numpy_dtype(value: Input) -> np.dtype[np.generic]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,11 +17,11 @@ from fusion_cli.load import load_model
 from fusion_cli.load.weights import InModelFile
 from fusion_cli.operators.dtypes import DTYPES
 from fusion_cli.save.stream import write_model
-from fusion_cli.sessions import CPU, Array, CannotRun, Opener, Providers, open_model
+from fusion_cli.sessions import Array, CannotRun, open_model
+from fusion_cli.sessions.process import Opener, Runner
 from fusion_cli.types import FusedOp, OpCheck, TensorSpec
-from fusion_cli.verify.compare import output_errors
+from fusion_cli.verify import output_errors, tolerance
 from fusion_cli.verify.feeds import Feeds
-from fusion_cli.verify.numbers import tolerance
 
 _ROUNDS = 200
 _VALUES_AT_ONCE = 64
@@ -49,7 +49,6 @@ def check_ops(
     *,
     library: Path,
     target: str,
-    providers: Providers = CPU,
     seconds: float = 10.0,
     opener: Opener = open_model,
 ) -> tuple[OpCheck, ...]:
@@ -64,8 +63,10 @@ def check_ops(
     share = min(1.0, seconds / len(calls)) if calls else 0.0
     checks: list[OpCheck] = []
     for batch in _batches(calls):
-        values = _capture(batch, feeds, fused.parent, providers, opener)
-        checks.extend(_check(call, values, fused.parent, library, target, providers, share, opener) for call in batch)
+        values = _capture(batch, feeds, fused.parent, opener)
+        for call in batch:
+            nodes = partial(opener, single_op_model(call).SerializeToString(), folder=fused.parent)
+            checks.append(_check(call.op, target, nodes, library, values, share))
     return tuple(checks)
 
 
@@ -98,23 +99,14 @@ def single_op_model(call: Call) -> onnx.ModelProto:
         opset_imports=dict(call.model.graph.opset_imports),
         name=call.op.name,
     )
-    functions = list(_needed_functions(call).values())
-    return ir.to_proto(ir.Model(graph, ir_version=call.model.ir_version, functions=functions))
+    return ir.to_proto(ir.Model(graph, ir_version=call.model.ir_version, functions=_needed_functions(call)))
 
 
 def _check(
-    call: Call,
-    values: Mapping[str, Array],
-    folder: Path,
-    library: Path,
-    target: str,
-    providers: Providers,
-    seconds: float,
-    opener: Opener,
+    op: FusedOp, target: str, nodes: Callable[..., Runner], library: Path, values: Mapping[str, Array], seconds: float
 ) -> OpCheck:
-    op = call.op
+    """`nodes` opens the operator as a model of its own."""
     allowed = tolerance(spec.dtype for spec in (*op.inputs, *op.outputs))
-    nodes = partial(opener, single_op_model(call).SerializeToString(), providers=providers, folder=folder)
     try:
         reference = nodes(use="reference").run(values)
         kernel = nodes(libraries=[library], use="timing")
@@ -134,26 +126,19 @@ def _locate(fused: Path, ops: Sequence[FusedOp]) -> list[Call]:
     inlined: set[str] = set()
     while True:
         model = load_model(fused)
-        InlinePass(partial(_is_named, frozenset(inlined)))(model)
+        InlinePass(lambda function: function.name in inlined)(model)
         nodes = {n.op_type: n for n in model.graph if n.op_identifier() in model.functions}
         for op in ops:
             if op.name in nodes and op.name not in calls:
                 calls[op.name] = Call(op, model, nodes[op.name])
-        outer = {name for name, node in nodes.items() if any(n.domain == node.domain for n in _function(model, node))}
+        bodies = {name: model.functions[node.op_identifier()] for name, node in nodes.items()}
+        outer = {name for name, body in bodies.items() if any(n.domain == body.domain for n in body)}
         if len(calls) == len(ops) or not outer:
             return list(calls.values())
-        inlined |= outer
+        inlined.update(outer)
 
 
-def _is_named(names: frozenset[str], function: ir.Function) -> bool:
-    return function.name in names
-
-
-def _function(model: ir.Model, node: ir.Node) -> ir.Function:
-    return model.functions[node.op_identifier()]
-
-
-def _needed_functions(call: Call) -> dict[ir.OperatorIdentifier, ir.Function]:
+def _needed_functions(call: Call) -> list[ir.Function]:
     """The function called and those it calls."""
     needed: dict[ir.OperatorIdentifier, ir.Function] = {}
     pending = [call.node.op_identifier()]
@@ -162,7 +147,7 @@ def _needed_functions(call: Call) -> dict[ir.OperatorIdentifier, ir.Function]:
         if name in call.model.functions and name not in needed:
             needed[name] = call.model.functions[name]
             pending.extend(n.op_identifier() for n in needed[name].all_nodes())
-    return needed
+    return list(needed.values())
 
 
 def _batches(calls: Iterable[Call]) -> Iterable[list[Call]]:
@@ -178,9 +163,7 @@ def _batches(calls: Iterable[Call]) -> Iterable[list[Call]]:
         yield batch
 
 
-def _capture(
-    batch: Sequence[Call], feeds: Feeds, folder: Path, providers: Providers, opener: Opener
-) -> dict[str, Array]:
+def _capture(batch: Sequence[Call], feeds: Feeds, folder: Path, opener: Opener) -> dict[str, Array]:
     """The inputs of the calls in a run of their model without libraries, operator by operator as it is written."""
     graph = batch[0].model.graph
     wanted = {v.name or "": v for call in batch for v in call.captured}
@@ -190,7 +173,7 @@ def _capture(
         graph.outputs.extend(v for name, v in wanted.items() if v not in own and name not in feeds)
         write_model(batch[0].model, Path(file.name))
         del graph.outputs[len(own) :]
-        values = opener(Path(file.name), providers=providers, use="reference").run(feeds)
+        values = opener(Path(file.name), use="reference").run(feeds)
     return {name: feeds[name] if name in feeds else values[name] for name in wanted}
 
 

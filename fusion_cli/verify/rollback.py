@@ -8,7 +8,8 @@ from functools import partial
 from pathlib import Path
 
 from fusion_cli.codes import verify as codes
-from fusion_cli.sessions import CPU, CUDA_FLOAT32, CannotRun, Process, Providers, Runner, Use
+from fusion_cli.sessions import CPU, CUDA_FLOAT32, CannotRun, Providers, Use
+from fusion_cli.sessions.process import Process, Runner
 from fusion_cli.targets import runs_here
 from fusion_cli.types import FusedOp, Library, OpCheck, Options, Rejection, Verification
 from fusion_cli.verify.ops import check_ops
@@ -29,7 +30,7 @@ _NOISE = 1.02
 class Trial:
     """Runs versions of one fused model against the original, on the same inputs; remembers operators that passed."""
 
-    def __init__(self, original: Path, options: Options, process: Process, signature: Signature | None = None) -> None:
+    def __init__(self, original: Path, options: Options, process: Process, signature: Signature) -> None:
         self.original = original
         self._signature = signature
         self.options = options
@@ -47,9 +48,7 @@ class Trial:
         runnable = {lib.target: (lib, providers) for lib in libraries if (providers := self._providers(lib.target))}
         try:
             if self._reference is None:
-                self._reference = reference_for(
-                    self.original, self.options, opener=self._process.open, signature=self._signature
-                )
+                self._reference = reference_for(self.original, self.options, self._process.open, self._signature)
             failed = [f for lib, where in runnable.values() for f in self._try_ops(fused, ops, lib, where)]
         except CannotRun as error:
             return Verification(skipped=str(error)), []
@@ -57,7 +56,9 @@ class Trial:
         if failed:
             return Verification(ops=checks), failed
         seconds = _MODEL_SECONDS if "cpu" in runnable else 0.0
-        variants: list[Callable[[], Runner]] = [partial(self._process.open, fused, use=self._stock())]
+        # Without kernels: as ONNX Runtime optimizes the model, if that takes bearable time.
+        stock: Use = "reference" if self._signature.most_readers > _MOST_READERS else "check"
+        variants: list[Callable[[], Runner]] = [partial(self._process.open, fused, use=stock)]
         # The CPU's comes last: it is the one that is timed.
         for library, providers in sorted(runnable.values(), key=lambda pair: pair[0].target == "cpu"):
             use: Use = "timing" if seconds > 0 else "check"
@@ -75,9 +76,8 @@ class Trial:
             self._reference.feeds,
             library=library.path,
             target=target,
-            providers=providers,
             seconds=_OPS_SECONDS if target == "cpu" else 0.0,
-            opener=self._process.open,
+            opener=partial(self._process.open, providers=providers),
         )
         self._checks |= {(check.op, target): check for check in found}
         by_name = {o.name: o for o in fresh}
@@ -91,16 +91,10 @@ class Trial:
         if verification.ok and not slower:
             return []
         suspects = [c for c in checks if not verification.ok or c.target == "cpu"]
-        suspects.sort(key=lambda c: _gain(c) if verification.ok else -c.error)
+        suspects.sort(key=lambda c: (c.before_us or 0.0) - (c.after_us or 0.0) if verification.ok else -c.error)
         by_name = {o.name: o for o in ops}
-        return [
-            (c.op, c.target, _rollback_least(by_name[c.op], verification)) for c in suspects[: (len(suspects) + 1) // 2]
-        ]
-
-    def _stock(self) -> Use:
-        """How to check the model without kernels: as ONNX Runtime optimizes it, if that takes bearable time."""
-        wide = self._signature is not None and self._signature.most_readers > _MOST_READERS
-        return "reference" if wide else "check"
+        likely = suspects[: (len(suspects) + 1) // 2]
+        return [(c.op, c.target, _rollback_least(by_name[c.op], verification)) for c in likely]
 
     def _providers(self, target: str) -> Providers:
         """Where kernels for `target` can be tried on this machine; nowhere if empty."""
@@ -111,10 +105,6 @@ class Trial:
         except CannotRun:
             return ()
         return CUDA_FLOAT32 if "CUDAExecutionProvider" in available and runs_here(target) else ()
-
-
-def _gain(check: OpCheck) -> float:
-    return (check.before_us or 0.0) - (check.after_us or 0.0)
 
 
 def rollback(op: FusedOp, check: OpCheck, *, never_slower: bool) -> Rejection | None:

@@ -6,7 +6,13 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from fusion_cli.verify.integers import index_bound
+from fusion_cli.operators.registry import MOVES
+
+_INDEXING = {"Gather", "GatherElements"}
+"""Operators whose second input holds positions along an axis of their first."""
+_FORWARD = MOVES | {"Cast", "Concat", "Slice", "Tile"}
+"""Operators that hand the elements of their first input on."""
+_MAX_STEPS = 256
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,7 @@ def _input(value: ir.Value) -> Input:
     shape = None
     if value.shape is not None:
         shape = tuple(d if isinstance(d, int) else d.value or "" for d in value.shape)
-    return Input(value.name or "", value.dtype, is_tensor, shape, index_bound(value))
+    return Input(value.name or "", value.dtype, is_tensor, shape, _index_bound(value))
 
 
 def _float_types(model: ir.Model) -> frozenset[str]:
@@ -60,3 +66,37 @@ def _float_types(model: ir.Model) -> frozenset[str]:
         if node.op_type == "Cast":
             types.add(ir.DataType(node.attributes.get_int("to", ir.DataType.FLOAT)))
     return frozenset(t.numpy().name for t in types if t is not None and t.is_floating_point())
+
+
+def _index_bound(value: ir.Value) -> int | None:
+    """What the integers in `value` must be less than: the smallest dimension that they index.
+
+    None if, as far as can be followed, they index nothing; such an input is most often a mask of zeros and ones.
+    """
+    bounds: list[int] = []
+    pending, seen = [value], {value}
+    while pending and len(seen) < _MAX_STEPS:
+        for user, index in pending.pop().uses():
+            bound = _bound_of(user, index)
+            if bound is not None:
+                bounds.append(bound)
+            elif user.op_type in _FORWARD and (index == 0 or user.op_type == "Concat"):
+                fresh = [o for o in user.outputs if o not in seen]
+                seen.update(fresh)
+                pending.extend(fresh)
+    return min(bounds, default=None)
+
+
+def _bound_of(user: ir.Node, index: int) -> int | None:
+    """What `user` allows its input `index` to be less than, if that input holds positions."""
+    if user.op_type == "OneHot" and index == 0:
+        depth = user.inputs[1].const_value if user.inputs[1] is not None else None
+        return None if depth is None else int(depth.numpy().reshape(-1)[0])
+    if user.op_type not in _INDEXING or index != 1:
+        return None
+    data = user.inputs[0]
+    axis = user.attributes.get_int("axis", 0)
+    if data is None or data.shape is None or not len(data.shape):
+        return None
+    dim = data.shape[axis]
+    return dim if isinstance(dim, int) else None

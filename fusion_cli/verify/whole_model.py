@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 
 from fusion_cli.load import load_model
-from fusion_cli.sessions import CPU, Array, CannotRun, Opener, Providers, Runner, Timing, open_model
+from fusion_cli.sessions import Array, CannotRun, open_model
+from fusion_cli.sessions.process import Opener, Runner
 from fusion_cli.types import Options, OutputCheck, Verification
-from fusion_cli.verify.compare import Outputs, output_errors
+from fusion_cli.verify import Outputs, output_errors, tolerance
 from fusion_cli.verify.feeds import Feeds, load_feeds, make_feeds
-from fusion_cli.verify.numbers import tolerance
 from fusion_cli.verify.signature import Signature, signature_of
 
 _ROUNDS = 200
@@ -31,7 +31,6 @@ class Reference:
 def reference_for(
     original: Path,
     options: Options,
-    providers: Providers = CPU,
     opener: Opener = open_model,
     signature: Signature | None = None,
 ) -> Reference:
@@ -42,7 +41,7 @@ def reference_for(
     """
     signature = signature or signature_of(load_model(original))
     given = None if options.inputs is None else load_feeds(options.inputs, signature)
-    runner = opener(original, providers=providers, use="reference")
+    runner = opener(original, use="reference")
     outputs: dict[str, Array] = {}
 
     def complaint(feeds: Feeds) -> str:
@@ -65,7 +64,6 @@ def verify_model(
     reference: Reference,
     variants: Sequence[Callable[[], Runner]],
     *,
-    providers: Providers = CPU,
     seconds: float = 0.0,
     opener: Opener = open_model,
 ) -> Verification:
@@ -77,7 +75,7 @@ def verify_model(
     skipped; a fused model that fails where the original ran has an infinite error, and `skipped` is the reason; where
     ONNX Runtime's optimizations break the original as well, that is all there is to say.
     """
-    optimized = partial(opener, reference.model, providers=providers)
+    optimized = partial(opener, reference.model)
     try:
         found, after = _run(reference.feeds, variants)
     except CannotRun as error:
@@ -91,8 +89,10 @@ def verify_model(
     outputs = tuple(OutputCheck(name, error, reference.tolerance) for name, error in errors.items())
     if seconds <= 0 or after is None:
         return Verification(outputs)
-    before = opener(reference.model, providers=providers, use="timing")
-    timing = _time(before, after, reference.feeds, seconds)
+    before = opener(reference.model, use="timing")
+    timing = before.time_against(after, reference.feeds, seconds=seconds, most=_ROUNDS)
+    if timing.ratio < 1:  # a loss is only believed if a longer measurement shows it again
+        timing = before.time_against(after, reference.feeds, seconds=3 * seconds, most=3 * _ROUNDS)
     return Verification(outputs, before_us=timing.a_us, after_us=timing.b_us)
 
 
@@ -113,9 +113,3 @@ def _run(feeds: Feeds, variants: Sequence[Callable[[], Runner]]) -> tuple[list[O
         runner = variant()
         found.append(runner.run(feeds))
     return found, runner
-
-
-def _time(before: Runner, after: Runner, feeds: Feeds, seconds: float) -> Timing:
-    """A loss is only believed if a longer measurement shows it again."""
-    timing = before.time_against(after, feeds, seconds=seconds, most=_ROUNDS)
-    return timing if timing.ratio >= 1 else before.time_against(after, feeds, seconds=3 * seconds, most=3 * _ROUNDS)

@@ -254,7 +254,7 @@ def test_doctor_tells_what_is_there() -> None:
 
 def test_doctor_fails_without_what_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     doctor = import_module("fusion_cli.cli.doctor")
-    monkeypatch.setattr(doctor, "_version", lambda name: None if name == "onnx-ir" else "1.0")
+    monkeypatch.setattr(doctor, "versions", lambda: {"onnx": "1.0", "onnxscript": "1.0", "onnxruntime": "1.0"})
     result = call("doctor")
     assert result.exit_code == 1
     assert "pip install onnx-ir" in result.stdout

@@ -13,8 +13,9 @@ import pytest
 from rich.console import Console
 
 from fusion_cli.planir.stages import Plan, Pointwise, Rowwise
-from fusion_cli.report import Report, make_report, render_explain, render_summary, write_report
+from fusion_cli.report import Report, planned_fusions, summarise, write_report, written_fusions
 from fusion_cli.report.readable import counted
+from fusion_cli.report.render import render_explain, render_summary
 from fusion_cli.types import (
     Candidate,
     FusedOp,
@@ -88,9 +89,10 @@ def full_report(error: float = 1e-7) -> Report:
         ("cpu",),
     )
     checks = (OpCheck("Demo_1", "cpu", 1e-7, 1e-3, 20.0, 10.0), OpCheck("Other_2", "cpu", 0.5, 1e-3))
-    return make_report(
-        model="m.onnx", output="out.onnx", targets=("cpu", "sm_90a"), nodes_before=9, nodes_after=7, candidates=5,
-        idioms={"Gelu": 2}, ops=(op,), timings={"load": 0.1},
+    fusions, targets = written_fusions([op], checks), ("cpu", "sm_90a")
+    return Report(
+        model="m.onnx", output="out.onnx", targets=targets, summary=summarise(fusions, targets, 9, 7, 5),
+        idioms={"Gelu": 2}, fusions=fusions, timings={"load": 0.1},
         rejected=(
             Rejection("Demo", "e", "score", "FUS301", "a gain", "a loss of 2 us", saving_us=-2.0, progress=1.0),
             Rejection(
@@ -106,10 +108,9 @@ def full_report(error: float = 1e-7) -> Report:
 
 
 def dry_report() -> Report:
-    return make_report(
-        model="m.onnx", output=None, targets=("cpu",), nodes_before=4, nodes_after=4, candidates=1, idioms={},
-        selected=(candidate("a", "b"),), timings={},
-    )  # fmt: skip
+    fusions = planned_fusions([candidate("a", "b")])
+    summary = summarise(fusions, ["cpu"], 4, 4, 1)
+    return Report(model="m.onnx", targets=("cpu",), summary=summary, idioms={}, fusions=fusions, timings={})
 
 
 def rendered(report: Report) -> str:

@@ -11,9 +11,10 @@ import numpy as np
 import onnx
 import pytest
 
-from fusion_cli.sessions import CannotRun, Process, open_model
+from fusion_cli.sessions import CannotRun, open_model
+from fusion_cli.sessions.process import Process
 from fusion_cli.types import Options
-from fusion_cli.verify import reference_for, verify_model
+from fusion_cli.verify.whole_model import reference_for, verify_model
 from tests.helpers.graphs import parse
 
 RELU = "g (float[n, 3] x) => (float[n, 3] y) { y = Relu (x) }"

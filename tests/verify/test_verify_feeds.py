@@ -16,7 +16,9 @@ from fusion_cli.load import load_model
 from fusion_cli.score import default_sizes
 from fusion_cli.sessions import CannotRun
 from fusion_cli.types import Options
-from fusion_cli.verify import load_feeds, make_feeds, reference_for, signature_of
+from fusion_cli.verify.feeds import load_feeds, make_feeds
+from fusion_cli.verify.signature import signature_of
+from fusion_cli.verify.whole_model import reference_for
 
 CORPUS = Path(os.environ.get("FUSION_CORPUS", Path(__file__).parents[2].parent / "shared" / "corpus"))
 

@@ -12,7 +12,9 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from fusion_cli.sessions import Array, CannotRun, LocalRunner, Process, Timing, open_model
+from fusion_cli.load import load_model
+from fusion_cli.sessions import Array, CannotRun, LocalRunner, Timing, open_model
+from fusion_cli.sessions.process import Process
 from fusion_cli.types import (
     Candidate,
     FusedOp,
@@ -24,9 +26,10 @@ from fusion_cli.types import (
     TensorSpec,
     Verification,
 )
-from fusion_cli.verify import reference_for, rollback, verify_model
-from fusion_cli.verify.compare import output_errors
+from fusion_cli.verify import output_errors, rollback
 from fusion_cli.verify.ops import Call, check_ops, single_op_model
+from fusion_cli.verify.signature import signature_of
+from fusion_cli.verify.whole_model import reference_for, verify_model
 from tests.helpers.graphs import parse
 from tests.helpers.reason_codes import explained
 
@@ -144,7 +147,7 @@ def test_an_original_that_does_not_run_is_skipped_with_the_reason(tmp_path: Path
     with pytest.raises(CannotRun, match="NOT_IMPLEMENTED"):
         reference_for(a, Options())
     with Process() as process:
-        verification, failed = rollback.Trial(a, Options(), process).run(a, [], [])
+        verification, failed = rollback.Trial(a, Options(), process, signature_of(load_model(a))).run(a, [], [])
     assert "NOT_IMPLEMENTED" in verification.skipped
     assert failed == []
 
@@ -274,7 +277,8 @@ def test_a_library_that_cannot_be_loaded_fails_every_operator(tmp_path: Path) ->
     library = Library("cpu", tmp_path / "lib.so", ("Outer_1", "Inner_2"))
     ops = [op("Outer_1"), op("Inner_2")]
     with Process() as process:
-        verification, failed = rollback.Trial(path, Options(), process).run(path, ops, [library])
+        trial = rollback.Trial(path, Options(), process, signature_of(load_model(path)))
+        verification, failed = trial.run(path, ops, [library])
     assert [(name, target, r.code) for name, target, r in failed] == [
         ("Outer_1", "cpu", "FUS403"),
         ("Inner_2", "cpu", "FUS403"),
@@ -314,7 +318,7 @@ def model_trial(
     path = fused_model(folder)
     ops = [op(n) for n in gains]
     with Process() as process:
-        trial = rollback.Trial(path, options, process)
+        trial = rollback.Trial(path, options, process, signature_of(load_model(path)))
         result, failed = trial.run(path, ops, [Library("cpu", folder, tuple(gains))])
     assert result.ops == tuple(checks)
     return [(name, target, reason.code) for name, target, reason in failed]

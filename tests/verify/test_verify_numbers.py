@@ -80,7 +80,7 @@ def test_what_slows_both_down_does_not_change_the_ratio(monkeypatch: pytest.Monk
         rounds += 1
         now += seconds * (10 if rounds % 6 < 2 else 1)  # every third round, both of it, the machine is slow
 
-    monkeypatch.setattr("fusion_cli.sessions.timing.time.perf_counter", lambda: now)
+    monkeypatch.setattr("fusion_cli.sessions.time.perf_counter", lambda: now)
     timing = alternate(lambda: work(0.004), lambda: work(0.002), seconds=1e9, least=1, most=30)
     assert timing.rounds == 30
     assert timing.ratio == pytest.approx(2.0)
