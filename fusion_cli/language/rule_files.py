@@ -13,9 +13,8 @@ from onnx import numpy_helper
 from fusion_cli.errors import RuleError, did_you_mean
 from fusion_cli.graph.attributes import canonical_equation
 from fusion_cli.language.lint import Finding, RuleFile, lint_files, lint_together, read_rule_file
-from fusion_cli.language.lint.layout import FunctionText
 from fusion_cli.language.lint.source import Kind
-from fusion_cli.language.lint.tokens import Key
+from fusion_cli.language.lint.tokens import FunctionText, Key
 from fusion_cli.language.pattern import Call, Parameter, Pattern, Rule, RuleSet
 from fusion_cli.resources import resource_dir
 

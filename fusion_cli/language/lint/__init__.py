@@ -28,7 +28,7 @@ def lint_together(files: Sequence[RuleFile]) -> list[Finding]:
 
 
 def _lint(file: RuleFile) -> list[Finding]:
-    found = list(file.findings)
+    found = [file.finding(*fault) for fault in file.faults]
     for function in file.functions:
         for check in (check_header, check_body, check_operators):
             found += check(file, function)

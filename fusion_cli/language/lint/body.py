@@ -7,9 +7,8 @@ from collections.abc import Iterator
 import onnx
 
 from fusion_cli.errors import did_you_mean
-from fusion_cli.language.lint.layout import CallText, FunctionText
 from fusion_cli.language.lint.source import USUAL_OPSET, Finding, RuleFile
-from fusion_cli.language.lint.tokens import Token
+from fusion_cli.language.lint.tokens import CallText, FunctionText, Token
 from fusion_cli.language.pattern import GROWING, PATTERN_DOMAIN, REST
 from fusion_cli.operators.registry import is_known
 

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from fusion_cli.language.lint.body import is_constant, nearest
 from fusion_cli.language.lint.conditions import problems
 from fusion_cli.language.lint.kinds import Kind
-from fusion_cli.language.lint.layout import FunctionText
 from fusion_cli.language.lint.source import Finding, RuleFile, rule_folder
-from fusion_cli.language.lint.tokens import KEYS, OF_CALLS, Key
+from fusion_cli.language.lint.tokens import KEYS, OF_CALLS, FunctionText, Key
 from fusion_cli.language.pattern import REST
 
 _VALUES = {"opt-level": ("0", "1", "2", "3"), "counted": ("yes", "no"), "match": ("graph", "values")}

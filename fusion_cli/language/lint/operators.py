@@ -9,8 +9,8 @@ import onnx
 from onnx.defs import OpSchema
 
 from fusion_cli.language.lint.body import is_constant, nearest
-from fusion_cli.language.lint.layout import CallText, FunctionText
 from fusion_cli.language.lint.source import Finding, RuleFile
+from fusion_cli.language.lint.tokens import CallText, FunctionText
 from fusion_cli.language.pattern import GROWING_ATTRIBUTES, PATTERN_DOMAIN, REST
 from fusion_cli.operators.registry import CONTRIBUTED
 from fusion_cli.operators.versions import INPUT_ATTRIBUTES, first_opset

@@ -16,9 +16,7 @@ from typing import TypeVar
 
 import onnx
 
-from fusion_cli.language.lint.cursor import Fault
-from fusion_cli.language.lint.layout import CallText, FunctionText
-from fusion_cli.language.lint.tokens import Key, Token
+from fusion_cli.language.lint.tokens import CallText, Fault, FunctionText, Key, Token
 
 _MOST = 64
 _WORD = re.compile(r"[^\s,]+")

@@ -10,9 +10,8 @@ from pathlib import Path
 import onnx
 
 from fusion_cli.language.lint.body import nearest
-from fusion_cli.language.lint.layout import CallText, FunctionText
 from fusion_cli.language.lint.source import Finding, RuleFile
-from fusion_cli.language.lint.tokens import Key, Token
+from fusion_cli.language.lint.tokens import CallText, FunctionText, Key, Token
 from fusion_cli.language.pattern import GROWING, PATTERN_DOMAIN, REST
 from fusion_cli.operators.registry import COMMUTATIVE, CONTRIBUTED
 

@@ -1,10 +1,13 @@
-"""The words of a rule file with their places, cut into header lines, functions, and what lies between."""
+"""The words of a rule file with their places, cut into header lines, functions, and what lies between; and those of
+a function beside what ONNX's parser makes of them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+
+import onnx
 
 from fusion_cli.language.predicates import PREDICATES
 
@@ -44,6 +47,35 @@ class Key:
     column: int
     meant: str = ""
     """The name that a line written otherwise (`# Where: ...`, `# where ...`) has to have."""
+
+
+Fault = tuple[str, Token | Key, str]
+"""Code, place and message."""
+
+
+@dataclass(frozen=True, eq=False)
+class CallText:
+    """One line of a function: the parsed node, and the tokens of its parts in the node's order."""
+
+    node: onnx.NodeProto
+    op: Token
+    outputs: Sequence[Token]
+    inputs: Sequence[Token]
+    attributes: Mapping[str, Token]
+    repeated: Sequence[Token]
+    """Names of attributes that stood there before."""
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionText:
+    """One overload: the header lines before it, the parsed function, and its tokens."""
+
+    keys: Sequence[Key]
+    proto: onnx.FunctionProto
+    name: Token
+    inputs: Sequence[Token]
+    outputs: Sequence[Token]
+    calls: Sequence[CallText]
 
 
 def parts_of(text: str) -> Iterator[Key | list[Token]]:
