@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from fusion_cli.errors import RuleError, did_you_mean
 from fusion_cli.graph.attributes import canonical_equation
 from fusion_cli.language.lint import Finding, RuleFile, lint_files, lint_together, read_rule_file
 from fusion_cli.language.lint.source import Kind
-from fusion_cli.language.lint.tokens import FunctionText, Key
+from fusion_cli.language.lint.tokens import FunctionText
 from fusion_cli.language.pattern import Call, Parameter, Pattern, Rule, RuleSet
 from fusion_cli.resources import resource_dir
 
@@ -75,15 +74,13 @@ def _raise_first(findings: Iterable[Finding]) -> None:
 
 
 def _rules(file: RuleFile) -> list[Rule]:
-    overloads: dict[str, list[FunctionText]] = defaultdict(list)
-    for function in file.functions:
-        overloads[function.name.text].append(function)
-    return [_rule(file, name, functions) for name, functions in overloads.items()]
+    return [_rule(file, name, functions) for name, functions in file.by_name.items()]
 
 
 def _rule(file: RuleFile, name: str, functions: Sequence[FunctionText]) -> Rule:
-    keys: dict[str, str] = {k.name: k.value for k in file.keys_for(functions[0])}
-    unless = [n.strip() for k in file.keys_for(functions[0]) if k.name == "unless" for n in k.value.split(",")]
+    said = file.keys_for(functions[0])
+    keys = {k.name: k.value for k in said}
+    unless = [n.strip() for k in said if k.name == "unless" for n in k.value.split(",")]
     return Rule(
         name,
         file.kind,
@@ -105,12 +102,12 @@ def _pattern(function: FunctionText) -> Pattern:
     for text in function.calls:
         node = text.node
         attributes = {a.name: _attribute(a) for a in node.attribute}
-        if node.op_type == "Constant" and not node.domain:
+        if text.is_constant:
             constants[node.output[0]] = float(np.asarray(next(iter(attributes.values()))).ravel()[0])
         else:
             names = tuple(node.input), tuple(node.output)
             calls.append(Call(len(calls), node.domain, node.op_type, *names, attributes, text.op.line))
-    where: list[Key] = [k for k in function.keys if k.name == "where"]
+    where = function.said("where")
     return Pattern(
         function.name.text,
         tuple(function.proto.input),
@@ -121,7 +118,7 @@ def _pattern(function: FunctionText) -> Pattern:
         tuple(function.proto.attribute),
         function.name.line,
         tuple(k.line for k in where),
-        {o.domain: o.version for o in function.proto.opset_import},
+        function.opsets,
     )
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from fusion_cli.errors import RuleError
 from fusion_cli.language.lint import Finding, RuleFile, check_shadows, lint_files, lint_together, read_rule_file
-from fusion_cli.language.lint.body import nearest
 from fusion_cli.language.lint.operators import check_call
 from fusion_cli.language.lint.source import rule_folder
+from fusion_cli.language.lint.tokens import nearest
 from fusion_cli.language.rule_files import rule_files
 from fusion_cli.resources import resource_dir
 from fusion_cli.rulekit.schemas import contributed

@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from jinja2 import nodes
 
 from fusion_cli.errors import did_you_mean
-from fusion_cli.language.lint.kinds import FILTERS, SHOWN, SIGNATURES, Kind, constant_kind, example, fits, may_be_equal
-from fusion_cli.language.predicates import DTYPES, ENVIRONMENT, PREDICATES
+from fusion_cli.language.lint.kinds import FILTERS, SHOWN, SIGNATURES, Kind, constant_kind, fits, may_be_equal
+from fusion_cli.language.lint.tokens import nearest
+from fusion_cli.language.predicates import DTYPES, ENVIRONMENT, PREDICATES, names_in
 
 Problem = tuple[str, int, str]
 """Code, offset in the expression, and message."""
-
-_NEAR = 0.6
 
 
 class Check:
@@ -29,14 +28,16 @@ class Check:
         self.numbers = numbers
         self.found: list[Problem] = []
 
-    def say(self, code: str, message: str, word: str = "") -> None:
+    def say(self, code: str, message: str, about: str | nodes.Node = "") -> None:
+        """Keep a problem with the place of a word, or of a node where that is a name."""
+        word = about if isinstance(about, str) else about.name if isinstance(about, nodes.Name) else ""
         place = re.search(rf"(?<!\w){re.escape(word)}(?!\w)", self.expression) if word else None
         self.found.append((code, place.start() if place is not None else 0, message))
 
     def condition(self, tree: nodes.Expr) -> None:
         """Look at a whole condition."""
         self._truth(tree)
-        if not self.found and not any(n.name in self.kinds for n in _names(tree)):
+        if not self.found and self.kinds.keys().isdisjoint(names_in(self.expression)):
             self.say("FUS034", "the condition speaks of nothing that is matched, so it says the same everywhere")
 
     def kind(self, node: nodes.Node) -> Kind:
@@ -96,25 +97,21 @@ class Check:
             asked = ", ".join("abc"[i] for i in range(SIGNATURES[name].least))
             self.say("FUS034", f"'{name}' is a predicate, and is asked about something: {name}({asked})", name)
         else:
-            hint = did_you_mean(name, [*self.kinds, *DTYPES], _NEAR)
             message = f"'{name}' is not a value of this function, so the condition never holds"
-            self.say("FUS034", f"{message}{'; ' + hint if hint else ''}", name)
+            self.say("FUS034", message + nearest(name, [*self.kinds, *DTYPES]), name)
         return "any"
 
     def _call(self, node: nodes.Call) -> Kind:
         name = node.node.name if isinstance(node.node, nodes.Name) else ""
-        known = ", ".join(PREDICATES)
         if name not in SIGNATURES:
-            hint = did_you_mean(name, PREDICATES, _NEAR) if name else ""
-            what = f"no predicate '{name}'{'; ' + hint if hint else ''}" if name else "only predicates can be called"
-            self.say("FUS033", f"{what} (there are {known})", name)
+            what = f"no predicate '{name}'{nearest(name, PREDICATES)}" if name else "only predicates can be called"
+            self.say("FUS033", f"{what} (there are {', '.join(PREDICATES)})", name)
             return "any"
         signature = SIGNATURES[name]
-        most = len(signature.arguments)
         if node.kwargs or node.dyn_args is not None or node.dyn_kwargs is not None:
-            self.say("FUS033", f"what {name} is asked about has no names: {name}({example(signature)})", name)
-        elif not signature.least <= len(node.args) <= most:
-            self.say("FUS033", f"{name} is asked as {name}({example(signature)})", name)
+            self.say("FUS033", f"what {name} is asked about has no names: {name}({signature.example})", name)
+        elif not signature.least <= len(node.args) <= len(signature.arguments):
+            self.say("FUS033", f"{name} is asked as {name}({signature.example})", name)
         else:
             for argument, wanted in zip(node.args, signature.arguments, strict=False):
                 self._argument(name, argument, wanted)
@@ -124,20 +121,18 @@ class Check:
         before = len(self.found)
         kind = self.kind(argument)
         if len(self.found) == before and not fits(kind, wanted):
-            message = f"{name} is asked about {SHOWN[wanted]}, not {SHOWN[kind]}: {name}"
-            self.say("FUS033", f"{message}({example(SIGNATURES[name])})", name)
+            message = f"{name} is asked about {SHOWN[wanted]}, not {SHOWN[kind]}"
+            self.say("FUS033", f"{message}: {name}({SIGNATURES[name].example})", name)
 
     def _truth(self, node: nodes.Node) -> None:
         kind = self.kind(node)
         if kind in ("value", "type", "text", "list"):
-            word = node.name if isinstance(node, nodes.Name) else ""
-            self.say("FUS038", f"{SHOWN[kind]} is neither true nor false", word)
+            self.say("FUS038", f"{SHOWN[kind]} is neither true nor false", node)
 
     def _number(self, node: nodes.Node) -> None:
         kind = self.kind(node)
         if not fits(kind, "number"):
-            word = node.name if isinstance(node, nodes.Name) else ""
-            self.say("FUS038", f"arithmetic is done with numbers, not with {SHOWN[kind]}", word)
+            self.say("FUS038", f"arithmetic is done with numbers, not with {SHOWN[kind]}", node)
 
     def _compare(self, node: nodes.Compare) -> Kind:
         left = self.kind(node.expr)
@@ -169,29 +164,19 @@ class Check:
     def _test(self, node: nodes.Test) -> None:
         self.kind(node.node)
         if node.name not in ENVIRONMENT.tests:
-            hint = did_you_mean(node.name, ENVIRONMENT.tests, _NEAR)
-            self.say("FUS033", f"no test 'is {node.name}'{'; ' + hint if hint else ''}", node.name)
+            self.say("FUS033", f"no test 'is {node.name}'{nearest(node.name, ENVIRONMENT.tests)}", node.name)
 
     def _filter(self, node: nodes.Filter) -> Kind:
         if node.node is not None:
             self.kind(node.node)
         if node.name in FILTERS:
             return FILTERS[node.name]
-        hint = did_you_mean(node.name, FILTERS, _NEAR)
-        self.say(
-            "FUS033",
-            f"no filter '|{node.name}'{'; ' + hint if hint else ''} (there are {', '.join(FILTERS)})",
-            node.name,
-        )
+        hint = nearest(node.name, FILTERS)
+        self.say("FUS033", f"no filter '|{node.name}'{hint} (there are {', '.join(sorted(FILTERS))})", node.name)
         return "any"
 
     def _item(self, node: nodes.Getitem) -> Kind:
         kind = self.kind(node.node)
         if kind in ("value", "number", "truth", "type"):
-            word = node.node.name if isinstance(node.node, nodes.Name) else ""
-            self.say("FUS038", f"{SHOWN[kind]} has no elements; a size is dim(x, 0)", word)
+            self.say("FUS038", f"{SHOWN[kind]} has no elements; a size is dim(x, 0)", node.node)
         return "list" if isinstance(node.arg, nodes.Slice) else "any"
-
-
-def _names(tree: nodes.Node) -> list[nodes.Name]:
-    return [tree] if isinstance(tree, nodes.Name) else list(tree.find_all(nodes.Name))

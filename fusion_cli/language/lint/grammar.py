@@ -11,9 +11,8 @@ from dataclasses import replace
 
 import onnx
 
-from fusion_cli.errors import did_you_mean
 from fusion_cli.language.lint.cursor import NAME, Cursor, Departure, shown
-from fusion_cli.language.lint.tokens import HEAD_KEYS, CallText, FunctionText, Key, Token
+from fusion_cli.language.lint.tokens import HEAD_KEYS, CallText, FunctionText, Key, Token, nearest
 
 _HEAD = '<domain: "fusion.rules", opset_import: ["": 23]>'
 _ELEMENT_TYPES = {name.lower(): number for name, number in onnx.TensorProto.DataType.items()} | {
@@ -21,7 +20,6 @@ _ELEMENT_TYPES = {name.lower(): number for name, number in onnx.TensorProto.Data
     "float64": int(onnx.TensorProto.DOUBLE),
 }
 _INFIX = frozenset({"+", "-", "*", "/", "@", "%", "//"})
-_NEAR = 0.6
 _TYPE = re.compile(r"float|double|bool|string|tensor|seq|map|optional|(?:u?int|b?float|complex)\w*\d")
 _OPERATOR = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
 _NUMBER = re.compile(r"[-+]?\d[\d.]*(?:[eE][-+]?\d+)?|[-+]?(?:inf|nan)", re.ASCII)
@@ -61,8 +59,8 @@ class Reader(Cursor):
 
     def _head_entry(self) -> None:
         if self.next not in HEAD_KEYS:
-            hint = did_you_mean(self.next, HEAD_KEYS, _NEAR)
-            self.fail(f"a rule's head is {_HEAD}: {shown(self.next)} is no part of it{'; ' + hint if hint else ''}")
+            hint = nearest(self.next, HEAD_KEYS)
+            self.fail(f"a rule's head is {_HEAD}: {shown(self.next)} is no part of it{hint}")
         key = self.take().text
         self.expect(":", f"after '{key}'")
         if key != "opset_import":

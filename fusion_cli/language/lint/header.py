@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from fusion_cli.language.lint.body import is_constant, nearest
 from fusion_cli.language.lint.conditions import problems
 from fusion_cli.language.lint.kinds import Kind
 from fusion_cli.language.lint.source import Finding, RuleFile, rule_folder
-from fusion_cli.language.lint.tokens import KEYS, OF_CALLS, FunctionText, Key
+from fusion_cli.language.lint.tokens import KEYS, OF_CALLS, FunctionText, Key, nearest
 from fusion_cli.language.pattern import REST
 
 _VALUES = {"opt-level": ("0", "1", "2", "3"), "counted": ("yes", "no"), "match": ("graph", "values")}
@@ -60,9 +59,8 @@ def _kernel(file: RuleFile, key: Key) -> Iterator[Finding]:
 
 
 def _condition(file: RuleFile, function: FunctionText, key: Key) -> Iterator[Finding]:
-    numbers = frozenset(n for c in function.calls if is_constant(c) for n in c.node.output)
-    kinds: dict[str, Kind] = {n: "value" for c in function.calls for n in c.node.output if n not in numbers}
+    kinds: dict[str, Kind] = {n: "value" for c in function.calls for n in c.node.output if not c.is_constant}
     kinds |= {t.text: "value" for t in function.inputs if t.text != REST}
     kinds |= dict.fromkeys(function.proto.attribute, "any")
-    for code, offset, message in problems(key.value, kinds, numbers):
+    for code, offset, message in problems(key.value, kinds, function.numbers):
         yield file.finding(code, key, message, offset=offset)

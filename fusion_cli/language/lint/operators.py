@@ -8,9 +8,8 @@ from typing import Any
 import onnx
 from onnx.defs import OpSchema
 
-from fusion_cli.language.lint.body import is_constant, nearest
 from fusion_cli.language.lint.source import Finding, RuleFile
-from fusion_cli.language.lint.tokens import CallText, FunctionText
+from fusion_cli.language.lint.tokens import CallText, FunctionText, nearest
 from fusion_cli.language.pattern import GROWING_ATTRIBUTES, PATTERN_DOMAIN, REST
 from fusion_cli.operators.registry import CONTRIBUTED
 from fusion_cli.operators.versions import INPUT_ATTRIBUTES, first_opset
@@ -28,7 +27,6 @@ _KINDS: dict[int, str] = {
 
 def check_operators(file: RuleFile, function: FunctionText) -> Iterator[Finding]:
     """Unknown operators and attributes, values of another kind, and numbers of inputs that no node has."""
-    versions = {o.domain: o.version for o in function.proto.opset_import}
     for call in function.calls:
         domain = call.node.domain
         for token in call.repeated:
@@ -36,24 +34,19 @@ def check_operators(file: RuleFile, function: FunctionText) -> Iterator[Finding]
         if domain == PATTERN_DOMAIN:
             if call.node.op_type in GROWING_ATTRIBUTES:
                 yield from _growing(file, call)
-        elif domain == "" and versions.get("", 0) > 0 and not is_constant(call):
-            yield from _standard(file, call, versions[domain])
+        elif domain == "" and function.opsets.get("", 0) > 0 and not call.is_constant:
+            yield from _standard(file, call, function.opsets[""])
 
 
 def _standard(file: RuleFile, call: CallText, opset: int) -> Iterator[Finding]:
     op = call.node.op_type
-    if op in CONTRIBUTED:
-        return
-    if not onnx.defs.has(op):
+    if op in CONTRIBUTED or not onnx.defs.has(op):
         return
     if not onnx.defs.has(op, max_inclusive_version=opset):
-        newest = onnx.defs.get_schema(op)
         message = f"'{op}' came with opset {first_opset(op)}, the rule's is {opset}"
         yield file.finding("FUS024", call.op, message, "warning")
-        yield from check_call(file, call, newest)
-        return
-    schema = onnx.defs.get_schema(op, opset)
-    if schema.deprecated:
+        schema = onnx.defs.get_schema(op)
+    elif (schema := onnx.defs.get_schema(op, opset)).deprecated:
         yield file.finding("FUS024", call.op, f"opset {opset} no longer has '{op}'", "warning")
         schema = onnx.defs.get_schema(op, schema.since_version - 1)
     yield from check_call(file, call, schema)

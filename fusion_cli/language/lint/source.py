@@ -7,8 +7,10 @@ first, and each is parsed by itself: one that does not parse hides no fault of t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -63,6 +65,14 @@ class RuleFile:
     text: str
     functions: Sequence[FunctionText]
     faults: Sequence[Fault]
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Sequence[FunctionText]]:
+        """The overloads of each rule."""
+        found: dict[str, list[FunctionText]] = defaultdict(list)
+        for function in self.functions:
+            found[function.name.text].append(function)
+        return found
 
     def finding(
         self, code: str, place: Token | Key, message: str, severity: Severity = "error", offset: int = 0
