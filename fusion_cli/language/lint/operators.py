@@ -136,7 +136,7 @@ def _growing(file: RuleFile, call: CallText) -> Iterator[Finding]:
             yield file.finding("FUS022", token, f"'{attribute.name}' of pattern.{op} is an integer, 0 or more")
         else:
             bounds[attribute.name] = attribute.i
-    if bounds.get("max_ops", 1) < max(bounds.get("min_ops", 0), 1):
+    if "max_ops" in bounds and bounds["max_ops"] < max(bounds.get("min_ops", 0), 1):
         yield file.finding("FUS022", call.attributes["max_ops"], "'max_ops' leaves room for no operator")
     if len(call.node.input) != 1 or len(call.node.output) != 1:
         yield file.finding("FUS023", call.op, f"pattern.{op} goes from one value to one value")

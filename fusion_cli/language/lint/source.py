@@ -146,7 +146,7 @@ def _overloads(tokens: list[Token], keys: Sequence[Key], text: str, faults: list
     except onnx.parser.ParseError as e:
         faults.append(("FUS001", *_syntax(str(e), tokens)))
         return []
-    except (IndexError, ValueError):
+    except (IndexError, ValueError, RuntimeError):
         longest = max((t for t in tokens if re.fullmatch(r"[-+]?\d.*", t.text)), key=lambda t: len(t.text))
         faults.append(("FUS001", longest, f"'{longest.text}' is out of the range of ONNX's numbers"))
         return []
