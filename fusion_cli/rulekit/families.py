@@ -5,7 +5,7 @@ Sizes are small and all different (a width of 12 is 3 heads of 4), so that what 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
@@ -47,17 +47,13 @@ def shapes_for(asked: Asked) -> Iterator[Shape]:
         yield from (*_BASE[turn:], *_BASE[:turn])
         yield from (_per_axis_one(s) for s in _BASE if len(s) > 2)
         return
-    special = _SPECIAL.get(asked.op)
-    if special is not None:
-        yield from special(asked)
+    if asked.op in _SPECIAL:
+        yield from _SPECIAL[asked.op](asked)
     first = max(known, key=len)
     if asked.op in ELEMENTWISE_NAMES:
         yield from _broadcast(first, asked)
-        return
-    yield first
-    yield from _broadcast(first, asked)
-    yield from (v.shape for v in asked.seen)
-    yield from _BASE
+    else:
+        yield from (first, *_broadcast(first, asked), *(v.shape for v in asked.seen), *_BASE)
 
 
 def _broadcast(shape: Shape, asked: Asked) -> Iterator[Shape]:
@@ -135,16 +131,15 @@ def _einsum(asked: Asked) -> Iterator[Shape]:
         yield tuple(sizes[label] for label in terms[asked.position])
 
 
-def _per_channel(asked: Asked) -> Iterator[Shape]:
-    x = asked.known.get(0)
-    if x is not None and x.ndim > 1:
-        yield (x.shape[1],)
+def _along(axis: int) -> Callable[[Asked], Iterator[Shape]]:
+    """One number for each index of an axis of the first input."""
 
+    def shapes(asked: Asked) -> Iterator[Shape]:
+        x = asked.known.get(0)
+        if x is not None and axis < x.ndim > 0:
+            yield (x.shape[axis],)
 
-def _per_column(asked: Asked) -> Iterator[Shape]:
-    x = asked.known.get(0)
-    if x is not None and x.ndim:
-        yield (x.shape[-1],)
+    return shapes
 
 
 def _angles(asked: Asked) -> Iterator[Shape]:
@@ -158,14 +153,14 @@ _SPECIAL = {
     "Einsum": _einsum,
     "RotaryEmbedding": _angles,
     "FusedGemm": _gemm,
-    "GroupNorm": _per_column,
+    "GroupNorm": _along(-1),
     "MatMul": _matmul,
     "FusedMatMul": _matmul,
     "Gemm": _gemm,
     "Conv": _conv,
-    "BatchNormalization": _per_channel,
-    "InstanceNormalization": _per_channel,
-    "GroupNormalization": _per_channel,
-    "LayerNormalization": _per_column,
-    "RMSNormalization": _per_column,
+    "BatchNormalization": _along(1),
+    "InstanceNormalization": _along(1),
+    "GroupNormalization": _along(1),
+    "LayerNormalization": _along(-1),
+    "RMSNormalization": _along(-1),
 }
