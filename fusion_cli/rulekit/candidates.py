@@ -41,7 +41,8 @@ def input_candidates(asked: Asked) -> Iterator[tuple[Array, bool]]:
                 # A cast between floats is seen through.
                 yield np.ones(shape).astype(DTYPES[asked.dtypes[0] if asked.dtypes else "int32"].numpy), constant
             elif asked.kind == "float32":
-                yield _typed(_random(shape), asked), constant
+                rng = np.random.default_rng(prod(shape) + len(shape))
+                yield _typed(rng.normal(size=shape), asked), constant
             else:
                 yield np.ones(shape, asked.kind), constant
 
@@ -62,11 +63,8 @@ def attribute_candidates(
         return [[size // 2], [0], [size // 3], [1]]
     if name == "ends":
         start = (chosen.get("starts") or [0])[0]
-        return (
-            [[size // 2], [size // 3], [1], [size - 1], [_LAST]]
-            if start == 0
-            else [[_LAST], *([end] for end in (start + size // 3, start + 1) if end < _LAST)]
-        )
+        later = [end for end in (start + size // 3, start + 1) if end < _LAST]
+        return [[end] for end in ((_LAST, *later) if start else (size // 2, size // 3, 1, size - 1, _LAST))]
     if name == "split":
         return [[size // outputs] * outputs]
     if name in ("num_heads", "kv_num_heads", "num_groups", "groups"):
@@ -153,10 +151,6 @@ def _permutations(rank: int) -> list[list[int]]:
     first = usual.get(rank, [])
     identity = list(range(rank))
     return first + [p for p in map(list, permutations(identity)) if p not in first and p != identity][:12]
-
-
-def _random(shape: Shape) -> Array:
-    return np.random.default_rng(prod(shape) + len(shape)).normal(size=shape)
 
 
 def _typed(array: Array, asked: Asked) -> Array:

@@ -45,7 +45,7 @@ def shapes_for(asked: Asked) -> Iterator[Shape]:
         yield from _BASE[turn : turn + 1]
         yield from ((*v.shape[:-2], v.shape[-1], v.shape[-2]) for v in asked.seen if v.ndim > 1)
         yield from (*_BASE[turn:], *_BASE[:turn])
-        yield from (_per_axis_one(s) for s in _BASE if len(s) > 2)
+        yield from ((1, s[1], *(1,) * (len(s) - 2)) for s in _BASE if len(s) > 2)
         return
     if asked.op in _SPECIAL:
         yield from _SPECIAL[asked.op](asked)
@@ -64,11 +64,6 @@ def _broadcast(shape: Shape, asked: Asked) -> Iterator[Shape]:
     ways += [s for s in (*(v.shape for v in asked.seen), *_BASE) if s != shape and _fits_into(shape, s)][:3]
     turn = asked.turn % 3 if asked.constant is None and not asked.number else 0
     yield from (*ways[turn:], *ways[:turn])
-
-
-def _per_axis_one(shape: Shape) -> Shape:
-    """One number per channel, in the form that broadcasts."""
-    return (1, shape[1], *(1,) * (len(shape) - 2))
 
 
 def _fits_into(small: Shape, large: Shape) -> bool:

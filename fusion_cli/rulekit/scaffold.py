@@ -134,7 +134,7 @@ class _Writer:
         constants = [f"    {n} = Constant <value_float = {number!r}> ()" for number, n in self.numbers.items()]
         return "\n".join(
             [
-                f"# summary: {name}, as in {_printable(source)}",
+                f"# summary: {name}, as in {''.join(c if c.isprintable() else '?' for c in source)}",
                 *(f"# where: {c}" for c in self.conditions),
                 *self._head(),
                 f"{name} ({', '.join(self.inputs.values())}) => ({', '.join(outputs)}) {{",
@@ -228,7 +228,3 @@ def _literal(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(_literal(v) for v in value) + "]"
     return repr(float(value)) if isinstance(value, float) else str(int(value))
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else "?" for c in text)

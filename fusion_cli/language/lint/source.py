@@ -171,23 +171,20 @@ def _lexical(tokens: Sequence[Token]) -> Iterator[Fault]:
         word = token.text
         if word == "//":
             yield "FUS003", token, "a comment starts with '#', not '//'"
-        elif word in ("float16", "bfloat16") and _is_value(before, after):
+        elif word in ("float16", "bfloat16") and _is_between(before, after, "{["):
             yield "FUS005", token, f"there are no {word} literals; write 'float': the number counts, not its type"
         elif word == '"':
             yield "FUS001", token, "this text has no second quote in its line"
         elif word[0].isalpha() or word[0] == "_":
-            if "-" in word or not word.isascii() or ("." in word and not _is_operator(before, after)):
+            if "-" in word or not word.isascii() or ("." in word and not _is_between(before, after, "(<")):
                 yield "FUS004", token, f"'{word}' is not a name: the letters a to z, digits and underscores only"
         elif not (word.isascii() and word.isprintable()) and word[0] != '"':
             yield "FUS001", token, f"the character U+{ord(word[0]):04X} has no place outside of comments"
 
 
-def _is_value(before: Token | None, after: Token | None) -> bool:
-    return before is not None and before.text == "=" and after is not None and after.text in ("{", "[")
-
-
-def _is_operator(before: Token | None, after: Token | None) -> bool:
-    return before is not None and before.text == "=" and after is not None and after.text in "(<"
+def _is_between(before: Token | None, after: Token | None, brackets: str) -> bool:
+    """Whether a word stands between `=` and one of these brackets."""
+    return before is not None and before.text == "=" and after is not None and after.text in brackets
 
 
 def _syntax(message: str, tokens: Sequence[Token]) -> tuple[Token, str]:
