@@ -26,14 +26,12 @@ def load_rules(names: Sequence[str] = (), rule_paths: Sequence[Path] = (), opt_l
     finding (line, column and caret) for one that does not hold.
     """
     rules = rules_of(rule_files([resource_dir("rules"), *rule_paths]))
-    fusions = rules.fusions
+    known = [r.name for r in rules.fusions]
     for name in names:
-        if name not in {r.name for r in fusions}:
-            raise RuleError(
-                f"no fusion rule '{name}'",
-                hint=did_you_mean(name, [r.name for r in fusions]) or "see `fusion-cli rules list`",
-            )
-    chosen = [r for r in fusions if r.name in names] if names else [r for r in fusions if r.opt_level <= opt_level]
+        if name not in known:
+            hint = did_you_mean(name, known) or "see `fusion-cli rules list`"
+            raise RuleError(f"no fusion rule '{name}'", hint=hint)
+    chosen = (r for r in rules.fusions if (r.name in names if names else r.opt_level <= opt_level))
     return RuleSet(rules.idioms, tuple(chosen))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from fusion_cli.language.pattern import Pattern
 from fusion_cli.operators.registry import OPERATORS
 from fusion_cli.rulekit.execute import Executor
-from fusion_cli.rulekit.shapes import Concrete, realise
+from fusion_cli.rulekit.realise import Concrete, realise
 from fusion_cli.rulekit.sketch import Sketch, Step
 
 WAYS = 12

@@ -27,11 +27,11 @@ _LAST = np.iinfo(np.int64).max
 
 def input_candidates(asked: Asked) -> Iterator[tuple[Array, bool]]:
     """Arrays to try, each with whether it is a constant of the model."""
-    if asked.number:
+    if asked.wanted.number:
         for number in _numbers(asked.seen):
             yield from ((_typed(np.full(shape, number), asked), True) for shape in ((), (1,)))
         return
-    kinds = [False, True] if asked.constant is None else [asked.constant]
+    kinds = [False, True] if asked.wanted.constant is None else [asked.wanted.constant]
     if asked.kind in ("int64", "int32"):
         yield from ((array.astype(asked.kind), True) for array in _integers(asked))
         return
@@ -39,7 +39,10 @@ def input_candidates(asked: Asked) -> Iterator[tuple[Array, bool]]:
         for shape in islice(dict.fromkeys(shapes_for(asked)), _OTHER_INPUT if asked.known else _FIRST_INPUT):
             if asked.op == "Cast":
                 # A cast between floats is seen through.
-                yield np.ones(shape).astype(DTYPES[asked.dtypes[0] if asked.dtypes else "int32"].numpy), constant
+                yield (
+                    np.ones(shape).astype(DTYPES[asked.wanted.dtypes[0] if asked.wanted.dtypes else "int32"].numpy),
+                    constant,
+                )
             elif asked.kind == "float32":
                 rng = np.random.default_rng(prod(shape) + len(shape))
                 yield _typed(rng.normal(size=shape), asked), constant
@@ -154,5 +157,5 @@ def _permutations(rank: int) -> list[list[int]]:
 
 
 def _typed(array: Array, asked: Asked) -> Array:
-    name = "float32" if not asked.dtypes or "float32" in asked.dtypes else asked.dtypes[0]
+    name = "float32" if not asked.wanted.dtypes or "float32" in asked.wanted.dtypes else asked.wanted.dtypes[0]
     return np.asarray(array).astype(DTYPES[name].numpy)

@@ -15,7 +15,7 @@ from onnx import numpy_helper
 
 from fusion_cli.operators.registry import COMMUTATIVE
 from fusion_cli.rulekit.execute import MODEL_IR_VERSION, value_info
-from fusion_cli.rulekit.shapes import Concrete
+from fusion_cli.rulekit.realise import Concrete
 from fusion_cli.rulekit.sketch import Step
 from fusion_cli.sessions import Array
 

@@ -11,6 +11,7 @@ from itertools import cycle
 from typing import Any
 
 from fusion_cli.operators.registry import ELEMENTWISE_NAMES
+from fusion_cli.rulekit.constraints import Wanted
 from fusion_cli.rulekit.schemas import Kind
 from fusion_cli.sessions import Array
 
@@ -30,9 +31,7 @@ class Asked:
     known: Mapping[int, Array]
     seen: Sequence[Array]
     kind: Kind
-    constant: bool | None
-    number: bool
-    dtypes: tuple[str, ...]
+    wanted: Wanted
     turn: int
     attributes: Mapping[str, Any]
 
@@ -62,7 +61,7 @@ def _broadcast(shape: Shape, asked: Asked) -> Iterator[Shape]:
     ways += [(d,) + (1,) * (len(shape) - 2) for d in shape[1:2]]
     ways += [shape[-2:], (*shape[:-1], 1), (1, *shape[1:])]
     ways += [s for s in (*(v.shape for v in asked.seen), *_BASE) if s != shape and _fits_into(shape, s)][:3]
-    turn = asked.turn % 3 if asked.constant is None and not asked.number else 0
+    turn = asked.turn % 3 if asked.wanted.constant is None and not asked.wanted.number else 0
     yield from (*ways[turn:], *ways[:turn])
 
 
@@ -76,7 +75,7 @@ def _matmul(asked: Asked) -> Iterator[Shape]:
     if asked.position == 1 and 0 in asked.known:
         *batch, _, k = (1, *asked.known[0].shape) if asked.known[0].ndim == 1 else asked.known[0].shape
         widths = [HIDDEN, *dict.fromkeys(v.shape[-1] for v in asked.seen if v.ndim and v.shape[-1] > 1), k]
-        if asked.constant is not True and len(batch) > 0:
+        if asked.wanted.constant is not True and len(batch) > 0:
             rows = asked.known[0].shape[-2]
             yield from ((*batch, k, n) for n in (rows, *widths))
         yield from ((k, n) for n in widths)

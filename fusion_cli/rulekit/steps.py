@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,14 +43,6 @@ class State:
             self.forget(name)
         del self.nodes[step:]
         self.opaque = opaque
-
-    def restore(self, copy: State) -> None:
-        """Be what `copy` was taken of."""
-        vars(self).update(vars(copy))
-
-    def copy(self) -> State:
-        """A state that later steps of this one do not change."""
-        return State(**{name: copy(value) for name, value in vars(self).items()})
 
 
 def places_of(step: Step, schema: Schema) -> list[tuple[int, str | None]]:

@@ -21,7 +21,7 @@ from fusion_cli.rulekit.execute import Executor
 from fusion_cli.rulekit.find import ready, region_of
 from fusion_cli.rulekit.findings import read_all
 from fusion_cli.rulekit.kernels import Kernel, try_kernels
-from fusion_cli.rulekit.shapes import Concrete, Stuck, realise
+from fusion_cli.rulekit.realise import Concrete, Stuck, realise
 from fusion_cli.rulekit.sketch import Impossible, Sketcher
 
 NEWEST_OPSET = 23

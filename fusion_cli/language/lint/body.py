@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import onnx
 
 from fusion_cli.language.lint.source import USUAL_OPSET, Finding, RuleFile
-from fusion_cli.language.lint.tokens import CallText, FunctionText, Token, nearest
+from fusion_cli.language.lint.tokens import CallText, FunctionText, nearest
 from fusion_cli.language.pattern import GROWING, PATTERN_DOMAIN, REST
 from fusion_cli.operators.registry import is_known
 
@@ -35,7 +35,7 @@ def _names(file: RuleFile, function: FunctionText) -> Iterator[Finding]:
             yield file.finding("FUS011", token, f"'{token.text}' is defined twice")
         defined.add(token.text)
     read: set[str] = set()
-    made: dict[str, Token] = {}
+    made: set[str] = set()
     for call in function.calls:
         yield from _rest(file, call)
         for name, token in zip(call.node.input, call.inputs, strict=True):
@@ -46,7 +46,7 @@ def _names(file: RuleFile, function: FunctionText) -> Iterator[Finding]:
             if name in defined:
                 yield file.finding("FUS011", token, f"'{name}' is defined twice")
             elif name:
-                made[name] = token
+                made.add(name)
                 defined.add(name)
     outputs = [t.text for t in function.outputs]
     if not function.outputs:

@@ -33,7 +33,7 @@ def problems(expression: str, kinds: Mapping[str, Kind], numbers: frozenset[str]
     if len(re.findall(r"\w+|[^\w\s]", expression)) > _MOST_WORDS:
         yield "FUS032", 0, "the condition is too long; several lines `# where:` must all hold"
         return
-    if _depth(expression) > _MOST_DEPTH:
+    if max(accumulate((c in "([{") - (c in ")]}") for c in expression), default=0) > _MOST_DEPTH:
         yield "FUS032", 0, "the condition is nested too deep"
         return
     parser = None
@@ -45,14 +45,7 @@ def problems(expression: str, kinds: Mapping[str, Kind], numbers: frozenset[str]
     except TemplateError as e:
         yield "FUS032", *_syntax(expression, parser, e)
         return
-    check = _Check(expression, kinds, numbers)
-    check.condition(tree)
-    yield from dict.fromkeys(check.found)
-
-
-def _depth(expression: str) -> int:
-    """How deep its brackets are nested."""
-    return max(accumulate((c in "([{") - (c in ")]}") for c in expression), default=0)
+    yield from dict.fromkeys(_Check(expression, kinds, numbers).condition(tree))
 
 
 def _syntax(expression: str, parser: Parser | None, error: TemplateError) -> tuple[int, str]:
@@ -112,11 +105,12 @@ class _Check:
         place = re.search(rf"(?<!\w){re.escape(word)}(?!\w)", self.expression) if word else None
         self.found.append((code, place.start() if place is not None else 0, message))
 
-    def condition(self, tree: nodes.Expr) -> None:
-        """Look at a whole condition."""
+    def condition(self, tree: nodes.Expr) -> list[Problem]:
+        """What is wrong with a whole condition."""
         self._truth(tree)
         if not self.found and self.kinds.keys().isdisjoint(names_in(self.expression)):
             self.say("FUS034", "the condition speaks of nothing that is matched, so it says the same everywhere")
+        return self.found
 
     def kind(self, node: nodes.Node) -> Kind:
         """What the expression stands for, "any" where it is not known or already spoken of."""

@@ -52,17 +52,15 @@ SIGNATURES: Mapping[str, Signature] = {
 }
 
 
+_CONSTANTS: Mapping[type, Kind] = {type(None): "none", bool: "truth", str: "text"}
+
+
 def constant_kind(value: object) -> Kind:
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return "truth"
-    return "text" if isinstance(value, str) else "number"
+    return _CONSTANTS.get(type(value), "number")
 
 
 def fits(kind: Kind, wanted: Kind) -> bool:
-    numbers = ("number", "size", "any")
-    return kind in (wanted, "any") or (wanted in ("number", "size") and kind in numbers)
+    return kind in (wanted, "any") or {kind, wanted} == {"number", "size"}
 
 
 def may_be_equal(left: Kind, right: Kind) -> bool:

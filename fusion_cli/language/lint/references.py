@@ -106,7 +106,7 @@ def _idiom_call(
     name = call.node.op_type
     if name not in idioms:
         message = f"no idiom '{name}'{_idiom_meant(name, idioms, fusions)}"
-        yield file.finding("FUS025", call.op, message, offset=_DOT)
+        yield file.finding("FUS025", call.op, message, offset=len(f"{PATTERN_DOMAIN}."))
         return
     functions = [f for _, f in idioms[name]]
     parameters = {p for f in functions for p in f.proto.attribute}
@@ -122,9 +122,6 @@ def _idiom_call(
     if len(call.node.output) > outputs:
         message = f"no overload of '{name}' has {len(call.node.output)} outputs, {outputs} at most"
         yield file.finding("FUS026", call.outputs[-1], message)
-
-
-_DOT = len(PATTERN_DOMAIN) + 1
 
 
 def _unless(file: RuleFile, key: Key, idioms: Collection[str]) -> Iterator[Finding]:

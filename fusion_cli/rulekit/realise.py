@@ -8,6 +8,7 @@ takes nothing, the search goes back to the last step that its inputs depend on.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from itertools import islice
@@ -117,7 +118,7 @@ class _Solver:
             return None
         step = self.sketch.steps[i]
         conflict = {self.state.owner[n] for n in read_by(step) if n in self.state.owner}
-        mark = self.state.copy()
+        mark = {name: copy(value) for name, value in vars(self.state).items()}
         seen: set[object] = set()
         for blamed in islice(self._ways(i, step), _PER_STEP):
             if blamed is None:
@@ -134,7 +135,8 @@ class _Solver:
             conflict |= blamed
             if self.tries > MAX_TRIES:
                 break
-        self.state.restore(mark)
+        # In place: the steps before hold this state.
+        vars(self.state).update(mark)
         return conflict - {i}
 
     def _outcome(self, i: int) -> object:
@@ -169,7 +171,10 @@ class _Solver:
             return
         position, name = places[at]
         assert name is not None
-        asked = self._asked(step, schema, places, position, name)
+        known = {p: self.state.values[n] for p, n in places if n is not None and n in self.state.values}
+        seen = [v for n, v in self.state.values.items() if n not in self.sketch.numbers]
+        wanted, kind = self.wanted[name], schema.kind(position)
+        asked = Asked(step.op, position, known, seen, kind, wanted, self.turn, step.attributes)
         for array, constant in input_candidates(asked):
             self.tries += 1
             self.state.give(name, array, i, constant)
@@ -184,25 +189,6 @@ class _Solver:
         for position, name in places:
             if name in self.sketch.numbers and schema.kind(position) in ("int64", "int32"):
                 self.state.values[name] = np.array(self.sketch.numbers[name], np.int64)
-
-    def _asked(
-        self, step: Step, schema: Schema, places: Sequence[tuple[int, str | None]], position: int, name: str
-    ) -> Asked:
-        known = {p: self.state.values[n] for p, n in places if n is not None and n in self.state.values}
-        seen = [v for n, v in self.state.values.items() if n not in self.sketch.numbers]
-        wanted = self.wanted[name]
-        return Asked(
-            step.op,
-            position,
-            known,
-            seen,
-            schema.kind(position),
-            wanted.constant,
-            wanted.number,
-            wanted.dtypes,
-            self.turn,
-            step.attributes,
-        )
 
     def _run(
         self,
