@@ -126,15 +126,12 @@ def _attribute(attribute: onnx.AttributeProto) -> object:
     value = onnx.helper.get_attribute_value(attribute)
     if isinstance(value, onnx.TensorProto):
         return numpy_helper.to_array(value)
+    written = canonical_equation if attribute.name == "equation" else str
     if isinstance(value, bytes):
-        return _text(attribute.name, value)
+        return written(value.decode())
     if attribute.type == onnx.AttributeProto.STRINGS:
-        return [_text(attribute.name, text) for text in value]
+        return [written(text.decode()) for text in value]
     return list(value) if attribute.type in (onnx.AttributeProto.INTS, onnx.AttributeProto.FLOATS) else value
-
-
-def _text(name: str, value: bytes) -> str:
-    return canonical_equation(value.decode()) if name == "equation" else value.decode()
 
 
 def _in_dependency_order(rules: Sequence[Rule]) -> list[Rule]:
@@ -142,12 +139,11 @@ def _in_dependency_order(rules: Sequence[Rule]) -> list[Rule]:
     by_name = {r.name: r for r in rules}
     done: dict[str, Rule] = {}
 
-    def visit(rule: Rule) -> None:
-        if rule.name not in done:
-            for name in sorted(rule.references):
-                visit(by_name[name])
-            done[rule.name] = rule
+    def visit(names: Iterable[str]) -> None:
+        for name in sorted(names):
+            if name not in done:
+                visit(by_name[name].references)
+                done[name] = by_name[name]
 
-    for rule in sorted(rules, key=lambda r: r.name):
-        visit(rule)
+    visit(by_name)
     return list(done.values())

@@ -39,10 +39,8 @@ def input_candidates(asked: Asked) -> Iterator[tuple[Array, bool]]:
         for shape in islice(dict.fromkeys(shapes_for(asked)), _OTHER_INPUT if asked.known else _FIRST_INPUT):
             if asked.op == "Cast":
                 # A cast between floats is seen through.
-                yield (
-                    np.ones(shape).astype(DTYPES[asked.wanted.dtypes[0] if asked.wanted.dtypes else "int32"].numpy),
-                    constant,
-                )
+                dtype = next(iter(asked.wanted.dtypes), "int32")
+                yield np.ones(shape).astype(DTYPES[dtype].numpy), constant
             elif asked.kind == "float32":
                 rng = np.random.default_rng(prod(shape) + len(shape))
                 yield _typed(rng.normal(size=shape), asked), constant

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import onnx.defs
 
@@ -15,14 +15,6 @@ from fusion_cli.sessions import CannotRun, onnx_runtime
 
 Kind = Literal["float32", "int64", "uint8", "int8", "int32", "bool"]
 """The element type to try an input with: the first of these that it takes."""
-_KINDS: Mapping[str, Kind] = {
-    "tensor(float)": "float32",
-    "tensor(int64)": "int64",
-    "tensor(uint8)": "uint8",
-    "tensor(int8)": "int8",
-    "tensor(int32)": "int32",
-    "tensor(bool)": "bool",
-}
 
 
 @dataclass(frozen=True)
@@ -68,7 +60,8 @@ def _schema(domain: str, op: str, opset: int) -> Schema:
 
 
 def _kind(types: set[str]) -> Kind:
-    return next((kind for name, kind in _KINDS.items() if name in types), "float32")
+    names = {name.replace("(float)", "(float32)") for name in types}
+    return next((kind for kind in get_args(Kind) if f"tensor({kind})" in names), "float32")
 
 
 @cache

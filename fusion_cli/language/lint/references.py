@@ -29,7 +29,10 @@ def check_references(files: Sequence[RuleFile]) -> Iterator[Finding]:
                 elif not domain and name not in CONTRIBUTED and not onnx.defs.has(name):
                     yield file.finding("FUS020", call.op, f"no ONNX operator '{name}'{_operator_meant(name, idioms)}")
             for key in function.said("unless"):
-                yield from _unless(file, key, idioms)
+                for part in re.finditer(r"[^,\s][^,]*[^,\s]|[^,\s]", key.value):
+                    if part[0] not in idioms:
+                        message = f"no idiom '{part[0]}'{nearest(part[0], idioms)}"
+                        yield file.finding("FUS036", key, message, offset=part.start())
     yield from _circles(idioms)
 
 
@@ -122,13 +125,6 @@ def _idiom_call(
     if len(call.node.output) > outputs:
         message = f"no overload of '{name}' has {len(call.node.output)} outputs, {outputs} at most"
         yield file.finding("FUS026", call.outputs[-1], message)
-
-
-def _unless(file: RuleFile, key: Key, idioms: Collection[str]) -> Iterator[Finding]:
-    for part in re.finditer(r"[^,\s][^,]*[^,\s]|[^,\s]", key.value):
-        if part[0] not in idioms:
-            message = f"no idiom '{part[0]}'{nearest(part[0], set(idioms))}"
-            yield file.finding("FUS036", key, message, offset=part.start())
 
 
 def _circles(idioms: Mapping[str, list[Overload]]) -> Iterator[Finding]:
