@@ -10,7 +10,6 @@ from math import prod
 
 import numpy as np
 import onnx
-import onnx.helper
 from onnx import numpy_helper
 
 from fusion_cli.operators.registry import COMMUTATIVE

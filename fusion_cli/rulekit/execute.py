@@ -6,10 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import onnx
-import onnx.checker
-import onnx.defs
-import onnx.helper
-import onnx.shape_inference
 from onnx import numpy_helper
 
 from fusion_cli.sessions import Array, CannotRun, open_model

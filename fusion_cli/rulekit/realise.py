@@ -22,7 +22,7 @@ from fusion_cli.rulekit.execute import Executor, NoKernel, content_key
 from fusion_cli.rulekit.families import Asked
 from fusion_cli.rulekit.schemas import Schema, find_schema
 from fusion_cli.rulekit.sketch import Sketch, Step
-from fusion_cli.rulekit.steps import State, attribute_choices, does_nothing, open_parameters, places_of, read_by
+from fusion_cli.rulekit.steps import Places, State, attribute_choices, does_nothing, open_parameters, places_of, read_by
 from fusion_cli.sessions import Array
 
 MAX_TRIES = 1500
@@ -160,9 +160,7 @@ class _Solver:
                 yield self._run(i, step, schema, places, attributes)
                 self.state.undo(i, *made)
 
-    def _assign(
-        self, i: int, step: Step, schema: Schema, places: Sequence[tuple[int, str | None]], at: int
-    ) -> Iterator[None]:
+    def _assign(self, i: int, step: Step, schema: Schema, places: Places, at: int) -> Iterator[None]:
         """Give the step's open inputs values, one after the other."""
         while at < len(places) and (places[at][1] is None or places[at][1] in self.state.values):
             at += 1
@@ -184,19 +182,14 @@ class _Solver:
                 break
         self.state.forget(name)
 
-    def _type_numbers(self, schema: Schema, places: Sequence[tuple[int, str | None]]) -> None:
+    def _type_numbers(self, schema: Schema, places: Places) -> None:
         """A rule's number is of the type that the operator wants there."""
         for position, name in places:
             if name in self.sketch.numbers and schema.kind(position) in ("int64", "int32"):
                 self.state.values[name] = np.array(self.sketch.numbers[name], np.int64)
 
     def _run(
-        self,
-        i: int,
-        step: Step,
-        schema: Schema,
-        places: Sequence[tuple[int, str | None]],
-        attributes: Mapping[str, Any],
+        self, i: int, step: Step, schema: Schema, places: Places, attributes: Mapping[str, Any]
     ) -> set[int] | None:
         self.tries += 1
         names = dict(places)

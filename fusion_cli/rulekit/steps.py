@@ -12,6 +12,9 @@ from fusion_cli.rulekit.schemas import Schema
 from fusion_cli.rulekit.sketch import Step
 from fusion_cli.sessions import Array
 
+Places = Sequence[tuple[int, str | None]]
+"""An operator's input positions, and the name of what is there, if anything."""
+
 
 @dataclass
 class State:
@@ -45,7 +48,7 @@ class State:
         self.opaque = opaque
 
 
-def places_of(step: Step, schema: Schema) -> list[tuple[int, str | None]]:
+def places_of(step: Step, schema: Schema) -> Places:
     """The operator's input positions and what the rule has there, with names for those that it must be given."""
     positions = (p for p in range(len(step.inputs) + len(schema.moved)) if p not in schema.moved)
     places = list(zip(positions, step.inputs, strict=False))
