@@ -54,9 +54,8 @@ def list_rules(rule_paths: tuple[Path, ...], as_json: bool, debug: bool) -> None
         return
     table = _table("rule", "kind", "level", "kernel", "summary")
     for rule in found:
-        level = str(rule.opt_level) if rule.kind == "fusion" else ""
-        kernel = rule.kernel if rule.kind == "fusion" else ""
-        table.add_row(*(escape(c) for c in (rule.name, rule.kind, level, kernel, rule.summary)))
+        of_fusions = (str(rule.opt_level), rule.kernel) if rule.kind == "fusion" else ("", "")
+        table.add_row(*map(escape, (rule.name, rule.kind, *of_fusions, rule.summary)))
     stdout().print(table)
 
 
@@ -204,10 +203,7 @@ def _count(number: int, what: str) -> str:
 
 
 def _table(*columns: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for column in columns:
-        table.add_column(column)
-    return table
+    return Table(*columns, box=None, padding=(0, 2, 0, 0), header_style="bold")
 
 
 def _all_rules(paths: tuple[Path, ...]) -> list[Rule]:

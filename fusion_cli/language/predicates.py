@@ -79,7 +79,7 @@ PREDICATES: Mapping[str, Callable[..., Any]] = {
 def compile_predicate(expression: str) -> Callable[..., Any]:
     """The compiled expression. Raises RuleError if it does not parse or calls an unknown predicate."""
     try:
-        tree = ENVIRONMENT.parse("{{ " + expression + " }}")
+        tree = _tree(expression)
         compiled = ENVIRONMENT.compile_expression(expression, undefined_to_none=False)
     except TemplateError as e:
         raise RuleError(f"the condition does not parse: {e}") from e
@@ -124,8 +124,7 @@ def _evaluate(
 @cache
 def names_in(expression: str) -> tuple[str, ...]:
     """The names that a condition speaks of, predicates and types included."""
-    tree = ENVIRONMENT.parse("{{ " + expression + " }}")
-    return tuple(sorted({n.name for n in tree.find_all(nodes.Name)}))
+    return tuple(sorted({n.name for n in _tree(expression).find_all(nodes.Name)}))
 
 
 @cache
@@ -162,10 +161,9 @@ def unknown_sizes(expression: str, bindings: Mapping[str, Any], index: GraphInde
 @cache
 def predicate_calls(expression: str) -> list[tuple[str, list[str]]]:
     """The predicates that a condition calls, in order, each with the names it is asked about."""
-    tree = ENVIRONMENT.parse("{{ " + expression + " }}")
-    calls = tree.find_all(nodes.Call)
-    return [(c.node.name, [n.name for a in c.args for n in _names(a)]) for c in calls if isinstance(c.node, nodes.Name)]
+    calls = ([n.name for n in call.find_all(nodes.Name)] for call in _tree(expression).find_all(nodes.Call))
+    return [(name, asked) for name, *asked in calls]
 
 
-def _names(node: nodes.Node) -> list[nodes.Name]:
-    return [node] if isinstance(node, nodes.Name) else list(node.find_all(nodes.Name))
+def _tree(expression: str) -> nodes.Template:
+    return ENVIRONMENT.parse("{{ " + expression + " }}")

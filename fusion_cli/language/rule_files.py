@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -13,9 +12,8 @@ from onnx import numpy_helper
 from fusion_cli.errors import RuleError, did_you_mean
 from fusion_cli.graph.attributes import canonical_equation
 from fusion_cli.language.lint import Finding, RuleFile, lint_files, lint_together, read_rule_file
-from fusion_cli.language.lint.layout import FunctionText
 from fusion_cli.language.lint.source import Kind
-from fusion_cli.language.lint.tokens import Key
+from fusion_cli.language.lint.tokens import FunctionText
 from fusion_cli.language.pattern import Call, Parameter, Pattern, Rule, RuleSet
 from fusion_cli.resources import resource_dir
 
@@ -28,14 +26,12 @@ def load_rules(names: Sequence[str] = (), rule_paths: Sequence[Path] = (), opt_l
     finding (line, column and caret) for one that does not hold.
     """
     rules = rules_of(rule_files([resource_dir("rules"), *rule_paths]))
-    fusions = rules.fusions
+    known = [r.name for r in rules.fusions]
     for name in names:
-        if name not in {r.name for r in fusions}:
-            raise RuleError(
-                f"no fusion rule '{name}'",
-                hint=did_you_mean(name, [r.name for r in fusions]) or "see `fusion-cli rules list`",
-            )
-    chosen = [r for r in fusions if r.name in names] if names else [r for r in fusions if r.opt_level <= opt_level]
+        if name not in known:
+            hint = did_you_mean(name, known) or "see `fusion-cli rules list`"
+            raise RuleError(f"no fusion rule '{name}'", hint=hint)
+    chosen = (r for r in rules.fusions if (r.name in names if names else r.opt_level <= opt_level))
     return RuleSet(rules.idioms, tuple(chosen))
 
 
@@ -76,15 +72,13 @@ def _raise_first(findings: Iterable[Finding]) -> None:
 
 
 def _rules(file: RuleFile) -> list[Rule]:
-    overloads: dict[str, list[FunctionText]] = defaultdict(list)
-    for function in file.functions:
-        overloads[function.name.text].append(function)
-    return [_rule(file, name, functions) for name, functions in overloads.items()]
+    return [_rule(file, name, functions) for name, functions in file.by_name.items()]
 
 
 def _rule(file: RuleFile, name: str, functions: Sequence[FunctionText]) -> Rule:
-    keys: dict[str, str] = {k.name: k.value for k in file.keys_for(functions[0])}
-    unless = [n.strip() for k in file.keys_for(functions[0]) if k.name == "unless" for n in k.value.split(",")]
+    said = file.keys_for(functions[0])
+    keys = {k.name: k.value for k in said}
+    unless = [n.strip() for k in said if k.name == "unless" for n in k.value.split(",")]
     return Rule(
         name,
         file.kind,
@@ -106,12 +100,12 @@ def _pattern(function: FunctionText) -> Pattern:
     for text in function.calls:
         node = text.node
         attributes = {a.name: _attribute(a) for a in node.attribute}
-        if node.op_type == "Constant" and not node.domain:
+        if text.is_constant:
             constants[node.output[0]] = float(np.asarray(next(iter(attributes.values()))).ravel()[0])
         else:
             names = tuple(node.input), tuple(node.output)
             calls.append(Call(len(calls), node.domain, node.op_type, *names, attributes, text.op.line))
-    where: list[Key] = [k for k in function.keys if k.name == "where"]
+    where = function.said("where")
     return Pattern(
         function.name.text,
         tuple(function.proto.input),
@@ -122,7 +116,7 @@ def _pattern(function: FunctionText) -> Pattern:
         tuple(function.proto.attribute),
         function.name.line,
         tuple(k.line for k in where),
-        {o.domain: o.version for o in function.proto.opset_import},
+        function.opsets,
     )
 
 
@@ -132,15 +126,12 @@ def _attribute(attribute: onnx.AttributeProto) -> object:
     value = onnx.helper.get_attribute_value(attribute)
     if isinstance(value, onnx.TensorProto):
         return numpy_helper.to_array(value)
+    written = canonical_equation if attribute.name == "equation" else str
     if isinstance(value, bytes):
-        return _text(attribute.name, value)
+        return written(value.decode())
     if attribute.type == onnx.AttributeProto.STRINGS:
-        return [_text(attribute.name, text) for text in value]
+        return [written(text.decode()) for text in value]
     return list(value) if attribute.type in (onnx.AttributeProto.INTS, onnx.AttributeProto.FLOATS) else value
-
-
-def _text(name: str, value: bytes) -> str:
-    return canonical_equation(value.decode()) if name == "equation" else value.decode()
 
 
 def _in_dependency_order(rules: Sequence[Rule]) -> list[Rule]:
@@ -148,12 +139,11 @@ def _in_dependency_order(rules: Sequence[Rule]) -> list[Rule]:
     by_name = {r.name: r for r in rules}
     done: dict[str, Rule] = {}
 
-    def visit(rule: Rule) -> None:
-        if rule.name not in done:
-            for name in sorted(rule.references):
-                visit(by_name[name])
-            done[rule.name] = rule
+    def visit(names: Iterable[str]) -> None:
+        for name in sorted(names):
+            if name not in done:
+                visit(by_name[name].references)
+                done[name] = by_name[name]
 
-    for rule in sorted(rules, key=lambda r: r.name):
-        visit(rule)
+    visit(by_name)
     return list(done.values())

@@ -10,7 +10,7 @@ from typing import Any
 from fusion_cli.language.pattern import Pattern
 from fusion_cli.operators.registry import OPERATORS
 from fusion_cli.rulekit.execute import Executor
-from fusion_cli.rulekit.shapes import Concrete, realise
+from fusion_cli.rulekit.realise import Concrete, realise
 from fusion_cli.rulekit.sketch import Sketch, Step
 
 WAYS = 12
@@ -29,7 +29,7 @@ def arrangements(pattern: Pattern, executor: Executor) -> list[Concrete]:
         other = _arranged(expression, rng)
         if len(found) < WAYS and _size(other) <= _MOST_OPS:
             found.setdefault(repr(other), other)
-    graphs = [realise(_sketch(pattern, e), executor, i) for i, e in enumerate(found.values())]
+    graphs = [realise(_sketch(e), executor, i) for i, e in enumerate(found.values())]
     return [g for g in graphs if isinstance(g, Concrete)]
 
 
@@ -113,8 +113,8 @@ _MEANINGS: Mapping[str, Callable[..., Expression]] = {
 """Those that people write otherwise than plans do."""
 
 
-def _sketch(pattern: Pattern, expression: Expression) -> Sketch:
-    sketch = Sketch(inputs=["x"])
+def _sketch(expression: Expression) -> Sketch:
+    sketch = Sketch()
     names = count(1)
     known: dict[str, str] = {}
 
@@ -126,8 +126,7 @@ def _sketch(pattern: Pattern, expression: Expression) -> Sketch:
             if isinstance(part, tuple):
                 domain, _, op = part[0].rpartition(".")
                 inputs = tuple(map(add, part[2]))
-                opset = pattern.opsets.get(domain, 1)
-                sketch.steps.append(Step(domain, op, inputs, (known[repr(part)],), dict(part[1]), opset))
+                sketch.steps.append(Step(domain, op, inputs, (known[repr(part)],), dict(part[1])))
             else:
                 sketch.numbers[known[repr(part)]] = part
         return known[repr(part)]

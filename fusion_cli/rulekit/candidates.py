@@ -27,11 +27,11 @@ _LAST = np.iinfo(np.int64).max
 
 def input_candidates(asked: Asked) -> Iterator[tuple[Array, bool]]:
     """Arrays to try, each with whether it is a constant of the model."""
-    if asked.number:
+    if asked.wanted.number:
         for number in _numbers(asked.seen):
             yield from ((_typed(np.full(shape, number), asked), True) for shape in ((), (1,)))
         return
-    kinds = [False, True] if asked.constant is None else [asked.constant]
+    kinds = [False, True] if asked.wanted.constant is None else [asked.wanted.constant]
     if asked.kind in ("int64", "int32"):
         yield from ((array.astype(asked.kind), True) for array in _integers(asked))
         return
@@ -39,9 +39,11 @@ def input_candidates(asked: Asked) -> Iterator[tuple[Array, bool]]:
         for shape in islice(dict.fromkeys(shapes_for(asked)), _OTHER_INPUT if asked.known else _FIRST_INPUT):
             if asked.op == "Cast":
                 # A cast between floats is seen through.
-                yield np.ones(shape).astype(DTYPES[asked.dtypes[0] if asked.dtypes else "int32"].numpy), constant
+                dtype = next(iter(asked.wanted.dtypes), "int32")
+                yield np.ones(shape).astype(DTYPES[dtype].numpy), constant
             elif asked.kind == "float32":
-                yield _typed(_random(shape), asked), constant
+                rng = np.random.default_rng(prod(shape) + len(shape))
+                yield _typed(rng.normal(size=shape), asked), constant
             else:
                 yield np.ones(shape, asked.kind), constant
 
@@ -62,11 +64,8 @@ def attribute_candidates(
         return [[size // 2], [0], [size // 3], [1]]
     if name == "ends":
         start = (chosen.get("starts") or [0])[0]
-        return (
-            [[size // 2], [size // 3], [1], [size - 1], [_LAST]]
-            if start == 0
-            else [[_LAST], *([end] for end in (start + size // 3, start + 1) if end < _LAST)]
-        )
+        later = [end for end in (start + size // 3, start + 1) if end < _LAST]
+        return [[end] for end in ((_LAST, *later) if start else (size // 2, size // 3, 1, size - 1, _LAST))]
     if name == "split":
         return [[size // outputs] * outputs]
     if name in ("num_heads", "kv_num_heads", "num_groups", "groups"):
@@ -155,10 +154,6 @@ def _permutations(rank: int) -> list[list[int]]:
     return first + [p for p in map(list, permutations(identity)) if p not in first and p != identity][:12]
 
 
-def _random(shape: Shape) -> Array:
-    return np.random.default_rng(prod(shape) + len(shape)).normal(size=shape)
-
-
 def _typed(array: Array, asked: Asked) -> Array:
-    name = "float32" if not asked.dtypes or "float32" in asked.dtypes else asked.dtypes[0]
+    name = "float32" if not asked.wanted.dtypes or "float32" in asked.wanted.dtypes else asked.wanted.dtypes[0]
     return np.asarray(array).astype(DTYPES[name].numpy)

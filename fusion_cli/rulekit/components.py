@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, permutations, product
-from typing import Any
+from math import prod
 
 import numpy as np
 import onnx
-import onnx.helper
 from onnx import numpy_helper
 
 from fusion_cli.operators.registry import COMMUTATIVE
-from fusion_cli.rulekit.execute import MODEL_IR_VERSION
-from fusion_cli.rulekit.shapes import Concrete
-from fusion_cli.rulekit.state import Node
+from fusion_cli.rulekit.execute import MODEL_IR_VERSION, value_info
+from fusion_cli.rulekit.realise import Concrete
+from fusion_cli.rulekit.sketch import Step
 from fusion_cli.sessions import Array
 
 Order = tuple[tuple[int, ...], ...]
@@ -48,10 +47,7 @@ def as_written(graph: Concrete) -> Order:
 def orders(graph: Concrete, most: int) -> list[Order]:
     """The orders of operands of commutative operators: all of them, or `most` that hold each swap at least once."""
     ways = [_ways(node) for node in graph.nodes]
-    total = 1
-    for way in ways:
-        total *= len(way)
-    if total <= most:
+    if prod(map(len, ways)) <= most:
         return list(product(*ways))
     first = tuple(way[0] for way in ways)
     rng = random.Random(0)
@@ -72,26 +68,21 @@ def model_of(components: Sequence[Component]) -> onnx.ModelProto:
     for component in components:
         graph, prefix = component.graph, component.prefix
         opsets |= {d: v for d, v in graph.opsets.items() if not d or any(n.domain == d for n in graph.nodes)}
-        inputs += [_info(prefix + name, array) for name, array in _inputs(graph)]
-        constants += [
-            numpy_helper.from_array(
-                _fresh(prefix + name, graph.values[name], name in graph.sketch.numbers), prefix + name
-            )
-            for name in _used(graph)
-            if name in graph.constants
-        ]
+        inputs += [value_info(prefix + name, array) for name, array in _inputs(graph)]
+        for name in filter(graph.constants.__contains__, _used(graph)):
+            array = _fresh(prefix + name, graph.values[name], name in graph.sketch.numbers)
+            constants.append(numpy_helper.from_array(array, prefix + name))
         nodes += [_node(n, o, prefix, i) for i, (n, o) in enumerate(zip(graph.nodes, component.order, strict=True))]
-        outputs += [_info(name, graph.values[name.removeprefix(prefix)]) for name in component.outputs]
-        shapes += [_info(prefix + o, graph.values[o]) for n in graph.nodes for o in n.outputs]
+        outputs += [value_info(name, graph.values[name.removeprefix(prefix)]) for name in component.outputs]
+        shapes += [value_info(prefix + o, graph.values[o]) for n in graph.nodes for o in n.outputs]
     made = {o.name for o in outputs}
-    proto = onnx.helper.make_graph(
-        nodes, "rules", inputs, outputs, constants, value_info=[s for s in shapes if s.name not in made]
-    )
+    shapes = [s for s in shapes if s.name not in made]
+    proto = onnx.helper.make_graph(nodes, "rules", inputs, outputs, constants, value_info=shapes)
     imports = [onnx.helper.make_opsetid(d, v) for d, v in opsets.items()]
     return onnx.helper.make_model(proto, opset_imports=imports, ir_version=MODEL_IR_VERSION)
 
 
-def _ways(node: Node) -> list[tuple[int, ...]]:
+def _ways(node: Step) -> list[tuple[int, ...]]:
     places = tuple(range(len(node.inputs)))
     if node.domain or node.op not in COMMUTATIVE or len(set(node.inputs)) < 2:
         return [places]
@@ -107,17 +98,11 @@ def _inputs(graph: Concrete) -> Iterator[tuple[str, Array]]:
     return ((n, graph.values[n]) for n in _used(graph) if n not in made and n not in graph.constants)
 
 
-def _node(node: Node, order: tuple[int, ...], prefix: str, index: int) -> onnx.NodeProto:
-    inputs = [prefix + node.inputs[i] if node.inputs[i] else "" for i in order]
+def _node(node: Step, order: tuple[int, ...], prefix: str, index: int) -> onnx.NodeProto:
+    inputs = [f"{prefix}{node.inputs[i]}" if node.inputs[i] else "" for i in order]
     outputs = [prefix + o for o in node.outputs]
-    attributes: Mapping[str, Any] = node.attributes
-    return onnx.helper.make_node(
-        node.op, inputs, outputs, name=f"{prefix}{node.op}_{index}", domain=node.domain, **attributes
-    )
-
-
-def _info(name: str, array: Array) -> onnx.ValueInfoProto:
-    return onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+    name = f"{prefix}{node.op}_{index}"
+    return onnx.helper.make_node(node.op, inputs, outputs, name=name, domain=node.domain, **node.attributes)
 
 
 def _fresh(name: str, array: Array, keep: bool = False) -> Array:

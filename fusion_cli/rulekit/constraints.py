@@ -12,8 +12,7 @@ import onnx_ir as ir
 
 from fusion_cli.graph.index import GraphIndex
 from fusion_cli.language.pattern import Parameter
-from fusion_cli.language.predicates import DTYPES, conjuncts, holds, predicate_calls
-from fusion_cli.rulekit.sketch import Condition
+from fusion_cli.language.predicates import DTYPES, conjuncts, holds, names_in, predicate_calls
 from fusion_cli.sessions import Array
 
 _STATIC = frozenset(
@@ -22,25 +21,29 @@ _STATIC = frozenset(
 
 
 @dataclass(frozen=True)
-class Conjunct:
-    """One condition that can be asked of arrays: its text, and what its names stand for."""
+class Condition:
+    """A rule's condition, and the values and parameters of a sketch that its names stand for; a `Parameter` among
+    them is open."""
 
     text: str
     values: Mapping[str, str]
-    parameters: Mapping[str, str]
-    literals: Mapping[str, Any]
+    parameters: Mapping[str, Any]
+
+    def parts(self) -> list[Condition]:
+        """The parts that arrays can answer, each with the names it speaks of; the matcher asks the others."""
+        texts = [t for t in conjuncts(self.text) if all(name in _STATIC for name, _ in predicate_calls(t))]
+        return [Condition(t, _only(self.values, names_in(t)), _only(self.parameters, names_in(t))) for t in texts]
 
     def names(self) -> list[str]:
         """The values and open parameters that have to be known."""
-        return [*self.values.values(), *self.parameters.values()]
+        return [*self.values.values(), *(p.name for p in self.parameters.values() if isinstance(p, Parameter))]
 
     def holds(self, known: Mapping[str, Array], constants: Collection[str], parameters: Mapping[str, Any]) -> bool:
         """Whether the condition holds for these arrays."""
         values = {n: _value(n, known[v], v in constants) for n, v in self.values.items()}
         inputs = [v for v in values.values() if v.const_value is None]
-        index = GraphIndex(ir.Graph(inputs, [], nodes=[]))
-        bound = {n: parameters[p] for n, p in self.parameters.items()}
-        return holds(self.text, {**values, **bound, **self.literals}, index)
+        bound = {n: parameters[p.name] if isinstance(p, Parameter) else p for n, p in self.parameters.items()}
+        return holds(self.text, {**values, **bound}, GraphIndex(ir.Graph(inputs, [], nodes=[])))
 
 
 @dataclass
@@ -52,22 +55,7 @@ class Wanted:
     dtypes: tuple[str, ...] = ()
 
 
-def split(condition: Condition) -> list[Conjunct]:
-    """The parts of a condition that arrays can answer; the matcher asks the others."""
-    found = []
-    for text in conjuncts(condition.text):
-        if any(name not in _STATIC for name, _ in predicate_calls(text)):
-            continue
-        words = set(re.findall(r"(?<![\w.|\"'])[A-Za-z_]\w*", text))
-        values = {n: v for n, v in condition.values.items() if n in words}
-        parameters = {n: p for n, p in condition.parameters.items() if n in words}
-        open_ = {n: p.name for n, p in parameters.items() if isinstance(p, Parameter)}
-        literals = {n: p for n, p in parameters.items() if not isinstance(p, Parameter)}
-        found.append(Conjunct(text, values, open_, literals))
-    return found
-
-
-def wanted_of(conditions: Sequence[Conjunct]) -> Mapping[str, Wanted]:
+def wanted_of(conditions: Sequence[Condition]) -> Mapping[str, Wanted]:
     wanted: dict[str, Wanted] = defaultdict(Wanted)
     for c in conditions:
         for name, value in c.values.items():
@@ -81,6 +69,10 @@ def wanted_of(conditions: Sequence[Conjunct]) -> Mapping[str, Wanted]:
             if f"dtype({name})" in c.text:
                 said.dtypes += tuple(d for d in DTYPES if re.search(rf"\b{d}\b", c.text))
     return wanted
+
+
+def _only(meanings: Mapping[str, Any], names: Collection[str]) -> Mapping[str, Any]:
+    return {name: meaning for name, meaning in meanings.items() if name in names}
 
 
 def _value(name: str, array: Array, constant: bool) -> ir.Value:

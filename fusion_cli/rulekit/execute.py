@@ -6,10 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import onnx
-import onnx.checker
-import onnx.defs
-import onnx.helper
-import onnx.shape_inference
 from onnx import numpy_helper
 
 from fusion_cli.sessions import Array, CannotRun, open_model
@@ -27,7 +23,6 @@ class Executor:
 
     def __init__(self, opsets: Mapping[str, int]) -> None:
         self.opsets = {"": 17, **opsets}
-        self.runs = 0
         self.refusals: dict[tuple[str, str], str] = {}
         """What was said last where an operator did not take its inputs, by domain and operator."""
         self._known: dict[Key, tuple[Array, ...] | None] = {}
@@ -44,7 +39,6 @@ class Executor:
             raise NoKernel(op)
         key = (domain, op, outputs, repr(sorted(attributes.items())), *map(content_key, inputs))
         if key not in self._known:
-            self.runs += 1
             self._known[key] = self._run(domain, op, inputs, attributes, outputs)
         return self._known[key]
 
@@ -63,13 +57,11 @@ class Executor:
         graph = onnx.helper.make_graph(
             [node],
             "one",
-            [onnx.helper.make_tensor_value_info(n, _element_type(v), v.shape) for n, v in fed.items()],
+            [value_info(n, v) for n, v in fed.items()],
             [onnx.helper.make_empty_tensor_value_info(n) for n in results],
             constants,
         )
-        imports = [
-            onnx.helper.make_opsetid(d, v) for d, v in {**self.opsets, domain: self.opsets.get(domain, 1)}.items()
-        ]
+        imports = [onnx.helper.make_opsetid(d, v) for d, v in ({domain: 1} | self.opsets).items()]
         model = onnx.helper.make_model(graph, opset_imports=imports, ir_version=MODEL_IR_VERSION)
         try:
             # Threads and optimizations would take ten times as long as the operator.
@@ -87,7 +79,7 @@ class Executor:
         opset = self.opsets[""]
         if not onnx.defs.has(op, max_inclusive_version=opset):
             return True
-        types = {n: onnx.helper.make_tensor_type_proto(_element_type(v), v.shape) for n, v in arrays.items()}
+        types = {n: value_info(n, v).type for n, v in arrays.items()}
         data = {n: numpy_helper.from_array(v) for n, v in arrays.items() if v.dtype.kind == "i"}
         schema, imports = onnx.defs.get_schema(op, opset), [onnx.helper.make_opsetid("", opset)]
         try:
@@ -98,8 +90,9 @@ class Executor:
         return True
 
 
-def _element_type(array: Array) -> int:
-    return onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+def value_info(name: str, array: Array) -> onnx.ValueInfoProto:
+    """What a model says of a value that is such an array."""
+    return onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
 
 
 def content_key(array: Array | None) -> object:

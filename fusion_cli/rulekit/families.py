@@ -5,12 +5,13 @@ Sizes are small and all different (a width of 12 is 3 heads of 4), so that what 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
 
 from fusion_cli.operators.registry import ELEMENTWISE_NAMES
+from fusion_cli.rulekit.constraints import Wanted
 from fusion_cli.rulekit.schemas import Kind
 from fusion_cli.sessions import Array
 
@@ -30,9 +31,7 @@ class Asked:
     known: Mapping[int, Array]
     seen: Sequence[Array]
     kind: Kind
-    constant: bool | None
-    number: bool
-    dtypes: tuple[str, ...]
+    wanted: Wanted
     turn: int
     attributes: Mapping[str, Any]
 
@@ -45,19 +44,15 @@ def shapes_for(asked: Asked) -> Iterator[Shape]:
         yield from _BASE[turn : turn + 1]
         yield from ((*v.shape[:-2], v.shape[-1], v.shape[-2]) for v in asked.seen if v.ndim > 1)
         yield from (*_BASE[turn:], *_BASE[:turn])
-        yield from (_per_axis_one(s) for s in _BASE if len(s) > 2)
+        yield from ((1, s[1], *(1,) * (len(s) - 2)) for s in _BASE if len(s) > 2)
         return
-    special = _SPECIAL.get(asked.op)
-    if special is not None:
-        yield from special(asked)
+    if asked.op in _SPECIAL:
+        yield from _SPECIAL[asked.op](asked)
     first = max(known, key=len)
     if asked.op in ELEMENTWISE_NAMES:
         yield from _broadcast(first, asked)
-        return
-    yield first
-    yield from _broadcast(first, asked)
-    yield from (v.shape for v in asked.seen)
-    yield from _BASE
+    else:
+        yield from (first, *_broadcast(first, asked), *(v.shape for v in asked.seen), *_BASE)
 
 
 def _broadcast(shape: Shape, asked: Asked) -> Iterator[Shape]:
@@ -66,13 +61,8 @@ def _broadcast(shape: Shape, asked: Asked) -> Iterator[Shape]:
     ways += [(d,) + (1,) * (len(shape) - 2) for d in shape[1:2]]
     ways += [shape[-2:], (*shape[:-1], 1), (1, *shape[1:])]
     ways += [s for s in (*(v.shape for v in asked.seen), *_BASE) if s != shape and _fits_into(shape, s)][:3]
-    turn = asked.turn % 3 if asked.constant is None and not asked.number else 0
+    turn = asked.turn % 3 if asked.wanted.constant is None and not asked.wanted.number else 0
     yield from (*ways[turn:], *ways[:turn])
-
-
-def _per_axis_one(shape: Shape) -> Shape:
-    """One number per channel, in the form that broadcasts."""
-    return (1, shape[1], *(1,) * (len(shape) - 2))
 
 
 def _fits_into(small: Shape, large: Shape) -> bool:
@@ -85,7 +75,7 @@ def _matmul(asked: Asked) -> Iterator[Shape]:
     if asked.position == 1 and 0 in asked.known:
         *batch, _, k = (1, *asked.known[0].shape) if asked.known[0].ndim == 1 else asked.known[0].shape
         widths = [HIDDEN, *dict.fromkeys(v.shape[-1] for v in asked.seen if v.ndim and v.shape[-1] > 1), k]
-        if asked.constant is not True and len(batch) > 0:
+        if asked.wanted.constant is not True and len(batch) > 0:
             rows = asked.known[0].shape[-2]
             yield from ((*batch, k, n) for n in (rows, *widths))
         yield from ((k, n) for n in widths)
@@ -135,16 +125,15 @@ def _einsum(asked: Asked) -> Iterator[Shape]:
         yield tuple(sizes[label] for label in terms[asked.position])
 
 
-def _per_channel(asked: Asked) -> Iterator[Shape]:
-    x = asked.known.get(0)
-    if x is not None and x.ndim > 1:
-        yield (x.shape[1],)
+def _along(axis: int) -> Callable[[Asked], Iterator[Shape]]:
+    """One number for each index of an axis of the first input."""
 
+    def shapes(asked: Asked) -> Iterator[Shape]:
+        x = asked.known.get(0)
+        if x is not None and axis < x.ndim > 0:
+            yield (x.shape[axis],)
 
-def _per_column(asked: Asked) -> Iterator[Shape]:
-    x = asked.known.get(0)
-    if x is not None and x.ndim:
-        yield (x.shape[-1],)
+    return shapes
 
 
 def _angles(asked: Asked) -> Iterator[Shape]:
@@ -158,14 +147,14 @@ _SPECIAL = {
     "Einsum": _einsum,
     "RotaryEmbedding": _angles,
     "FusedGemm": _gemm,
-    "GroupNorm": _per_column,
+    "GroupNorm": _along(-1),
     "MatMul": _matmul,
     "FusedMatMul": _matmul,
     "Gemm": _gemm,
     "Conv": _conv,
-    "BatchNormalization": _per_channel,
-    "InstanceNormalization": _per_channel,
-    "GroupNormalization": _per_channel,
-    "LayerNormalization": _per_column,
-    "RMSNormalization": _per_column,
+    "BatchNormalization": _along(1),
+    "InstanceNormalization": _along(1),
+    "GroupNormalization": _along(1),
+    "LayerNormalization": _along(-1),
+    "RMSNormalization": _along(-1),
 }

@@ -38,18 +38,17 @@ def region_of(
     for region in regions:
         if not nodes - set(region.nodes) - set(region.shape_nodes):
             return region
-    names = {label(n) for n in nodes}
-    rejections = [r for r in missed if r.rule == rule and r.node in names and r.stage == "match"]
     if regions:
         largest = max(regions, key=lambda r: len(set(r.nodes) & nodes))
         left = sorted(label(n) for n in nodes - set(largest.nodes) - set(largest.shape_nodes))
         return f"found, but without {', '.join(left)}"
-    whole = [r for r in rejections if r.progress == 1.0]
-    if whole:
-        return whole[0]
+    names = {label(n) for n in nodes}
+    rejections = (r for r in missed if r.rule == rule and r.node in names and r.stage == "match")
     nearest = max(rejections, key=lambda r: r.progress, default=None)
     if nearest is None:
         return "nothing of it was found"
+    if nearest.progress == 1.0:
+        return nearest
     return f"{nearest.code} at {nearest.node}: expected {nearest.expected}, found {nearest.found}"
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from fusion_cli.errors import RuleError
 from fusion_cli.language.lint import Finding, RuleFile, check_shadows, lint_files, lint_together, read_rule_file
-from fusion_cli.language.lint.body import nearest
 from fusion_cli.language.lint.operators import check_call
 from fusion_cli.language.lint.source import rule_folder
+from fusion_cli.language.lint.tokens import nearest
 from fusion_cli.language.rule_files import rule_files
 from fusion_cli.resources import resource_dir
 from fusion_cli.rulekit.schemas import contributed
@@ -48,14 +48,11 @@ def _files(path: Path) -> list[RuleFile]:
 
 def _contributed(files: Sequence[RuleFile]) -> Iterator[Finding]:
     """Operators of ONNX Runtime's own domains, where it is installed: only it knows them."""
-    for file in files:
-        for function in file.functions:
-            for call in function.calls:
-                known = contributed().get(call.node.domain)
-                if known is None or not call.node.domain:
-                    continue
-                if call.node.op_type in known:
-                    yield from check_call(file, call, known[call.node.op_type])
-                else:
-                    message = f"ONNX Runtime has no '{call.op.text}'{nearest(call.node.op_type, known)}"
-                    yield file.finding("FUS020", call.op, message)
+    calls = ((f, call) for f in files for function in f.functions for call in function.calls)
+    for file, call in calls:
+        known = contributed().get(call.node.domain) if call.node.domain else None
+        if known is not None and call.node.op_type in known:
+            yield from check_call(file, call, known[call.node.op_type])
+        elif known is not None:
+            message = f"ONNX Runtime has no '{call.op.text}'{nearest(call.node.op_type, known)}"
+            yield file.finding("FUS020", call.op, message)

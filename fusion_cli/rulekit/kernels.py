@@ -47,7 +47,6 @@ def try_kernels(components: Sequence[Component], rules: RuleSet, rule: Rule, mos
     """By the components' prefixes: up to `most` distinct kernels are built (none without a compiler), the others only
     generated."""
     most = 0 if find_compiler(_CPU) is None else most
-    template_paths = [rule_folder(rule.path)]
     proto = model_of(components)
     model = ready(proto, fold=True)
     found = find_regions(model, rules)
@@ -62,31 +61,28 @@ def try_kernels(components: Sequence[Component], rules: RuleSet, rule: Rule, mos
                 candidates[component.prefix] = Candidate(region, planner.plan(region), {}, ("cpu",), forced=True)
             except Unsupported as e:
                 results[component.prefix] = _unsupported(e)
-    ops = outline(model, list(candidates.values()))
     prefixes = {id(c): prefix for prefix, c in candidates.items()}
-    sources: list[Source] = []
-    built: list[FusedOp] = []
-    for op in ops:
+    built: dict[FusedOp, Source] = {}
+    own: set[str] = set()
+    for op in outline(model, list(candidates.values())):
         mine = [prefixes[id(c)] for c in op.calls]
         try:
-            source = emit(op, _CPU, template_paths=template_paths)
+            source = emit(op, _CPU, template_paths=[rule_folder(rule.path)])
         except Unsupported as e:
             results |= dict.fromkeys(mine, _unsupported(e))
-            continue
         except FusionError as e:
             results |= dict.fromkeys(mine, Kernel("error", str(e)))
-            continue
-        if len(built) < most:
-            built.append(op)
-            sources.append(source)
         else:
-            results |= dict.fromkeys(mine, Kernel("-"))
-    names = {o.name for o in built}
+            if len(built) < most:
+                built[op] = source
+                own.update(mine)
+            else:
+                results |= dict.fromkeys(mine, Kernel("-"))
+    names = {op.name for op in built}
     inline_back(model, lambda name: name not in names)
-    own = {prefixes[id(c)] for o in built for c in o.calls}
     if own:
         feeds = {name: array for c in components for name, array in c.feeds().items()}
-        results |= _compared([c for c in components if c.prefix in own], proto, model, feeds, built, sources)
+        results |= _compared([c for c in components if c.prefix in own], proto, model, feeds, built)
     return results
 
 
@@ -99,18 +95,16 @@ def _compared(
     proto: onnx.ModelProto,
     model: ir.Model,
     feeds: Mapping[str, Array],
-    ops: Sequence[FusedOp],
-    sources: Sequence[Source],
+    built: Mapping[FusedOp, Source],
 ) -> dict[str, Kernel]:
     """The fused model with its kernels against the model as it was made."""
-    everything = {c.prefix for c in components}
     with tempfile.TemporaryDirectory(prefix="fusion-rules-") as folder, Process() as process:
         try:
-            library = build([*sources, emit_registration(_CPU, ops)], _CPU, Path(folder))
+            library = build([*built.values(), emit_registration(_CPU, list(built))], _CPU, Path(folder))
             reference = process.open(proto.SerializeToString(), use="reference").run(feeds)
             found = process.open(ir.to_proto(model).SerializeToString(), libraries=[library.path]).run(feeds)
         except (BuildError, CannotRun) as e:
-            return dict.fromkeys(everything, Kernel("error", str(e)))
+            return dict.fromkeys((c.prefix for c in components), Kernel("error", str(e)))
     allowed = tolerance(str(v.dtype) for v in reference.values())
     errors = {c.prefix: max(largest_error(reference[o], found[o]) for o in c.outputs) for c in components}
     return {prefix: Kernel("", "", error, allowed) for prefix, error in errors.items()}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
-from itertools import count
+from collections.abc import Sequence
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -96,9 +96,8 @@ def around(model: ir.Model, name: str) -> list[str]:
     for node in chosen:
         above = [p for v in node.inputs if (p := index.producer(v)) is not None]
         below = [c for v in node.outputs for c in index.consumers(v)]
-        for other in (*above, *below):
-            fits = is_elementwise(other)
-            if fits and other not in chosen and len(chosen) < NEIGHBOURS and is_convex(index, [*chosen, other]):
+        for other in filter(is_elementwise, (*above, *below)):
+            if other not in chosen and len(chosen) < NEIGHBOURS and is_convex(index, [*chosen, other]):
                 chosen.append(other)
     return [label(n) for n in chosen]
 
@@ -135,7 +134,7 @@ class _Writer:
         constants = [f"    {n} = Constant <value_float = {number!r}> ()" for number, n in self.numbers.items()]
         return "\n".join(
             [
-                f"# summary: {name}, as in {_printable(source)}",
+                f"# summary: {name}, as in {''.join(c if c.isprintable() else '?' for c in source)}",
                 *(f"# where: {c}" for c in self.conditions),
                 *self._head(),
                 f"{name} ({', '.join(self.inputs.values())}) => ({', '.join(outputs)}) {{",
@@ -158,7 +157,9 @@ class _Writer:
 
     def _line(self, node: ir.Node) -> None:
         inputs = ", ".join(self._input(v) for v in self.index.inputs(node))
-        outputs = ", ".join(self._output(v, node) for v in node.outputs)
+        for value in node.outputs:
+            self.names[value] = self._new(_plain(node.op_type.lower(), "y"))
+        outputs = ", ".join(self.names[v] for v in node.outputs)
         written = ", ".join(f"{k} = {_literal(v)}" for k, v in self._attributes(node))
         op = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
         self.lines.append(f"    {outputs} = {op} {f'<{written}> ' if written else ''}({inputs})")
@@ -166,7 +167,7 @@ class _Writer:
     def _attributes(self, node: ir.Node) -> list[tuple[str, Any]]:
         """Those that the node gives, in the form in which they are matched."""
         schema = find_schema(node.domain, node.op_type, self.index.graph.opset_imports)
-        given = {*node.attributes, *schema.moved_inputs} & _MEANT
+        given = {*node.attributes, *schema.moved.values()} & _MEANT
         found = self.index.attributes(node)
         return [(k, found[k]) for k in sorted(given) if _is_literal(found.get(k))]
 
@@ -189,17 +190,13 @@ class _Writer:
                 self.conditions.append(f"is_constant({self.inputs[value]}){rank}")
         return self.inputs[value]
 
-    def _output(self, value: ir.Value, node: ir.Node) -> str:
-        self.names[value] = self._new(_plain(node.op_type.lower(), "y"))
-        return self.names[value]
-
     def _is_read(self, value: ir.Value) -> bool:
         """Whether anything but these nodes reads the value; the last value counts in any case."""
         readers = self.index.readers(value)
         return not readers or self.index.escapes(value) or any(n not in self.nodes for n in readers)
 
     def _new(self, name: str) -> str:
-        fresh = next(n for n in _numbered(name) if n not in self.taken)
+        fresh = next(n for n in chain([name], (f"{name}{i}" for i in count(2))) if n not in self.taken)
         self.taken.add(fresh)
         return fresh
 
@@ -212,11 +209,6 @@ def _is_current(op: str) -> bool:
     return op in CONTRIBUTED or (
         onnx.defs.has(op, max_inclusive_version=USUAL_OPSET) and not onnx.defs.get_schema(op, USUAL_OPSET).deprecated
     )
-
-
-def _numbered(name: str) -> Iterable[str]:
-    yield name
-    yield from (f"{name}{i}" for i in count(2))
 
 
 def _plain(name: str, otherwise: str) -> str:
@@ -236,7 +228,3 @@ def _literal(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(_literal(v) for v in value) + "]"
     return repr(float(value)) if isinstance(value, float) else str(int(value))
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else "?" for c in text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import onnx.defs
 
@@ -15,27 +15,19 @@ from fusion_cli.sessions import CannotRun, onnx_runtime
 
 Kind = Literal["float32", "int64", "uint8", "int8", "int32", "bool"]
 """The element type to try an input with: the first of these that it takes."""
-_KINDS: Mapping[str, Kind] = {
-    "tensor(float)": "float32",
-    "tensor(int64)": "int64",
-    "tensor(uint8)": "uint8",
-    "tensor(int8)": "int8",
-    "tensor(int32)": "int32",
-    "tensor(bool)": "bool",
-}
 
 
 @dataclass(frozen=True)
 class Schema:
-    """One operator: the kind of each input, and which attributes it has. `moved_inputs` are those matched as
-    attributes, with whether they have to be given."""
+    """One operator: the kind of each input, and which attributes it has. `moved` are the inputs that are matched as
+    attributes, by position."""
 
     kinds: tuple[Kind, ...]
     least_inputs: int
     attributes: Mapping[str, int]
     """By name: the type, a value of onnx.AttributeProto.AttributeType."""
     required_attributes: tuple[str, ...]
-    moved_inputs: Mapping[str, bool]
+    moved: Mapping[int, str]
 
     def kind(self, position: int) -> Kind:
         """What the input takes; the last one's kind holds for any after it."""
@@ -56,19 +48,20 @@ def _schema(domain: str, op: str, opset: int) -> Schema:
         found = contributed().get(domain, {}).get(op)
     if found is None:
         return Schema((), 0, {}, (), {})
-    moved = {a: p < found.min_input for (of, p), a in INPUT_ATTRIBUTES.items() if of == op and not domain}
+    moved = {p: a for (of, p), a in INPUT_ATTRIBUTES.items() if of == op and not domain}
     attributes = {name: attribute_kind(a) for name, a in found.attributes.items()}
     return Schema(
         tuple(_kind(i.types) for i in found.inputs),
         found.min_input,
         attributes,
         tuple(name for name, a in found.attributes.items() if a.required),
-        {a: needed for a, needed in moved.items() if a not in attributes},
+        {p: a for p, a in moved.items() if a not in attributes},
     )
 
 
 def _kind(types: set[str]) -> Kind:
-    return next((kind for name, kind in _KINDS.items() if name in types), "float32")
+    names = {name.replace("(float)", "(float32)") for name in types}
+    return next((kind for kind in get_args(Kind) if f"tensor({kind})" in names), "float32")
 
 
 @cache

@@ -13,6 +13,7 @@ from itertools import count, zip_longest
 from typing import Any
 
 from fusion_cli.language.pattern import REST, Call, Parameter, Pattern, Rule
+from fusion_cli.rulekit.constraints import Condition
 
 _UNARY = ("Tanh", "Sigmoid", "Relu", "Softplus", "Abs", "Neg")
 _MOST_DEPTH = 24
@@ -28,18 +29,8 @@ class Step:
     inputs: tuple[str | None, ...]
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any]
-    opset: int = 0
     keeps_shape: bool = False
     more: bool = False
-
-
-@dataclass(frozen=True)
-class Condition:
-    """A rule's condition, and the values and parameters of the sketch that its names stand for."""
-
-    text: str
-    values: Mapping[str, str]
-    parameters: Mapping[str, Any]
 
 
 @dataclass(eq=False)
@@ -49,7 +40,6 @@ class Sketch:
     steps: list[Step] = field(default_factory=list)
     numbers: dict[str, float] = field(default_factory=dict)
     conditions: list[Condition] = field(default_factory=list)
-    inputs: list[str] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
     choices: list[str] = field(default_factory=list)
     """What was chosen, for people: "Linear 2" is the second overload of Linear."""
@@ -70,8 +60,9 @@ class Sketcher:
 
     def variations(self, pattern: Pattern) -> list[dict[int, int]]:
         """What `sketch` can vary: nothing, then each other choice at each call of the overload, by turns."""
-        options = {c.index: self._options(c) for c in pattern.calls if c.is_pattern}
-        others = [[{call: n} for n in range(1, size)] for call, size in options.items()]
+        called = [c for c in pattern.calls if c.is_pattern]
+        options = [len(_chains(c)) if c.is_growing else len(self._fitting(c)) for c in called]
+        others = [[{c.index: n} for n in range(1, size)] for c, size in zip(called, options, strict=True)]
         return [{}, *(v for turn in zip_longest(*others) for v in turn if v is not None)]
 
     def sketch(self, pattern: Pattern, variation: Mapping[int, int], shift: int = 0) -> Sketch:
@@ -81,7 +72,6 @@ class Sketcher:
         sketch = Sketch()
         names = {name: self._new(name) for name in pattern.inputs if name != REST}
         parameters = {name: Parameter(self._new(name)) for name in pattern.parameters}
-        sketch.inputs = list(names.values())
         bound = self._expand(sketch, pattern, names, parameters, 0)
         if not sketch.steps:
             raise Impossible("there is no operator in it")
@@ -90,9 +80,6 @@ class Sketcher:
 
     def _new(self, name: str) -> str:
         return f"{name}_{next(self._names)}"
-
-    def _options(self, call: Call) -> int:
-        return len(_chains(call)) if call.is_growing else len(self._fitting(call))
 
     def _fitting(self, call: Call) -> list[int]:
         """The overloads that the matcher could take for this call: as many inputs and outputs, and its parameters."""
@@ -128,8 +115,7 @@ class Sketcher:
                 outputs = [self._new(name) for name in call.outputs]
                 names |= dict(zip(call.outputs, outputs, strict=True))
                 inputs = tuple(names[i] if i else None for i in call.named_inputs)
-                opset = pattern.opsets.get(call.domain, 0)
-                step = Step(call.domain, call.op, inputs, tuple(outputs), attributes, opset, more=call.takes_more)
+                step = Step(call.domain, call.op, inputs, tuple(outputs), attributes, more=call.takes_more)
                 sketch.steps.append(step)
         values = {k: v for k, v in names.items() if k not in pattern.constants}
         sketch.conditions += [Condition(text, values, parameters) for text in pattern.where]
@@ -138,21 +124,15 @@ class Sketcher:
     # ---- idioms
 
     def _idiom(
-        self,
-        sketch: Sketch,
-        call: Call,
-        names: dict[str, str],
-        attributes: Mapping[str, Any],
-        depth: int,
+        self, sketch: Sketch, call: Call, names: dict[str, str], attributes: Mapping[str, Any], depth: int
     ) -> None:
-        rule = self.idioms[call.op]
         fitting = self._fitting(call)
         if not fitting:
             raise Impossible(f"no overload of {call.op} fits '{call}'")
         choice = fitting[self._choose(call, depth, len(fitting))]
-        sketch.choices.append(f"{rule.name} {choice + 1}")
-        overload = rule.patterns[choice]
-        given = dict(zip((n for n in overload.inputs), (names[i] for i in call.named_inputs), strict=False))
+        sketch.choices.append(f"{call.op} {choice + 1}")
+        overload = self.idioms[call.op].patterns[choice]
+        given = dict(zip(overload.inputs, (names[i] for i in call.named_inputs), strict=False))
         inner = {n: given.get(n) or self._new(n) for n in overload.inputs if n != REST}
         parameters = {n: attributes.get(n, Parameter(self._new(n))) for n in overload.parameters}
         bound = self._expand(sketch, overload, inner, parameters, depth + 1)
@@ -167,17 +147,14 @@ class Sketcher:
         value = names[call.inputs[0]]
         for op in chain:
             result = self._new(op.lower())
-            operands: tuple[str | None, ...] = (value,)
-            if op in _TAKES_OPERAND:
-                operands = (value, self._new("operand"))
-            keeps = call.op != "Move"
-            sketch.steps.append(Step("", op, operands, (result,), _CHAIN_ATTRIBUTES.get(op, {}), 0, keeps))
+            operands = (value, self._new("operand")) if op in _TAKES_OPERAND else (value,)
+            attributes: Mapping[str, Any] = {"axis": -1} if op == "Softmax" else {}
+            sketch.steps.append(Step("", op, operands, (result,), attributes, keeps_shape=call.op != "Move"))
             value = result
         names[call.outputs[0]] = value
 
 
 _TAKES_OPERAND = frozenset({"Add", "Mul", "Sub", "Reshape"})
-_CHAIN_ATTRIBUTES: Mapping[str, Mapping[str, Any]] = {"Softmax": {"axis": -1}}
 _CHAINS: Mapping[str, Sequence[Sequence[str]]] = {
     "Pointwise": (("Mul", "Add"), (), ("Tanh",), ("Add", "Sigmoid", "Mul"), ("Relu", "Sub")),
     "Rowwise": (("Mul", "Softmax"), ("Softmax", "Add"), (), ("Softmax",), ("Tanh", "Softmax", "Mul")),

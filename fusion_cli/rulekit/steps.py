@@ -1,24 +1,59 @@
-"""How a step of a sketch becomes a node: its inputs' places, and the attributes that it leaves open."""
+"""How far the search for shapes has come, and how a step becomes a node: its inputs, and the attributes left open."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from fusion_cli.language.pattern import Parameter
 from fusion_cli.rulekit.candidates import attribute_candidates
 from fusion_cli.rulekit.schemas import Schema
 from fusion_cli.rulekit.sketch import Step
-from fusion_cli.rulekit.state import State
 from fusion_cli.sessions import Array
 
+Places = Sequence[tuple[int, str | None]]
+"""An operator's input positions, and the name of what is there, if anything."""
 
-def places_of(step: Step, schema: Schema, moved: Mapping[int, str]) -> list[tuple[int, str | None]]:
+
+@dataclass
+class State:
+    """What is known after some steps. `owner` says which step gave a value or parameter; `nodes` are the steps with
+    every input named (None for an omitted one) and every attribute known."""
+
+    values: dict[str, Array] = field(default_factory=dict)
+    constants: set[str] = field(default_factory=set)
+    parameters: dict[str, Any] = field(default_factory=dict)
+    owner: dict[str, int] = field(default_factory=dict)
+    nodes: list[Step] = field(default_factory=list)
+    opaque: bool = False
+
+    def give(self, name: str, array: Array, owner: int, constant: bool) -> None:
+        """A value for an open input of step `owner`, or a result of it."""
+        self.values[name] = array
+        self.owner[name] = owner
+        (self.constants.add if constant else self.constants.discard)(name)
+
+    def forget(self, name: str) -> None:
+        """Take a value back."""
+        self.values.pop(name, None)
+        self.owner.pop(name, None)
+        self.constants.discard(name)
+
+    def undo(self, step: int, before: Collection[str], opaque: bool) -> None:
+        """Take back what running a step added to the values there were before."""
+        for name in self.values.keys() - set(before):
+            self.forget(name)
+        del self.nodes[step:]
+        self.opaque = opaque
+
+
+def places_of(step: Step, schema: Schema) -> Places:
     """The operator's input positions and what the rule has there, with names for those that it must be given."""
-    positions = (p for p in range(len(step.inputs) + len(moved)) if p not in moved)
+    positions = (p for p in range(len(step.inputs) + len(schema.moved)) if p not in schema.moved)
     places = list(zip(positions, step.inputs, strict=False))
     taken = {p for p, _ in places}
-    missing = [p for p in range(schema.least_inputs) if p not in taken and p not in moved]
+    missing = [p for p in range(schema.least_inputs) if p not in taken and p not in schema.moved]
     return places + [(p, f"{step.outputs[0]}_in{p}") for p in missing]
 
 
@@ -37,7 +72,7 @@ def attribute_choices(
     """Values for the attributes that step `number` leaves open; while one is out, its parameters are in the state."""
     fixed = {k: v for k, v in step.attributes.items() if not isinstance(v, (Parameter, list))}
     waiting: dict[str, Any] = {k: v for k, v in step.attributes.items() if k not in fixed}
-    needed = [name for name, required in schema.moved_inputs.items() if required]
+    needed = [name for position, name in schema.moved.items() if position < schema.least_inputs]
     for name in (*schema.required_attributes, *_USUALLY_GIVEN.get(step.op, ()), *needed):
         if name not in step.attributes:
             waiting[name] = None

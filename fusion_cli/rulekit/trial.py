@@ -21,7 +21,7 @@ from fusion_cli.rulekit.execute import Executor
 from fusion_cli.rulekit.find import ready, region_of
 from fusion_cli.rulekit.findings import read_all
 from fusion_cli.rulekit.kernels import Kernel, try_kernels
-from fusion_cli.rulekit.shapes import Concrete, Stuck, realise
+from fusion_cli.rulekit.realise import Concrete, Stuck, realise
 from fusion_cli.rulekit.sketch import Impossible, Sketcher
 
 NEWEST_OPSET = 23
@@ -81,12 +81,8 @@ def rules_to_try(which: Sequence[str], rule_paths: Sequence[Path] = ()) -> tuple
 def failures(outcomes: Sequence[Outcome]) -> list[Outcome]:
     """Overloads that failed, and those of fusions of which no overload has a kernel."""
     compiled = {o.rule for o in outcomes if o.status == "ok"}
-    return [
-        o
-        for o in outcomes
-        if o.status in ("failed", "no graph")
-        or (o.status == "matched" and o.kind == "fusion" and o.rule not in compiled)
-    ]
+    without = [o for o in outcomes if o.status == "matched" and o.kind == "fusion" and o.rule not in compiled]
+    return [o for o in outcomes if o.status in ("failed", "no graph") or o in without]
 
 
 def try_rules(
@@ -112,13 +108,7 @@ def try_rules(
 class Trial:
     """One rule."""
 
-    def __init__(
-        self,
-        rule: Rule,
-        idioms: Mapping[str, Rule],
-        limits: Limits,
-        keep: Path | None = None,
-    ) -> None:
+    def __init__(self, rule: Rule, idioms: Mapping[str, Rule], limits: Limits, keep: Path | None = None) -> None:
         self.rule = rule
         self.limits = limits
         self.keep = keep
@@ -135,25 +125,19 @@ class Trial:
         for i, pattern in enumerate(self.rule.patterns, 1):
             found, reason = self.graphs(pattern)
             stuck.append(reason)
-            graphs = enumerate(found, 1)
-            made.append(
-                [
-                    [Component(f"o{i}g{j}s{k}_", g, o) for k, o in enumerate(orders(g, self.limits.orders))]
-                    for j, g in graphs
-                ]
-            )
+            ordered = [(j, g, enumerate(orders(g, self.limits.orders))) for j, g in enumerate(found, 1)]
+            made.append([[Component(f"o{i}g{j}s{k}_", g, o) for k, o in ways] for j, g, ways in ordered])
         everything = [c for overload in made for graph in overload for c in graph]
         faults: dict[str, str] = {}
         kernels: dict[str, Kernel] = {}
-        if everything:
-            for fold in (True, False):
-                faults |= self._match([c for c in everything if c.graph.folds != fold], fold)
-            # A different order of operands for each graph that is compiled.
-            rows = [[graph[j % len(graph)] for j, graph in enumerate(overload)] for overload in made]
-            chosen = [c for column in zip_longest(*rows) for c in column if c is not None]
-            fit = [c for c in chosen if c.graph.runs and not c.graph.folds and c.prefix not in faults]
-            if self.limits.kernels and fit:
-                kernels = try_kernels(fit, self.rules, self.rule, self.limits.kernels)
+        for fold in (True, False):
+            faults |= self._match([c for c in everything if c.graph.folds != fold], fold)
+        # A different order of operands for each graph that is compiled.
+        rows = [[graph[j % len(graph)] for j, graph in enumerate(overload)] for overload in made]
+        chosen = [c for column in zip_longest(*rows) for c in column if c is not None]
+        fit = [c for c in chosen if c.graph.runs and not c.graph.folds and c.prefix not in faults]
+        if self.limits.kernels and fit:
+            kernels = try_kernels(fit, self.rules, self.rule, self.limits.kernels)
         return [self._outcome(i, overload, stuck[i], faults, kernels) for i, overload in enumerate(made)]
 
     def graphs(self, pattern: Pattern) -> tuple[list[Concrete], str]:
@@ -188,7 +172,9 @@ class Trial:
             if isinstance(region, str):
                 faults[component.prefix] = f"{'; '.join(component.graph.sketch.choices) or 'as written'}: {region}"
             if self.keep is not None and (isinstance(region, str) or component.order == as_written(component.graph)):
-                _save(model_of([component]), self.keep / f"{self.rule.name}-{component.prefix.rstrip('_')}.onnx")
+                self.keep.mkdir(parents=True, exist_ok=True)
+                path = self.keep / f"{self.rule.name}-{component.prefix.rstrip('_')}.onnx"
+                onnx.save(model_of([component]), path)
         return faults
 
     def _outcome(
@@ -213,20 +199,11 @@ class Trial:
             status, detail = "failed", f"not found in {len(missed)} of {len(components)}: {missed[0]}"
         elif wrong:
             status, detail = "failed", wrong[0].detail or f"numbers differ by {wrong[0].error:.2g}"
-        pattern = self.rule.patterns[index]
-        return Outcome(
-            self.rule.name,
-            self.rule.kind,
-            index + 1,
-            self.rule.path,
-            pattern.line,
-            status,
-            len(graphs),
-            len(components),
-            "ok" if compiled else refused[0].code if status == "matched" else "-",
-            max((k.error for k in compiled if k.error is not None), default=None),
-            detail,
-        )
+        rule, line = self.rule, self.rule.patterns[index].line
+        kernel = "ok" if compiled else refused[0].code if status == "matched" else "-"
+        error = max((k.error for k in compiled if k.error is not None), default=None)
+        counts = len(graphs), len(components)
+        return Outcome(rule.name, rule.kind, index + 1, rule.path, line, status, *counts, kernel, error, detail)
 
 
 def alone(rule: Rule, idioms: Mapping[str, Rule]) -> RuleSet:
@@ -250,8 +227,3 @@ def _as_fusion(idiom: Rule) -> Rule:
     call = Call(0, PATTERN_DOMAIN, idiom.name, inputs, outputs)
     pattern = Pattern(idiom.name, inputs, outputs, (call,), {}, ())
     return replace(idiom, kind="fusion", unless=(), patterns=(pattern,), by_value=False)
-
-
-def _save(model: onnx.ModelProto, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    onnx.save(model, path)

@@ -17,7 +17,7 @@ import onnx
 from onnx import numpy_helper
 
 from fusion_cli.rulekit.components import Component, as_written, model_of
-from fusion_cli.rulekit.shapes import Concrete
+from fusion_cli.rulekit.realise import Concrete
 from fusion_cli.rulekit.trial import Limits, Trial, rules_to_try
 
 TABLE = Path(__file__).parents[1] / "language" / "overloads.txt"

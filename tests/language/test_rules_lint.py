@@ -83,6 +83,7 @@ CASES = {
         "99999999999999999999",
         "out of the range",
     ),
+    "number apart from its sign": (rule("    y = Elu <alpha = - 1.0> (x)"), "FUS001", "1.0", "out of the range"),
     "body": (
         rule("    y = If (x) <then_branch = g () => (float[N] a) { a = Relu (x) }>"),
         "FUS001",
@@ -691,3 +692,9 @@ def test_what_does_not_exist(tmp_path: Path) -> None:
     result = call("rules", "lint", tmp_path / "none.rule")
     assert result.exit_code == 1
     assert "no such rule file or folder" in result.stderr
+
+
+def test_a_least_number_of_operators_needs_no_most(tmp_path: Path) -> None:
+    path = tmp_path / "r.rule"
+    path.write_text(rule("    h = Relu (x)\n    y = pattern.Pointwise <min_ops = 3> (h)"), "utf-8")
+    assert lint_files([read_rule_file(path, "fusion")]) == []

@@ -13,7 +13,7 @@ import pytest
 
 from fusion_cli.rulekit.components import as_written, orders
 from fusion_cli.rulekit.execute import Executor
-from fusion_cli.rulekit.shapes import realise
+from fusion_cli.rulekit.realise import realise
 from fusion_cli.rulekit.sketch import Sketcher
 from fusion_cli.rulekit.trial import Limits, Outcome, failures, rules_to_try, try_rules
 from tests.helpers.cli_helpers import ROOT, call

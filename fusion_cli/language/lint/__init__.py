@@ -7,6 +7,7 @@ that cannot be known (an overload that is written twice) are warnings, which onl
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 from fusion_cli.language.lint.body import check_body
 from fusion_cli.language.lint.header import check_header
@@ -19,7 +20,7 @@ __all__ = ["Finding", "RuleFile", "check_shadows", "lint_files", "lint_together"
 
 def lint_files(files: Sequence[RuleFile]) -> list[Finding]:
     """The faults of each file by itself, in order of place."""
-    return [f for file in files for f in sorted(dict.fromkeys(_lint(file)), key=_place)]
+    return [f for file in files for f in sorted(dict.fromkeys(_lint(file)), key=attrgetter("line", "column"))]
 
 
 def lint_together(files: Sequence[RuleFile]) -> list[Finding]:
@@ -28,12 +29,8 @@ def lint_together(files: Sequence[RuleFile]) -> list[Finding]:
 
 
 def _lint(file: RuleFile) -> list[Finding]:
-    found = list(file.findings)
+    found = [file.finding(*fault) for fault in file.faults]
     for function in file.functions:
         for check in (check_header, check_body, check_operators):
             found += check(file, function)
     return found
-
-
-def _place(finding: Finding) -> tuple[int, int]:
-    return finding.line, finding.column

@@ -6,10 +6,8 @@ from collections.abc import Iterator
 
 import onnx
 
-from fusion_cli.errors import did_you_mean
-from fusion_cli.language.lint.layout import CallText, FunctionText
 from fusion_cli.language.lint.source import USUAL_OPSET, Finding, RuleFile
-from fusion_cli.language.lint.tokens import Token
+from fusion_cli.language.lint.tokens import CallText, FunctionText, nearest
 from fusion_cli.language.pattern import GROWING, PATTERN_DOMAIN, REST
 from fusion_cli.operators.registry import is_known
 
@@ -17,8 +15,6 @@ _DOMAINS = ("com.microsoft", "ai.onnx.ml", "com.ms.internal.nhwc")
 """Domains whose names are often mistyped."""
 _MOST_CALLS = 100
 """A search goes as deep as a rule has calls."""
-_NEAR = 0.6
-"""How similar a name must be to be offered in place of an unknown one."""
 
 
 def check_body(file: RuleFile, function: FunctionText) -> Iterator[Finding]:
@@ -32,18 +28,6 @@ def check_body(file: RuleFile, function: FunctionText) -> Iterator[Finding]:
         yield from _definition(file, function)
 
 
-def nearest(name: str, known: object) -> str:
-    """A hint to add to a message: the known name that is meant, if one is near."""
-    assert isinstance(known, (set, frozenset, list, tuple, dict))
-    hint = did_you_mean(name, [str(k) for k in known], _NEAR)
-    return f"; {hint}" if hint else ""
-
-
-def is_constant(call: CallText) -> bool:
-    """Whether the call is a number of the rule rather than an operator to match."""
-    return call.node.op_type == "Constant" and not call.node.domain
-
-
 def _names(file: RuleFile, function: FunctionText) -> Iterator[Finding]:
     defined: set[str] = set()
     for token in function.inputs:
@@ -51,7 +35,7 @@ def _names(file: RuleFile, function: FunctionText) -> Iterator[Finding]:
             yield file.finding("FUS011", token, f"'{token.text}' is defined twice")
         defined.add(token.text)
     read: set[str] = set()
-    made: dict[str, Token] = {}
+    made: set[str] = set()
     for call in function.calls:
         yield from _rest(file, call)
         for name, token in zip(call.node.input, call.inputs, strict=True):
@@ -62,16 +46,15 @@ def _names(file: RuleFile, function: FunctionText) -> Iterator[Finding]:
             if name in defined:
                 yield file.finding("FUS011", token, f"'{name}' is defined twice")
             elif name:
-                made[name] = token
+                made.add(name)
                 defined.add(name)
-    outputs = {t.text for t in function.outputs}
-    numbers = {n for c in function.calls if is_constant(c) for n in c.node.output}
+    outputs = [t.text for t in function.outputs]
     if not function.outputs:
         yield file.finding("FUS012", function.name, "the rule has no output")
     for i, token in enumerate(function.outputs):
-        if token.text in {t.text for t in function.outputs[:i]}:
+        if token.text in outputs[:i]:
             yield file.finding("FUS011", token, f"output '{token.text}' is there twice")
-        elif token.text in numbers:
+        elif token.text in function.numbers:
             yield file.finding("FUS012", token, f"output '{token.text}' is a number of the rule, not a result")
         elif token.text not in made:
             known = ", but it is an input" if token.text in defined else nearest(token.text, made)
@@ -88,32 +71,30 @@ def _names(file: RuleFile, function: FunctionText) -> Iterator[Finding]:
 
 def _rest(file: RuleFile, call: CallText) -> Iterator[Finding]:
     """`rest` is no value, so it stands at one place only."""
-    message = f"'{REST}' stands for further inputs of an operator, as its last one; a value needs another name"
-    idiom = call.node.domain == PATTERN_DOMAIN
-    for name, token in [*zip(call.node.input[: None if idiom else -1], call.inputs, strict=False)]:
+    places = list(zip(call.node.input, call.inputs, strict=True))
+    if call.node.domain != PATTERN_DOMAIN:
+        places = places[:-1]
+    for name, token in (*places, *zip(call.node.output, call.outputs, strict=False)):
         if name == REST:
-            yield file.finding("FUS019", token, message)
-    for name, token in zip(call.node.output, call.outputs, strict=False):
-        if name == REST:
+            message = f"'{REST}' stands for further inputs of an operator, as its last one; a value needs another name"
             yield file.finding("FUS019", token, message)
 
 
 def _imports(file: RuleFile, function: FunctionText) -> Iterator[Finding]:
-    versions = {o.domain: o.version for o in function.proto.opset_import}
     newest = onnx.defs.onnx_opset_version()
-    if not 1 <= versions.get("", newest) <= newest:
-        yield file.finding("FUS017", function.name, f"no opset {versions['']}: the newest is {newest}")
+    if not 1 <= function.opsets.get("", newest) <= newest:
+        yield file.finding("FUS017", function.name, f"no opset {function.opsets['']}: the newest is {newest}")
     known = {PATTERN_DOMAIN, *_DOMAINS}
-    for domain in versions:
+    for domain in function.opsets:
         if domain and domain not in known and (hint := nearest(domain, known)):
             yield file.finding(
                 "FUS017", function.name, f"no operators of a domain '{domain}' are known{hint}", "warning"
             )
     for domain in dict.fromkeys(c.node.domain for c in function.calls):
-        if domain not in versions:
+        if domain not in function.opsets:
             call = next(c for c in function.calls if c.node.domain == domain)
             message = f"domain '{domain}' is missing from opset_import" if domain else "opset_import lacks ONNX itself"
-            meant = "" if domain in known else nearest(domain, known | versions.keys())
+            meant = "" if domain in known else nearest(domain, known | function.opsets.keys())
             example = f' (write opset_import: ["{domain}": {1 if domain else USUAL_OPSET}])'
             yield file.finding("FUS017", call.op, f"{message}{meant or example}")
 
@@ -140,7 +121,7 @@ def _parameters(file: RuleFile, function: FunctionText) -> Iterator[Finding]:
 
 
 def _constants(file: RuleFile, function: FunctionText) -> Iterator[Finding]:
-    for call in filter(is_constant, function.calls):
+    for call in (c for c in function.calls if c.is_constant):
         known = list(onnx.defs.get_schema("Constant").attributes)
         unknown = [a.name for a in call.node.attribute if a.name not in known]
         for name in unknown:
@@ -149,7 +130,7 @@ def _constants(file: RuleFile, function: FunctionText) -> Iterator[Finding]:
         if unknown:
             continue
         values = [v for v in map(_number, call.node.attribute) if v is not None]
-        if len(call.node.attribute) != 1 or not values or values[0] != 1:
+        if len(call.node.attribute) != 1 or values != [1]:
             message = "a Constant of a rule is one number, such as <value_float = 0.5>"
             if values and values[0] != 1:
                 message += f", not {values[0]}; make it an input of the rule, with a condition"
@@ -169,11 +150,10 @@ def _number(attribute: onnx.AttributeProto) -> int | None:
 
 def _connections(file: RuleFile, function: FunctionText) -> Iterator[Finding]:
     """Matching goes from call to call along values, from one that is an operator or an idiom."""
-    calls = [c for c in function.calls if not is_constant(c)]
+    calls = [c for c in function.calls if not c.is_constant]
     if len(calls) > _MOST_CALLS:
         message = f"a rule of {len(calls)} calls; {_MOST_CALLS} at most are matched: make its parts idioms"
         yield file.finding("FUS008", calls[_MOST_CALLS].op, message)
-    numbers = {n for c in function.calls if is_constant(c) for n in c.node.output} | {REST, ""}
     if not calls:
         yield file.finding("FUS015", function.name, "the rule has no call to match")
         return
@@ -181,7 +161,7 @@ def _connections(file: RuleFile, function: FunctionText) -> Iterator[Finding]:
     if len(growing) == len(calls) and (len(calls) > 1 or file.kind == "idiom"):
         message = f"pattern.{growing[0].node.op_type} has to start somewhere: the rule needs an operator or an idiom"
         yield file.finding("FUS015", growing[0].op, message)
-    names = [{*c.node.input, *c.node.output} - numbers for c in calls]
+    names = [{*c.node.input, *c.node.output} - {*function.numbers, REST, ""} for c in calls]
     reached = set(names[0])
     waiting = list(range(1, len(calls)))
     while joined := [i for i in waiting if names[i] & reached]:
@@ -199,9 +179,8 @@ def _definition(file: RuleFile, function: FunctionText) -> Iterator[Finding]:
     if len(function.inputs) != 1 or len(function.outputs) != 1:
         yield file.finding("FUS037", function.name, "a definition by value has one input and one output")
     for call in function.calls:
-        if not is_constant(call) and not is_known(call.node.domain, call.node.op_type):
+        if not call.is_constant and not is_known(call.node.domain, call.node.op_type):
             message = f"'{call.op.text}' cannot be part of a definition by value: elementwise operators only"
             yield file.finding("FUS037", call.op, message)
-    for key in function.keys:
-        if key.name == "where":
-            yield file.finding("FUS037", key, "a definition by value takes no conditions")
+    for key in function.said("where"):
+        yield file.finding("FUS037", key, "a definition by value takes no conditions")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
-from fusion_cli.language.lint.tokens import Token
+from fusion_cli.language.lint.tokens import Fault, Token
 
-Fault = tuple[str, Token, str]
-"""Code, place and message."""
+_Entry = TypeVar("_Entry")
 
 OPEN, CLOSE = ("(", "[", "{", "<"), (")", "]", "}", ">")
 NAME = re.compile(r"[A-Za-z_]\w*")
@@ -52,35 +51,38 @@ class Cursor:
             self.fail(f"expected '{text}' {where}, found {shown(self.next)}")
         return self.take()
 
-    def close(self, opened: Token, hints: Callable[[], None] = lambda: None) -> None:
-        """The bracket that closes `opened`, or what stands in its place."""
+    def bracketed(
+        self, opened: Token, entry: Callable[[], _Entry], hints: Callable[[], None] = lambda: None
+    ) -> list[_Entry]:
+        """The entries in the bracket that was taken; `hints` may say what stands in the place of its end."""
         closing = CLOSE[OPEN.index(opened.text)]
-        if self.next == closing:
-            self.take()
-            return
-        hints()
-        here = self.tokens[self.at] if self.at < len(self.tokens) else None
-        if here is None or here.line > opened.line:
-            raise Departure("FUS001", opened, f"this '{opened.text}' is not closed by '{closing}'")
-        self.fail(f"expected ',' or '{closing}', found {shown(self.next)}")
+        found = self.listed(closing, entry)
+        if self.next != closing:
+            hints()
+            if self.at >= len(self.tokens) or self.tokens[self.at].line > opened.line:
+                raise Departure("FUS001", opened, f"this '{opened.text}' is not closed by '{closing}'")
+            self.fail(f"expected ',' or '{closing}', found {shown(self.next)}")
+        self.take()
+        return found
 
-    def listed(self, closing: str, entry: Callable[[], None]) -> None:
+    def listed(self, closing: str, entry: Callable[[], _Entry]) -> list[_Entry]:
         """Entries between commas, or none before `closing`, which is left."""
         if self.next == closing:
-            return
-        entry()
+            return []
+        found = [entry()]
         while self.next == ",":
             self.take()
-            entry()
+            found.append(entry())
+        return found
 
-    def name(self, what: str) -> None:
+    def name(self, what: str) -> Token:
         """A name, called `what` where there is none."""
         word = self.next
         if word.startswith('"'):
             self.fail(f"{what} is written without quotes: letters, digits and underscores only", "FUS004")
         if not NAME.fullmatch(word):
             self.fail(f"expected {what}, found {shown(word)}")
-        self.take()
+        return self.take()
 
     def skip_bracketed(self) -> None:
         """What lies within the bracket that comes next, whatever it is."""

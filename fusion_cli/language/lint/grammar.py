@@ -6,13 +6,13 @@ ONNX's parser refuses such text too, but says of most of it only which character
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import onnx
 
-from fusion_cli.errors import did_you_mean
-from fusion_cli.language.lint.cursor import NAME, Cursor, Departure, Fault, shown
-from fusion_cli.language.lint.tokens import HEAD_KEYS, Token
+from fusion_cli.language.lint.cursor import NAME, Cursor, Departure, shown
+from fusion_cli.language.lint.tokens import HEAD_KEYS, CallText, FunctionText, Key, Token, nearest
 
 _HEAD = '<domain: "fusion.rules", opset_import: ["": 23]>'
 _ELEMENT_TYPES = {name.lower(): number for name, number in onnx.TensorProto.DataType.items()} | {
@@ -20,60 +20,53 @@ _ELEMENT_TYPES = {name.lower(): number for name, number in onnx.TensorProto.Data
     "float64": int(onnx.TensorProto.DOUBLE),
 }
 _INFIX = frozenset({"+", "-", "*", "/", "@", "%", "//"})
-_NEAR = 0.6
 _TYPE = re.compile(r"float|double|bool|string|tensor|seq|map|optional|(?:u?int|b?float|complex)\w*\d")
 _OPERATOR = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
 _NUMBER = re.compile(r"[-+]?\d[\d.]*(?:[eE][-+]?\d+)?|[-+]?(?:inf|nan)", re.ASCII)
+_Places = tuple[Token, Sequence[Token], Sequence[Token], Mapping[str, Token], Sequence[Token]]
+"""Of a call: what stands beside the node in a CallText."""
 
 
-def first_departure(tokens: Sequence[Token]) -> Fault | None:
-    """Where the tokens of one function depart from `<head> Name <parameters> (inputs) => (outputs) { calls }`."""
-    try:
-        _Reader(tokens).function()
-    except Departure as departure:
-        return departure.fault
-    return None
+class Reader(Cursor):
+    """Reads the tokens of one function, `<head> Name <parameters> (inputs) => (outputs) { calls }`, and keeps where its
+    parts stand."""
 
-
-class _Reader(Cursor):
     def function(self) -> None:
+        """Read all of it. Raises Departure where the text is another."""
         if self.next == "<":
-            self._head()
-        self.name("a rule's name")
+            self.bracketed(self.take(), self._head_entry)
+        self.rule = self.name("a rule's name")
         if self.next == "<":
-            opened = self.take()
-            self.listed(">", self._parameter)
-            self.close(opened)
-        self._names("after the name of the rule")
+            self.bracketed(self.take(), self._parameter)
+        self.inputs = self._names("after the name of the rule")
         if self.next == "-" and self.after == ">":
             self.fail("inputs and outputs are joined by '=>', not '->'")
         self.expect("=>", "after the inputs")
-        self._names("after '=>'")
-        self._skip_attributes()
+        self.outputs = self._names("after '=>'")
+        self._attributes()
         opened = self.expect("{", "before the calls")
+        self.calls: list[_Places] = []
         while self.next != "}":
             if self.at >= len(self.tokens):
                 raise Departure("FUS001", opened, "this '{' is not closed by '}'")
-            self._call()
+            self.calls.append(self._call())
         self.take()
 
-    def _head(self) -> None:
-        opened = self.take()
-        self.listed(">", self._head_entry)
-        self.close(opened)
+    def text(self, proto: onnx.FunctionProto, keys: Sequence[Key]) -> FunctionText:
+        """What was read beside what ONNX's parser made of it."""
+        calls = [CallText(node, *places) for node, places in zip(proto.node, self.calls, strict=True)]
+        return FunctionText(keys, proto, self.rule, self.inputs, self.outputs, calls)
 
     def _head_entry(self) -> None:
         if self.next not in HEAD_KEYS:
-            hint = did_you_mean(self.next, HEAD_KEYS, _NEAR)
-            self.fail(f"a rule's head is {_HEAD}: {shown(self.next)} is no part of it{'; ' + hint if hint else ''}")
+            hint = nearest(self.next, HEAD_KEYS)
+            self.fail(f"a rule's head is {_HEAD}: {shown(self.next)} is no part of it{hint}")
         key = self.take().text
         self.expect(":", f"after '{key}'")
         if key != "opset_import":
             self.take()
             return
-        opened = self.expect("[", "before the operator sets")
-        self.listed("]", self._opset)
-        self.close(opened)
+        self.bracketed(self.expect("[", "before the operator sets"), self._opset)
 
     def _opset(self) -> None:
         if not self.next.startswith('"'):
@@ -91,14 +84,14 @@ class _Reader(Cursor):
 
     # ---- a call
 
-    def _call(self) -> None:
-        self._skip_label()
+    def _call(self) -> _Places:
+        if self.next == "[":
+            self.bracketed(self.take(), lambda: self.name("a label"))
         start = self.at
         if self.next == "/":
             self.fail("a comment starts with '#', and names hold letters, digits and underscores only")
-        self.listed("=", lambda: self.name("a result"))
-        if self.next == ";":
-            self.fail("a call ends with its line, without ';'")
+        outputs = self.listed("=", lambda: self.name("a result"))
+        self._no_semicolon()
         if self.next != "=":
             found = shown(self.next)
             self.at = start
@@ -111,46 +104,39 @@ class _Reader(Cursor):
         if self.tokens[self.at].line > equals.line:
             raise Departure("FUS001", equals, "expected an operator after '='")
         operator = self.take()
-        self._skip_attributes()
-        self._operands(operator)
-        self._skip_attributes()
-        if self.next == ";":
-            self.fail("a call ends with its line, without ';'")
-
-    def _skip_label(self) -> None:
-        if self.next == "[":
-            opened = self.take()
-            self.listed("]", lambda: self.name("a label"))
-            self.close(opened)
-
-    def _operands(self, operator: Token) -> None:
+        names = self._attributes()
         if self.next == "[":
             self.fail(f"attributes stand in angle brackets: {operator.text} <name = value> (inputs)")
         if self.next in _INFIX:
             self.fail(f"an operator is called by its name, such as Mul (a, b): {shown(self.next)} is none")
         if self.next != "(":
             raise Departure("FUS001", operator, f"expected the inputs in parentheses after '{operator.text}'")
-        self._names("after the operator")
+        inputs = self._names("after the operator")
+        names += self._attributes()
+        self._no_semicolon()
+        first = {t.text: t for t in reversed(names)}
+        return operator, outputs, inputs, first, [t for t in names if first[t.text] is not t]
 
-    def _names(self, where: str) -> None:
-        """Names in parentheses."""
-        opened = self.expect("(", where)
-        self.listed(")", self._operand)
-        self.close(opened, self._not_an_operand)
+    def _no_semicolon(self) -> None:
+        if self.next == ";":
+            self.fail("a call ends with its line, without ';'")
 
-    def _operand(self) -> None:
+    def _names(self, where: str) -> list[Token]:
+        """Names in parentheses; an omitted one is an empty token."""
+        return self.bracketed(self.expect("(", where), self._operand, self._not_an_operand)
+
+    def _operand(self) -> Token:
         """A name, or nothing for an omitted one."""
         if self.next == ")" and self.tokens[self.at - 1].text == ",":
             self.fail("expected an operand after ','")
         if self.next == ",":
-            return
+            return replace(self.tokens[self.at], text="")
         if self.next == '""':
-            self.take()
-            return
+            return self.take()
         if _NUMBER.fullmatch(self.next):
             line = f"c = Constant <value_float = {float_of(self.next)}> ()"
             self.fail(f"an operand is a name: write `{line}` in a line before, and c here")
-        self.name("an operand")
+        return self.name("an operand")
 
     def _not_an_operand(self) -> None:
         """What is often written where a list of names goes on."""
@@ -166,14 +152,11 @@ class _Reader(Cursor):
 
     # ---- attributes
 
-    def _skip_attributes(self) -> None:
-        if self.next == "<":
-            opened = self.take()
-            self.listed(">", self._attribute)
-            self.close(opened)
+    def _attributes(self) -> list[Token]:
+        return self.bracketed(self.take(), self._attribute) if self.next == "<" else []
 
-    def _attribute(self) -> None:
-        self.name("an attribute")
+    def _attribute(self) -> Token:
+        name = self.name("an attribute")
         if self.next == ":" and (_NUMBER.fullmatch(self.after) or self.after[:1] in ("[", "@", '"')):
             self.fail("an attribute is written with '=': <axis = -1>")
         if self.next == ":":
@@ -183,6 +166,7 @@ class _Reader(Cursor):
         self._value()
         if self.next in _INFIX:
             self.fail("a number is written out, such as 0.125")
+        return name
 
     def _value(self) -> None:
         if self.next == "(":

@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from fusion_cli.language.lint.body import is_constant, nearest
 from fusion_cli.language.lint.conditions import problems
 from fusion_cli.language.lint.kinds import Kind
-from fusion_cli.language.lint.layout import FunctionText
 from fusion_cli.language.lint.source import Finding, RuleFile, rule_folder
-from fusion_cli.language.lint.tokens import KEYS, OF_CALLS, Key
+from fusion_cli.language.lint.tokens import KEYS, OF_CALLS, FunctionText, Key, nearest
 from fusion_cli.language.pattern import REST
 
 _VALUES = {"opt-level": ("0", "1", "2", "3"), "counted": ("yes", "no"), "match": ("graph", "values")}
@@ -32,7 +30,8 @@ def check_header(file: RuleFile, function: FunctionText) -> Iterator[Finding]:
         elif key.name in seen & _ONCE:
             yield file.finding("FUS031", key, f"'# {key.name}:' is said twice", "warning")
         elif key.name in _VALUES and key.value not in _VALUES[key.name]:
-            yield file.finding("FUS031", key, f"{key.name} is {_one_of(_VALUES[key.name])}, not '{key.value}'")
+            *others, last = _VALUES[key.name]
+            yield file.finding("FUS031", key, f"{key.name} is {', '.join(others)} or {last}, not '{key.value}'")
         elif key.name == "match" and key.value == "values" and file.kind == "fusion":
             yield file.finding("FUS031", key, "only idioms are matched by value")
         elif key.name == "kernel":
@@ -42,16 +41,11 @@ def check_header(file: RuleFile, function: FunctionText) -> Iterator[Finding]:
         seen.add(key.name)
 
 
-def _one_of(values: tuple[str, ...]) -> str:
-    return f"{', '.join(values[:-1])} or {values[-1]}"
-
-
 def _kernel(file: RuleFile, key: Key) -> Iterator[Finding]:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key.value):
         stem = re.fullmatch(r"(\w+)\.c[cu](?:\.jinja)?", key.value)
         meant = f"write '{stem[1]}', without what follows the first dot" if stem else "letters, digits and underscores"
-        message = f"kernel '{key.value}' is not a template name: {meant}"
-        yield file.finding("FUS035", key, message)
+        yield file.finding("FUS035", key, f"kernel '{key.value}' is not a template name: {meant}")
         return
     folder = rule_folder(file.path)
     known = {p.name.removesuffix(s) for s in _TEMPLATES for p in folder.glob(f"*{s}")} | {"auto"}
@@ -61,9 +55,8 @@ def _kernel(file: RuleFile, key: Key) -> Iterator[Finding]:
 
 
 def _condition(file: RuleFile, function: FunctionText, key: Key) -> Iterator[Finding]:
-    numbers = frozenset(n for c in function.calls if is_constant(c) for n in c.node.output)
-    kinds: dict[str, Kind] = {n: "value" for c in function.calls for n in c.node.output if n not in numbers}
+    kinds: dict[str, Kind] = {n: "value" for c in function.calls for n in c.node.output if not c.is_constant}
     kinds |= {t.text: "value" for t in function.inputs if t.text != REST}
     kinds |= dict.fromkeys(function.proto.attribute, "any")
-    for code, offset, message in problems(key.value, kinds, numbers):
+    for code, offset, message in problems(key.value, kinds, function.numbers):
         yield file.finding(code, key, message, offset=offset)

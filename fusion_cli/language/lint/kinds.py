@@ -10,17 +10,8 @@ Kind = Literal["value", "number", "size", "type", "truth", "list", "text", "none
 """What an expression stands for. A size is a number or a symbol; "any" is what only a match tells."""
 
 FILTERS: Mapping[str, Kind] = {
-    "abs": "number",
-    "count": "number",
-    "first": "any",
-    "float": "number",
-    "int": "number",
-    "last": "any",
-    "length": "number",
-    "max": "any",
-    "min": "any",
-    "round": "number",
-    "sum": "number",
+    **dict.fromkeys(("abs", "count", "float", "int", "length", "round", "sum"), "number"),
+    **dict.fromkeys(("first", "last", "max", "min"), "any"),
 }
 SHOWN: Mapping[Kind, str] = {
     "value": "a value of the rule",
@@ -36,45 +27,40 @@ SHOWN: Mapping[Kind, str] = {
 
 @dataclass(frozen=True)
 class Signature:
-    """What a predicate is asked about and answers; `least` arguments have to be there."""
+    """What a predicate answers and is asked about, with an example; `least` arguments have to be there."""
 
-    arguments: tuple[Kind, ...]
     result: Kind
+    arguments: tuple[Kind, ...]
+    example: str
     least: int
 
 
-def _takes(result: Kind, *arguments: Kind, least: int = -1) -> Signature:
-    return Signature(arguments, result, len(arguments) if least < 0 else least)
-
-
 SIGNATURES: Mapping[str, Signature] = {
-    "rank": _takes("number", "value"),
-    "dim": _takes("size", "value", "number"),
-    "shape": _takes("list", "value"),
-    "size": _takes("number", "value", "number", least=1),
-    "dtype": _takes("type", "value"),
-    "is_constant": _takes("truth", "value"),
-    "value": _takes("number", "value"),
-    "consumers": _takes("number", "value"),
-    "is_graph_input": _takes("truth", "value"),
-    "is_graph_output": _takes("truth", "value"),
-    "same_shape": _takes("truth", "value", "value"),
-    "divisible": _takes("truth", "size", "number"),
-    "summed": _takes("list", "text"),
+    "rank": Signature("number", ("value",), "x", 1),
+    "dim": Signature("size", ("value", "number"), "x, 0", 2),
+    "shape": Signature("list", ("value",), "x", 1),
+    "size": Signature("number", ("value", "number"), "x, 0", 1),
+    "dtype": Signature("type", ("value",), "x", 1),
+    "is_constant": Signature("truth", ("value",), "x", 1),
+    "value": Signature("number", ("value",), "x", 1),
+    "consumers": Signature("number", ("value",), "x", 1),
+    "is_graph_input": Signature("truth", ("value",), "x", 1),
+    "is_graph_output": Signature("truth", ("value",), "x", 1),
+    "same_shape": Signature("truth", ("value", "value"), "x, y", 2),
+    "divisible": Signature("truth", ("size", "number"), "dim(x, 0), 8", 2),
+    "summed": Signature("list", ("text",), "equation", 1),
 }
 
 
+_CONSTANTS: Mapping[type, Kind] = {type(None): "none", bool: "truth", str: "text"}
+
+
 def constant_kind(value: object) -> Kind:
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return "truth"
-    return "text" if isinstance(value, str) else "number"
+    return _CONSTANTS.get(type(value), "number")
 
 
 def fits(kind: Kind, wanted: Kind) -> bool:
-    numbers = ("number", "size", "any")
-    return kind in (wanted, "any") or (wanted in ("number", "size") and kind in numbers)
+    return kind in (wanted, "any") or {kind, wanted} == {"number", "size"}
 
 
 def may_be_equal(left: Kind, right: Kind) -> bool:
@@ -85,14 +71,3 @@ def may_be_equal(left: Kind, right: Kind) -> bool:
         return not {"value", "truth"} & {left, right}
     pairs = ({"number", "size"}, {"size", "text"}, {"type", "text"})
     return {left, right} in pairs
-
-
-def example(signature: Signature) -> str:
-    """The arguments as an example has them."""
-    examples: dict[Kind, str] = {"value": "x", "number": "0", "size": "dim(x, 0)", "text": "equation"}
-    written = [examples[kind] for kind in signature.arguments]
-    if signature.arguments == ("value", "value"):
-        written[1] = "y"
-    if signature.result == "truth" and signature.arguments[-1:] == ("number",):
-        written[-1] = "8"
-    return ", ".join(written)

@@ -8,9 +8,8 @@ from typing import Any
 import onnx
 from onnx.defs import OpSchema
 
-from fusion_cli.language.lint.body import is_constant, nearest
-from fusion_cli.language.lint.layout import CallText, FunctionText
 from fusion_cli.language.lint.source import Finding, RuleFile
+from fusion_cli.language.lint.tokens import CallText, FunctionText, nearest
 from fusion_cli.language.pattern import GROWING_ATTRIBUTES, PATTERN_DOMAIN, REST
 from fusion_cli.operators.registry import CONTRIBUTED
 from fusion_cli.operators.versions import INPUT_ATTRIBUTES, first_opset
@@ -28,7 +27,6 @@ _KINDS: dict[int, str] = {
 
 def check_operators(file: RuleFile, function: FunctionText) -> Iterator[Finding]:
     """Unknown operators and attributes, values of another kind, and numbers of inputs that no node has."""
-    versions = {o.domain: o.version for o in function.proto.opset_import}
     for call in function.calls:
         domain = call.node.domain
         for token in call.repeated:
@@ -36,24 +34,19 @@ def check_operators(file: RuleFile, function: FunctionText) -> Iterator[Finding]
         if domain == PATTERN_DOMAIN:
             if call.node.op_type in GROWING_ATTRIBUTES:
                 yield from _growing(file, call)
-        elif domain == "" and versions.get("", 0) > 0 and not is_constant(call):
-            yield from _standard(file, call, versions[domain])
+        elif domain == "" and function.opsets.get("", 0) > 0 and not call.is_constant:
+            yield from _standard(file, call, function.opsets[""])
 
 
 def _standard(file: RuleFile, call: CallText, opset: int) -> Iterator[Finding]:
     op = call.node.op_type
-    if op in CONTRIBUTED:
-        return
-    if not onnx.defs.has(op):
+    if op in CONTRIBUTED or not onnx.defs.has(op):
         return
     if not onnx.defs.has(op, max_inclusive_version=opset):
-        newest = onnx.defs.get_schema(op)
         message = f"'{op}' came with opset {first_opset(op)}, the rule's is {opset}"
         yield file.finding("FUS024", call.op, message, "warning")
-        yield from check_call(file, call, newest)
-        return
-    schema = onnx.defs.get_schema(op, opset)
-    if schema.deprecated:
+        schema = onnx.defs.get_schema(op)
+    elif (schema := onnx.defs.get_schema(op, opset)).deprecated:
         yield file.finding("FUS024", call.op, f"opset {opset} no longer has '{op}'", "warning")
         schema = onnx.defs.get_schema(op, schema.since_version - 1)
     yield from check_call(file, call, schema)
@@ -67,25 +60,20 @@ def check_call(file: RuleFile, call: CallText, schema: OpSchema) -> Iterator[Fin
     known |= dict.fromkeys(moved.values(), int(onnx.AttributeProto.INTS))
     inputs = [i.name for i in schema.inputs]
     for attribute in call.node.attribute:
-        token = call.attributes[attribute.name]
-        if attribute.name not in known and attribute.name in inputs:
-            message = f"'{attribute.name}' is an input of {op}, not an attribute: {op} ({', '.join(inputs)})"
+        name, token = attribute.name, call.attributes[attribute.name]
+        integers = [attribute.i] if attribute.type == onnx.AttributeProto.INT else list(attribute.ints)
+        if name not in known and name in inputs:
+            message = f"'{name}' is an input of {op}, not an attribute: {op} ({', '.join(inputs)})"
             yield file.finding("FUS021", token, message)
-        elif attribute.name not in known:
-            message = f"{op} has no attribute '{attribute.name}'{nearest(attribute.name, known)}"
-            yield file.finding("FUS021", token, message)
-        elif not attribute.ref_attr_name and not _takes(known[attribute.name], attribute.type):
-            wanted = _KINDS.get(known[attribute.name], "another value")
-            meant = _meant(known[attribute.name], attribute)
-            yield file.finding("FUS022", token, f"'{attribute.name}' of {op} is {wanted}{meant}")
-        elif attribute.name in ("axis", "axes") and (front := [a for a in _integers(attribute) if a >= 0]):
+        elif name not in known:
+            yield file.finding("FUS021", token, f"{op} has no attribute '{name}'{nearest(name, known)}")
+        elif not attribute.ref_attr_name and not _takes(known[name], attribute.type):
+            wanted = _KINDS.get(known[name], "another value")
+            yield file.finding("FUS022", token, f"'{name}' of {op} is {wanted}{_meant(known[name], attribute)}")
+        elif name in ("axis", "axes") and (front := [a for a in integers if a >= 0]):
             message = f"axes are matched counted from the end, -1 for the last: {front[0]} is never found"
             yield file.finding("FUS028", token, message)
     yield from _counts(file, call, schema, moved)
-
-
-def _integers(attribute: onnx.AttributeProto) -> list[int]:
-    return [attribute.i] if attribute.type == onnx.AttributeProto.INT else list(attribute.ints)
 
 
 def attribute_kind(attribute: Any) -> int:
@@ -129,21 +117,21 @@ def _counts(file: RuleFile, call: CallText, schema: OpSchema, moved: dict[int, s
 
 def _growing(file: RuleFile, call: CallText) -> Iterator[Finding]:
     op = call.node.op_type
+    known = GROWING_ATTRIBUTES[op]
     bounds: dict[str, int] = {}
     for attribute in call.node.attribute:
-        token = call.attributes[attribute.name]
-        known = GROWING_ATTRIBUTES[op]
-        if attribute.name not in known:
-            message = f"pattern.{op} has no attribute '{attribute.name}'{nearest(attribute.name, known)}"
-            yield file.finding("FUS021", token, message)
-        elif attribute.name not in _BOUNDS:
-            if attribute.type != onnx.AttributeProto.INT or attribute.i not in (0, 1) or attribute.ref_attr_name:
-                yield file.finding("FUS022", token, f"'{attribute.name}' is 0 or 1")
-        elif attribute.type != onnx.AttributeProto.INT or attribute.i < 0 or attribute.ref_attr_name:
-            yield file.finding("FUS022", token, f"'{attribute.name}' of pattern.{op} is an integer, 0 or more")
+        name, token = attribute.name, call.attributes[attribute.name]
+        integer = -1 if attribute.type != onnx.AttributeProto.INT or attribute.ref_attr_name else attribute.i
+        if name not in known:
+            yield file.finding("FUS021", token, f"pattern.{op} has no attribute '{name}'{nearest(name, known)}")
+        elif name not in _BOUNDS:
+            if integer not in (0, 1):
+                yield file.finding("FUS022", token, f"'{name}' is 0 or 1")
+        elif integer < 0:
+            yield file.finding("FUS022", token, f"'{name}' of pattern.{op} is an integer, 0 or more")
         else:
-            bounds[attribute.name] = attribute.i
-    if bounds.get("max_ops", 1) < max(bounds.get("min_ops", 0), 1):
+            bounds[name] = integer
+    if "max_ops" in bounds and bounds["max_ops"] < max(bounds.get("min_ops", 0), 1):
         yield file.finding("FUS022", call.attributes["max_ops"], "'max_ops' leaves room for no operator")
     if len(call.node.input) != 1 or len(call.node.output) != 1:
         yield file.finding("FUS023", call.op, f"pattern.{op} goes from one value to one value")

@@ -16,9 +16,7 @@ from typing import TypeVar
 
 import onnx
 
-from fusion_cli.language.lint.cursor import Fault
-from fusion_cli.language.lint.layout import CallText, FunctionText
-from fusion_cli.language.lint.tokens import Key, Token
+from fusion_cli.language.lint.tokens import CallText, Fault, FunctionText, Key, Token
 
 _MOST = 64
 _WORD = re.compile(r"[^\s,]+")
@@ -27,8 +25,8 @@ _Proto = TypeVar("_Proto", onnx.NodeProto, onnx.FunctionProto)
 
 def readings(function: FunctionText) -> Iterator[FunctionText]:
     """All that the function stands for: the plainest first, which graphs that are made from rules have elsewhere."""
-    choices = [_alternatives(k) for k in function.keys if k.name == "any"]
-    groups = [frozenset(_WORD.findall(k.value)) for k in function.keys if k.name == "optional" and k.value]
+    choices = [_alternatives(k) for k in function.said("any")]
+    groups = [frozenset(_WORD.findall(k.value)) for k in function.said("optional") if k.value]
     nothing: frozenset[str] = frozenset()
     for chosen in product(*choices):
         pairs = (zip(words[0], others, strict=True) for words, others in zip(choices, chosen, strict=True))
@@ -40,7 +38,7 @@ def readings(function: FunctionText) -> Iterator[FunctionText]:
 
 def misread(function: FunctionText) -> Iterator[Fault]:
     """What keeps the header lines `any` and `optional` from having a meaning."""
-    called = {_name(c.node) for c in function.calls}
+    called = {c.op.text for c in function.calls}
     made = {name for c in function.calls if c.node.input for name in c.node.output}
     keys = [k for k in function.keys if k.name in ("any", "optional") and k.value]
     for key in keys:
@@ -65,12 +63,8 @@ def _place(key: Key, word: str = "") -> Token:
     return Token(word, key.line, key.column + key.value.index(word))
 
 
-def _name(node: onnx.NodeProto) -> str:
-    return f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-
-
 def _renamed(call: CallText, names: Mapping[str, str]) -> CallText:
-    new = names.get(_name(call.node))
+    new = names.get(call.op.text)
     if new is None:
         return call
     domain, _, op = new.rpartition(".")

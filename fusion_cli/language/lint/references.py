@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import onnx
 
-from fusion_cli.language.lint.body import nearest
-from fusion_cli.language.lint.layout import CallText, FunctionText
 from fusion_cli.language.lint.source import Finding, RuleFile
-from fusion_cli.language.lint.tokens import Key, Token
+from fusion_cli.language.lint.tokens import CallText, FunctionText, Key, Token, nearest
 from fusion_cli.language.pattern import GROWING, PATTERN_DOMAIN, REST
 from fusion_cli.operators.registry import COMMUTATIVE, CONTRIBUTED
 
@@ -31,8 +28,11 @@ def check_references(files: Sequence[RuleFile]) -> Iterator[Finding]:
                     yield from _idiom_call(file, call, idioms, fusions)
                 elif not domain and name not in CONTRIBUTED and not onnx.defs.has(name):
                     yield file.finding("FUS020", call.op, f"no ONNX operator '{name}'{_operator_meant(name, idioms)}")
-            for key in (k for k in function.keys if k.name == "unless"):
-                yield from _unless(file, key, idioms)
+            for key in function.said("unless"):
+                for part in re.finditer(r"[^,\s][^,]*[^,\s]|[^,\s]", key.value):
+                    if part[0] not in idioms:
+                        message = f"no idiom '{part[0]}'{nearest(part[0], idioms)}"
+                        yield file.finding("FUS036", key, message, offset=part.start())
     yield from _circles(idioms)
 
 
@@ -40,12 +40,12 @@ def check_kinds(files: Sequence[RuleFile]) -> Iterator[Finding]:
     """A fusion and an idiom of one name: one would take the other's place, and what refers to it would be lost."""
     first: dict[str, RuleFile] = {}
     for file in files:
-        for name, function in {f.name.text: f for f in reversed(file.functions)}.items():
+        for name, functions in file.by_name.items():
             other = first.setdefault(name, file)
             if other.kind != file.kind:
-                message = f"'{name}' is an {other.kind}" if other.kind == "idiom" else f"'{name}' is a {other.kind}"
-                message += f" ({other.path.name}), so this {file.kind} needs another name"
-                yield file.finding("FUS043", function.name, message)
+                kind = "an idiom" if other.kind == "idiom" else "a fusion"
+                message = f"'{name}' is {kind} ({other.path.name}), so this {file.kind} needs another name"
+                yield file.finding("FUS043", functions[0].name, message)
 
 
 def check_duplicates(files: Sequence[RuleFile]) -> Iterator[Finding]:
@@ -68,28 +68,23 @@ def check_shadows(files: Sequence[RuleFile], bundled: Path) -> Iterator[Finding]
     """Rules that take the place of others: of a bundled one on purpose, of one of the same folder by mistake."""
     known: dict[str, RuleFile] = {}
     for file in files:
-        for name, function in {f.name.text: f for f in reversed(file.functions)}.items():
-            before = known.get(name)
-            if before is not None and before.kind != file.kind:
+        for name, functions in file.by_name.items():
+            before = known.get(name, file)
+            if before.kind != file.kind:
                 continue  # FUS043
-            if before is not None and before.path.is_relative_to(bundled) and not file.path.is_relative_to(bundled):
-                message = f"takes the place of the bundled rule '{name}' ({before.path.name})"
-                yield file.finding("FUS042", function.name, message, "note")
-            elif before is not None:
-                message = f"takes the place of the rule '{name}' of {before.path}"
-                yield file.finding("FUS042", function.name, message, "warning")
             known[name] = file
+            if before.path.is_relative_to(bundled) and not file.path.is_relative_to(bundled):
+                message = f"takes the place of the bundled rule '{name}' ({before.path.name})"
+                yield file.finding("FUS042", functions[0].name, message, "note")
+            elif before is not file:
+                message = f"takes the place of the rule '{name}' of {before.path}"
+                yield file.finding("FUS042", functions[0].name, message, "warning")
 
 
 def _overloads(files: Sequence[RuleFile], kind: str) -> Mapping[str, list[Overload]]:
     """By name; a later file's take the place of an earlier one's."""
-    found: dict[str, list[Overload]] = {}
-    for file in files:
-        own: dict[str, list[Overload]] = defaultdict(list)
-        for function in file.functions if file.kind == kind else ():
-            own[function.name.text].append((file, function))
-        found |= own
-    return found
+    of_kind = (file for file in files if file.kind == kind)
+    return {name: [(file, f) for f in functions] for file in of_kind for name, functions in file.by_name.items()}
 
 
 def _operator_meant(name: str, idioms: Collection[str]) -> str:
@@ -114,7 +109,7 @@ def _idiom_call(
     name = call.node.op_type
     if name not in idioms:
         message = f"no idiom '{name}'{_idiom_meant(name, idioms, fusions)}"
-        yield file.finding("FUS025", call.op, message, offset=_DOT)
+        yield file.finding("FUS025", call.op, message, offset=len(f"{PATTERN_DOMAIN}."))
         return
     functions = [f for _, f in idioms[name]]
     parameters = {p for f in functions for p in f.proto.attribute}
@@ -130,16 +125,6 @@ def _idiom_call(
     if len(call.node.output) > outputs:
         message = f"no overload of '{name}' has {len(call.node.output)} outputs, {outputs} at most"
         yield file.finding("FUS026", call.outputs[-1], message)
-
-
-_DOT = len(PATTERN_DOMAIN) + 1
-
-
-def _unless(file: RuleFile, key: Key, idioms: Collection[str]) -> Iterator[Finding]:
-    for part in re.finditer(r"[^,\s][^,]*[^,\s]|[^,\s]", key.value):
-        if part[0] not in idioms:
-            message = f"no idiom '{part[0]}'{nearest(part[0], set(idioms))}"
-            yield file.finding("FUS036", key, message, offset=part.start())
 
 
 def _circles(idioms: Mapping[str, list[Overload]]) -> Iterator[Finding]:
@@ -168,7 +153,7 @@ def _called(overloads: Sequence[Overload], known: Collection[str]) -> dict[str, 
         for call in function.calls:
             if call.node.domain == PATTERN_DOMAIN and call.node.op_type in known:
                 found.setdefault(call.node.op_type, (file, call.op))
-        for key in (k for k in function.keys if k.name == "unless"):
+        for key in function.said("unless"):
             for name in (n.strip() for n in key.value.split(",")):
                 if name in known:
                     found.setdefault(name, (file, key))
@@ -189,15 +174,6 @@ def _shape(function: FunctionText, commuted: bool) -> object:
         attributes = sorted(a.SerializeToString(deterministic=True).hex() for a in node.attribute)
         word = f"{node.domain}.{node.op_type}({', '.join(operands)}; {' '.join(attributes)})/{len(node.output)}"
         words |= {name: f"{word}[{i}]" for i, name in enumerate(node.output)}
-    conditions = tuple(sorted(_renamed(k.value, words) for k in function.keys if k.name == "where"))
-    return (
-        function.name.text,
-        len(function.inputs),
-        len(function.calls),
-        tuple(words.get(t.text, "") for t in function.outputs),
-        conditions,
-    )
-
-
-def _renamed(condition: str, words: Mapping[str, str]) -> str:
-    return re.sub(r"[A-Za-z_]\w*", lambda m: words.get(m[0], m[0]), condition)
+    conditions = (re.sub(r"[A-Za-z_]\w*", lambda m: words.get(m[0], m[0]), k.value) for k in function.said("where"))
+    results = tuple(words.get(t.text, "") for t in function.outputs)
+    return function.name.text, len(function.inputs), len(function.calls), results, tuple(sorted(conditions))

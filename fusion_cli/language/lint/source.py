@@ -7,19 +7,20 @@ first, and each is parsed by itself: one that does not parse hides no fault of t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
 import onnx
 import onnx.parser
 
-from fusion_cli.language.lint.cursor import Fault
-from fusion_cli.language.lint.grammar import first_departure
-from fusion_cli.language.lint.layout import FunctionText, lay_out
+from fusion_cli.language.lint.cursor import Departure
+from fusion_cli.language.lint.grammar import Reader
 from fusion_cli.language.lint.readings import misread, readings
-from fusion_cli.language.lint.tokens import KEYS, OF_CALLS, Key, Token, parts_of
+from fusion_cli.language.lint.tokens import KEYS, OF_CALLS, Fault, FunctionText, Key, Token, parts_of
 
 Severity = Literal["error", "warning", "note"]
 Kind = Literal["idiom", "fusion"]
@@ -31,6 +32,7 @@ _PREFIX = '<ir_version: 8, opset_import: ["": 23]> none () => () {}'
 """Makes a model of a function: `parse_function` says nothing of an unknown word after it."""
 _SHOWN = 200
 """How much of a line is shown before and after a place."""
+_START = Token("", 1, 1)
 _POSITION = re.compile(r"line: (\d+) column: (\d+)")
 
 
@@ -61,14 +63,24 @@ class RuleFile:
     path: Path
     kind: Kind
     text: str
-    functions: tuple[FunctionText, ...]
-    findings: tuple[Finding, ...]
+    functions: Sequence[FunctionText]
+    faults: Sequence[Fault]
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Sequence[FunctionText]]:
+        """The overloads of each rule."""
+        found: dict[str, list[FunctionText]] = defaultdict(list)
+        for function in self.functions:
+            found[function.name.text].append(function)
+        return found
 
     def finding(
         self, code: str, place: Token | Key, message: str, severity: Severity = "error", offset: int = 0
     ) -> Finding:
         """A finding `offset` characters behind a place of this file."""
-        return _finding(self.path, self.text, code, place.line, place.column + offset, message, severity)
+        lines = self.text.split("\n")
+        source = lines[min(place.line, len(lines)) - 1]
+        return Finding(self.path, place.line, place.column + offset, code, message, source, severity)
 
     def keys_for(self, function: FunctionText) -> list[Key]:
         """The header lines that hold for a function: its own, and those of the first that speak of no calls."""
@@ -83,86 +95,65 @@ def rule_folder(path: Path) -> Path:
 
 
 def read_rule_file(path: Path, kind: Kind) -> RuleFile:
-    """The file's functions. Faults of its text become findings, and so does a file that cannot be read."""
-    findings: list[Finding] = []
+    """The file's functions, and the faults of its text, one of which may be that it cannot be read."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as e:
-        finding = Finding(path, 1, 1, "FUS007", f"the file cannot be read: {e.strerror}", "")
-        return RuleFile(path, kind, "", (), (finding,))
+        return RuleFile(path, kind, "", (), [("FUS007", _START, f"the file cannot be read: {e.strerror}")])
     except UnicodeDecodeError as e:
-        return RuleFile(path, kind, "", (), (_not_text(path, e),))
+        text = e.object[: e.start].decode("utf-8-sig")
+        lines = text.split("\n")
+        message = f"the byte 0x{e.object[e.start]:02x} here is not UTF-8: save the file as UTF-8 text"
+        return RuleFile(path, kind, text, (), [("FUS007", Token("", len(lines), len(lines[-1]) + 1), message)])
+    faults: list[Fault] = []
     functions: list[FunctionText] = []
     keys: list[Key] = []
-
-    def found(code: str, place: Token | Key, message: str) -> None:
-        findings.append(_finding(path, text, code, place.line, place.column, message))
-
     for part in parts_of(text):
         if isinstance(part, Key):
             keys.append(part)
         elif part[0].text != "<" and "=>" not in [t.text for t in part]:
-            found("FUS002", part[0], "text outside of a function, which ONNX's parser would pass over")
+            faults.append(("FUS002", part[0], "text outside of a function, which ONNX's parser would pass over"))
         else:
             for key in keys:
                 if key.line > part[0].line and key.name in KEYS:
-                    found("FUS002", key, f"a line '# {key.name}:' stands before the function")
-            function = _function(part, tuple(k for k in keys if k.line < part[0].line), text, found)
-            functions += _readings(function, found) if function is not None else []
+                    faults.append(("FUS002", key, f"a line '# {key.name}:' stands before the function"))
+            functions += _overloads(part, [k for k in keys if k.line < part[0].line], text, faults)
             keys = []
     if keys and functions:
-        found("FUS002", keys[0], f"no function follows this line '# {keys[0].name}:'")
-    if not functions and not findings:
-        findings.append(_finding(path, text, "FUS006", 1, 1, "the file holds no rule"))
-    return RuleFile(path, kind, text, tuple(functions), tuple(findings))
-
-
-def _not_text(path: Path, error: UnicodeDecodeError) -> Finding:
-    before = error.object[: error.start].split(b"\n")
-    message = f"the byte 0x{error.object[error.start]:02x} here is not UTF-8: save the file as UTF-8 text"
-    source = before[-1].decode("utf-8-sig", errors="replace")
-    return Finding(path, len(before), len(source) + 1, "FUS007", message, source)
-
-
-def _finding(
-    path: Path, text: str, code: str, line: int, column: int, message: str, severity: Severity = "error"
-) -> Finding:
-    lines = text.split("\n")
-    return Finding(path, line, column, code, message, lines[min(line, len(lines)) - 1], severity)
+        faults.append(("FUS002", keys[0], f"no function follows this line '# {keys[0].name}:'"))
+    if not functions and not faults:
+        faults.append(("FUS006", _START, "the file holds no rule"))
+    return RuleFile(path, kind, text, functions, faults)
 
 
 # ---- one function
 
 
-def _function(
-    tokens: list[Token], keys: tuple[Key, ...], text: str, found: Callable[[str, Token, str], None]
-) -> FunctionText | None:
-    faults = list(_lexical(tokens))
-    if not faults and (departure := first_departure(tokens)) is not None:
-        faults = [departure]
-    for fault in faults:
-        found(*fault)
-    if faults:
-        return None
+def _overloads(tokens: list[Token], keys: Sequence[Key], text: str, faults: list[Fault]) -> list[FunctionText]:
+    """The overloads that a function stands for; itself where its header does not say which. What keeps it from being
+    read is added to `faults`."""
+    if wrong_words := list(_lexical(tokens)):
+        faults += wrong_words
+        return []
+    reader = Reader(tokens)
     try:
+        reader.function()
         head = "" if tokens[0].text == "<" else HEAD
         model = onnx.parser.parse_model(f"{_PREFIX} {head}\n{_only(tokens, text)}")
+    except Departure as departure:
+        faults.append(departure.fault)
+        return []
     except onnx.parser.ParseError as e:
-        found("FUS001", *_syntax(str(e), tokens))
-        return None
-    except (IndexError, ValueError):
+        faults.append(("FUS001", *_syntax(str(e), tokens)))
+        return []
+    except (IndexError, ValueError, RuntimeError):
         longest = max((t for t in tokens if re.fullmatch(r"[-+]?\d.*", t.text)), key=lambda t: len(t.text))
-        found("FUS001", longest, f"'{longest.text}' is out of the range of ONNX's numbers")
-        return None
-    return lay_out(model.functions[0], tokens, keys)
-
-
-def _readings(function: FunctionText, found: Callable[[str, Token, str], None]) -> list[FunctionText]:
-    """The overloads that a function stands for; itself where its header does not say which."""
-    faults = list(misread(function))
-    for fault in faults:
-        found(*fault)
-    return [function] if faults else list(readings(function))
+        faults.append(("FUS001", longest, f"'{longest.text}' is out of the range of ONNX's numbers"))
+        return []
+    function = reader.text(model.functions[0], keys)
+    misreadings = list(misread(function))
+    faults += misreadings
+    return [function] if misreadings else list(readings(function))
 
 
 def _only(tokens: Sequence[Token], text: str) -> str:
@@ -180,23 +171,20 @@ def _lexical(tokens: Sequence[Token]) -> Iterator[Fault]:
         word = token.text
         if word == "//":
             yield "FUS003", token, "a comment starts with '#', not '//'"
-        elif word in ("float16", "bfloat16") and _is_value(before, after):
+        elif word in ("float16", "bfloat16") and _is_between(before, after, "{["):
             yield "FUS005", token, f"there are no {word} literals; write 'float': the number counts, not its type"
         elif word == '"':
             yield "FUS001", token, "this text has no second quote in its line"
         elif word[0].isalpha() or word[0] == "_":
-            if "-" in word or not word.isascii() or ("." in word and not _is_operator(before, after)):
+            if "-" in word or not word.isascii() or ("." in word and not _is_between(before, after, "(<")):
                 yield "FUS004", token, f"'{word}' is not a name: the letters a to z, digits and underscores only"
         elif not (word.isascii() and word.isprintable()) and word[0] != '"':
             yield "FUS001", token, f"the character U+{ord(word[0]):04X} has no place outside of comments"
 
 
-def _is_value(before: Token | None, after: Token | None) -> bool:
-    return before is not None and before.text == "=" and after is not None and after.text in ("{", "[")
-
-
-def _is_operator(before: Token | None, after: Token | None) -> bool:
-    return before is not None and before.text == "=" and after is not None and after.text in "(<"
+def _is_between(before: Token | None, after: Token | None, brackets: str) -> bool:
+    """Whether a word stands between `=` and one of these brackets."""
+    return before is not None and before.text == "=" and after is not None and after.text in brackets
 
 
 def _syntax(message: str, tokens: Sequence[Token]) -> tuple[Token, str]:

@@ -1,11 +1,16 @@
-"""The words of a rule file with their places, cut into header lines, functions, and what lies between."""
+"""The words of a rule file with their places, cut into header lines, functions, and what lies between; and those of
+a function beside what ONNX's parser makes of them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
+import onnx
+
+from fusion_cli.errors import did_you_mean
 from fusion_cli.language.predicates import PREDICATES
 
 KEYS = ("summary", "opt-level", "kernel", "where", "any", "optional", "unless", "counted", "match", "witness")
@@ -44,6 +49,60 @@ class Key:
     column: int
     meant: str = ""
     """The name that a line written otherwise (`# Where: ...`, `# where ...`) has to have."""
+
+
+Fault = tuple[str, Token | Key, str]
+"""Code, place and message."""
+
+
+@dataclass(frozen=True, eq=False)
+class CallText:
+    """One line of a function: the parsed node, and the tokens of its parts in the node's order."""
+
+    node: onnx.NodeProto
+    op: Token
+    outputs: Sequence[Token]
+    inputs: Sequence[Token]
+    attributes: Mapping[str, Token]
+    repeated: Sequence[Token]
+    """Names of attributes that stood there before."""
+
+    @cached_property
+    def is_constant(self) -> bool:
+        """Whether the call is a number of the rule rather than an operator to match."""
+        return self.op.text == "Constant"
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionText:
+    """One overload: the header lines before it, the parsed function, and its tokens."""
+
+    keys: Sequence[Key]
+    proto: onnx.FunctionProto
+    name: Token
+    inputs: Sequence[Token]
+    outputs: Sequence[Token]
+    calls: Sequence[CallText]
+
+    def said(self, name: str) -> list[Key]:
+        """The header lines of a name."""
+        return [k for k in self.keys if k.name == name]
+
+    @cached_property
+    def numbers(self) -> frozenset[str]:
+        """The names of the rule's own numbers."""
+        return frozenset(name for call in self.calls if call.is_constant for name in call.node.output)
+
+    @cached_property
+    def opsets(self) -> Mapping[str, int]:
+        """By domain: the version that the function imports."""
+        return {o.domain: o.version for o in self.proto.opset_import}
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint to add to a message: the known name that is meant, if one is near."""
+    hint = did_you_mean(name, known, 0.6)
+    return f"; {hint}" if hint else ""
 
 
 def parts_of(text: str) -> Iterator[Key | list[Token]]:

@@ -8,22 +8,21 @@ takes nothing, the search goes back to the last step that its inputs depend on.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from fusion_cli.operators.versions import INPUT_ATTRIBUTES
 from fusion_cli.rulekit.candidates import input_candidates
-from fusion_cli.rulekit.constraints import split, wanted_of
+from fusion_cli.rulekit.constraints import wanted_of
 from fusion_cli.rulekit.execute import Executor, NoKernel, content_key
 from fusion_cli.rulekit.families import Asked
 from fusion_cli.rulekit.schemas import Schema, find_schema
 from fusion_cli.rulekit.sketch import Sketch, Step
-from fusion_cli.rulekit.state import Node, State
-from fusion_cli.rulekit.steps import attribute_choices, does_nothing, open_parameters, places_of, read_by
+from fusion_cli.rulekit.steps import Places, State, attribute_choices, does_nothing, open_parameters, places_of, read_by
 from fusion_cli.sessions import Array
 
 MAX_TRIES = 1500
@@ -36,7 +35,7 @@ class Concrete:
     """A sketch with shapes: arrays for its graph inputs and constants, one for each value as it came out."""
 
     sketch: Sketch
-    nodes: tuple[Node, ...]
+    nodes: tuple[Step, ...]
     values: Mapping[str, Array]
     constants: frozenset[str]
     opsets: Mapping[str, int]
@@ -72,17 +71,11 @@ def realise(sketch: Sketch, executor: Executor, turn: int = 0) -> Concrete | Stu
     """The first shapes with which the sketch runs and its conditions hold, or what is in the way of those tried.
     `turn` rotates which shapes are tried first."""
     solver = _Solver(sketch, executor, turn)
-    if not solver.solve():
+    if solver.solve(0) is not None:
         return solver.stuck()
     state = solver.state
-    return Concrete(
-        sketch,
-        tuple(state.nodes),
-        dict(state.values),
-        frozenset(state.constants),
-        dict(executor.opsets),
-        not state.opaque,
-    )
+    constants = frozenset(state.constants)
+    return Concrete(sketch, tuple(state.nodes), dict(state.values), constants, executor.opsets, not state.opaque)
 
 
 class _Solver:
@@ -96,15 +89,12 @@ class _Solver:
         """How far the search came, and the conditions that did not hold there."""
         self.state = State()
         for name, number in sketch.numbers.items():
-            self.state.values[name] = np.array(number, np.float32)
-            self.state.constants.add(name)
-            self.state.owner[name] = -1
-        self.conditions = [c for condition in sketch.conditions for c in split(condition)]
+            self.state.give(name, np.array(number, np.float32), -1, constant=True)
+        self.conditions = [part for condition in sketch.conditions for part in condition.parts()]
         self.wanted = wanted_of(self.conditions)
-        self.last_use = self._last_uses()
-
-    def solve(self) -> bool:
-        return self._from(0) is None
+        used = {n: i for i, step in enumerate(sketch.steps) for n in read_by(step)}
+        self.last_use = used | {n: len(sketch.steps) for c in self.conditions for n in c.names()}
+        """The last step that reads a value or parameter; a condition may read it at any time."""
 
     def stuck(self) -> Stuck:
         at = self.furthest[0]
@@ -122,19 +112,13 @@ class _Solver:
         if unmet and (i, obstacle) == self.furthest:
             self.unmet[unmet] = None
 
-    def _last_uses(self) -> dict[str, int]:
-        """The last step that reads a value or parameter; a condition may read it at any time."""
-        used = {n: i for i, step in enumerate(self.sketch.steps) for n in read_by(step)}
-        end = len(self.sketch.steps)
-        return used | {n: end for c in self.conditions for n in c.names()}
-
-    def _from(self, i: int) -> set[int] | None:
+    def solve(self, i: int) -> set[int] | None:
         """Solve from step `i` on. None: solved. Otherwise the steps that the failure depends on."""
         if i == len(self.sketch.steps):
             return None
         step = self.sketch.steps[i]
         conflict = {self.state.owner[n] for n in read_by(step) if n in self.state.owner}
-        mark = self.state.copy()
+        mark = {name: copy(value) for name, value in vars(self.state).items()}
         seen: set[object] = set()
         for blamed in islice(self._ways(i, step), _PER_STEP):
             if blamed is None:
@@ -142,7 +126,7 @@ class _Solver:
                 if outcome in seen:
                     continue
                 seen.add(outcome)
-                blamed = self._from(i + 1)
+                blamed = self.solve(i + 1)
                 if blamed is None:
                     return None
                 if i not in blamed:
@@ -151,7 +135,8 @@ class _Solver:
             conflict |= blamed
             if self.tries > MAX_TRIES:
                 break
-        self.state.restore(mark)
+        # In place: the steps before hold this state.
+        vars(self.state).update(mark)
         return conflict - {i}
 
     def _outcome(self, i: int) -> object:
@@ -166,19 +151,16 @@ class _Solver:
         """Ways to do the step: each leaves the state with it done (None), or says on which steps a condition that
         failed depends."""
         schema = find_schema(step.domain, step.op, self.executor.opsets)
-        moved = {p: a for (op, p), a in INPUT_ATTRIBUTES.items() if op == step.op and not step.domain}
-        places = places_of(step, schema, moved)
+        places = places_of(step, schema)
         for _ in self._assign(i, step, schema, places, 0):
             self._type_numbers(schema, places)
             data = [None if n is None else self.state.values[n] for _, n in places]
             for attributes in attribute_choices(step, schema, data, self.state, i, self.turn):
                 made = set(self.state.values), self.state.opaque
-                yield self._run(i, step, schema, places, attributes, moved)
+                yield self._run(i, step, schema, places, attributes)
                 self.state.undo(i, *made)
 
-    def _assign(
-        self, i: int, step: Step, schema: Schema, places: Sequence[tuple[int, str | None]], at: int
-    ) -> Iterator[None]:
+    def _assign(self, i: int, step: Step, schema: Schema, places: Places, at: int) -> Iterator[None]:
         """Give the step's open inputs values, one after the other."""
         while at < len(places) and (places[at][1] is None or places[at][1] in self.state.values):
             at += 1
@@ -187,7 +169,10 @@ class _Solver:
             return
         position, name = places[at]
         assert name is not None
-        asked = self._asked(step, schema, places, position, name)
+        known = {p: self.state.values[n] for p, n in places if n is not None and n in self.state.values}
+        seen = [v for n, v in self.state.values.items() if n not in self.sketch.numbers]
+        wanted, kind = self.wanted[name], schema.kind(position)
+        asked = Asked(step.op, position, known, seen, kind, wanted, self.turn, step.attributes)
         for array, constant in input_candidates(asked):
             self.tries += 1
             self.state.give(name, array, i, constant)
@@ -197,49 +182,22 @@ class _Solver:
                 break
         self.state.forget(name)
 
-    def _type_numbers(self, schema: Schema, places: Sequence[tuple[int, str | None]]) -> None:
+    def _type_numbers(self, schema: Schema, places: Places) -> None:
         """A rule's number is of the type that the operator wants there."""
         for position, name in places:
             if name in self.sketch.numbers and schema.kind(position) in ("int64", "int32"):
                 self.state.values[name] = np.array(self.sketch.numbers[name], np.int64)
 
-    def _asked(
-        self, step: Step, schema: Schema, places: Sequence[tuple[int, str | None]], position: int, name: str
-    ) -> Asked:
-        known = {p: self.state.values[n] for p, n in places if n is not None and n in self.state.values}
-        seen = [v for n, v in self.state.values.items() if n not in self.sketch.numbers]
-        wanted = self.wanted[name]
-        return Asked(
-            step.op,
-            position,
-            known,
-            seen,
-            schema.kind(position),
-            wanted.constant,
-            wanted.number,
-            wanted.dtypes,
-            self.turn,
-            step.attributes,
-        )
-
     def _run(
-        self,
-        i: int,
-        step: Step,
-        schema: Schema,
-        places: Sequence[tuple[int, str | None]],
-        attributes: Mapping[str, Any],
-        moved: Mapping[int, str],
+        self, i: int, step: Step, schema: Schema, places: Places, attributes: Mapping[str, Any]
     ) -> set[int] | None:
         self.tries += 1
         names = dict(places)
         plain = dict(attributes)
-        for position, attribute in moved.items():
-            if attribute in plain and attribute not in schema.attributes:
-                name = f"{step.outputs[0]}_{attribute}"
-                names[position] = name
-                self.state.values[name] = np.array(plain.pop(attribute), np.int64)
-                self.state.constants.add(name)
+        for position, attribute in schema.moved.items():
+            if attribute in plain:
+                names[position] = name = f"{step.outputs[0]}_{attribute}"
+                self.state.give(name, np.array(plain.pop(attribute), np.int64), i, constant=True)
         inputs = [names.get(p) for p in range(max(names, default=-1) + 1)]
         arrays = [None if n is None else self.state.values[n] for n in inputs]
         results = self._results(step, arrays, plain)
@@ -249,9 +207,8 @@ class _Solver:
         if any(r.size == 0 for r in results) or does_nothing(step, arrays, results):
             return set()
         for name, result in zip(step.outputs, results, strict=True):
-            self.state.values[name] = result
-            self.state.owner[name] = i
-        self.state.nodes.append(Node(step.domain, step.op, tuple(n or "" for n in inputs), step.outputs, plain))
+            self.state.give(name, result, i, constant=False)
+        self.state.nodes.append(replace(step, inputs=tuple(inputs), attributes=plain))
         return self._failing({*step.outputs, *(n for n in inputs if n), *open_parameters(step)}, i, Obstacle.RESULTS)
 
     def _results(
