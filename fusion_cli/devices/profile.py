@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 import tomllib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -111,30 +111,25 @@ def read_profile(path: Path) -> DeviceProfile:
 
 def _profile(data: dict[str, Any]) -> DeviceProfile:
     memory, dispatch, compute, generated = (data[k] for k in ("memory", "dispatch", "compute", "generated"))
-    rates = {k: float(v) for k, v in compute.items()}
+    numbers = {
+        **memory,
+        **dispatch,
+        **compute,
+        **generated,
+        "cache_bytes": memory["cache_mb"] * 2**20,
+        "onchip_bytes": memory["onchip_kb"] * 2**10,
+        "vendor_attention_efficiency": data.get("vendor", {}).get("attention_efficiency", 0.0),
+    }
+    floats: dict[str, Any] = {f.name: float(numbers[f.name]) for f in fields(DeviceProfile) if f.type == "float"}
     return DeviceProfile(
+        **floats,
         name=str(data["name"]),
         kind=str(data["kind"]),
         arch=str(data.get("arch", "")),
         description=str(data["description"]),
-        bandwidth_gbs=float(memory["bandwidth_gbs"]),
-        cache_bandwidth_gbs=float(memory["cache_bandwidth_gbs"]),
-        cache_bytes=float(memory["cache_mb"]) * 2**20,
-        onchip_bytes=float(memory["onchip_kb"]) * 2**10,
-        node_us=float(dispatch["node_us"]),
-        shape_node_us=float(dispatch["shape_node_us"]),
-        op_us=float(dispatch["op_us"]),
-        kernel_us=float(dispatch["kernel_us"]),
         overlapped=bool(dispatch["overlapped"]),
-        tflops={k: v for k, v in rates.items() if not k.endswith("_gops")},
-        simple_gops=rates["simple_gops"],
-        special_gops=rates["special_gops"],
-        linear_efficiency=float(generated["linear_efficiency"]),
-        attention_efficiency=float(generated["attention_efficiency"]),
-        masked_attention_efficiency=float(generated["masked_attention_efficiency"]),
-        vendor_attention_efficiency=float(data.get("vendor", {}).get("attention_efficiency", 0.0)),
+        tflops={k: float(v) for k, v in compute.items() if not k.endswith("_gops")},
         bandwidth_share={k: float(v) for k, v in data.get("bandwidth_share", {}).items()},
-        conv_efficiency=float(generated["conv_efficiency"]),
         linear_slowdown=tuple((float(m), float(t)) for m, t in generated["linear_slowdown"]),
     )
 
