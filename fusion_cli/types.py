@@ -42,6 +42,19 @@ def label(node: ir.Node) -> str:
     return node.name or f"{node.op_type}->{node.outputs[0].name}"
 
 
+@dataclass(frozen=True, slots=True)
+class AttentionRoles:
+    """What the values of an attention inside a region are to it, as far as the idioms tell them apart: the scores are
+    the product of queries and keys, the weights their softmax, the result the weighted values."""
+
+    queries: ir.Value | None
+    keys: ir.Value | None
+    values: ir.Value | None
+    scores: ir.Value | None
+    weights: ir.Value | None
+    result: ir.Value
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Region:
     """A convex set of nodes that a rule proposes to run as one operator.
@@ -58,6 +71,8 @@ class Region:
     constants: tuple[ir.Value, ...] = ()
     kernel: str = "auto"
     opt_level: int = 1
+    attentions: tuple[AttentionRoles, ...] = ()
+    """Those that were recognised inside, whether this region's rule names them or not."""
 
     @property
     def node_names(self) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ CONSTANT = "FUS209"
 UNUSED_OUTPUT = "FUS210"
 DANGLING = "FUS211"
 INVALID = "FUS212"
+STORED_SCORES = "FUS213"
 
 CODES: dict[str, tuple[str, str]] = {
     UNKNOWN_RANK: (
@@ -82,6 +83,14 @@ CODES: dict[str, tuple[str, str]] = {
         "Operands have shapes or attributes that the operator does not allow, so the model would fail at run time "
         "too. Check it with onnx.checker and full shape inference.",
     ),
+    STORED_SCORES: (
+        "An attention without an attention kernel",
+        "An attention kernel never stores the scores: it goes from a tile of queries and keys to weighted values. So "
+        "nothing else may read the scores or the weights (an output of the weights, heads mixed with one another), "
+        "the softmax must be over the keys, and sizes on the way must be provably those of the model's heads, queries "
+        "and keys. A region that ends in such an attention is turned down; in a larger one, such as that of "
+        "AttentionProjection, the scores are stored between kernels.",
+    ),
 }
 
 HINTS: dict[str, str] = {
@@ -93,5 +102,7 @@ HINTS: dict[str, str] = {
     UNPROVEN_SHAPE: f"name equal dimensions alike when exporting, or {FIX_SIZES}",
     CONSTANT: "make the value a constant: fold it into the model, or pass --assume-constant if it is a graph input",
     INVALID: "check the model with onnx.checker.check_model(model, full_check=True)",
+    STORED_SCORES: "export without outputs of the attention weights (output_attentions=False), and with sizes that "
+    "are known; heads that are mixed have no such kernel",
 }
 """What to do about them, in a line."""

@@ -12,6 +12,7 @@ from fusion_cli.codegen.cuda_parts import Body, Buffer, CudaStage, Load, Member,
 from fusion_cli.codegen.text import ints, viewed_shape
 from fusion_cli.codes import emit as codes
 from fusion_cli.codes.score import ON_CHIP
+from fusion_cli.devices.profile import DeviceProfile
 from fusion_cli.devices.work import Work, count
 from fusion_cli.errors import Unsupported
 from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, operations
@@ -22,6 +23,7 @@ HEAD_DIMS = (16, 32, 64, 96, 128, 192, 256)
 """Head dimensions that attention kernels are instantiated for; others are padded with zeros to the next one."""
 DYNAMIC_HEAD_DIMS = (64, 128, 256)
 """Those compiled in when the head dimension is known at run time only."""
+_PROB = {"identity": "kIdentity", "zero_empty": "kZeroEmpty", "zero_nan": "kZeroNaN", "general": "kGeneral"}
 _ON_CHIP_SHARE = 0.8
 _TILE_ROWS = 64
 """Rows of queries and of keys that a kernel keeps on the chip at once."""
@@ -37,14 +39,15 @@ class AttentionStage(CudaStage):
     out: Out
     out_view: str
     scale: str
-    score: Body
-    score_value: str
-    prob: Body
-    prob_value: str
+    functions: tuple[tuple[str, Body, str], ...]
+    """The programs of scores, of probabilities and of the sink: name, body and value."""
     prob_kind: str
     head_dims: tuple[tuple[int, int], ...]
     bare: bool
+    """Whether the score is the scaled product itself, for every key or for those that are not hidden; scale > 0, and
+    there is no sink."""
     causal: bool
+    has_sink: bool
 
     scalar: bool
     """Whether it computes in exact float32, not on tensor cores."""
@@ -53,12 +56,12 @@ class AttentionStage(CudaStage):
 
     @property
     def program_loads(self) -> tuple[Load, ...]:
-        return tuple({x.operand: x for x in (*self.score.loads, *self.prob.loads)}.values())
+        return tuple({x.operand: x for _, body, _ in self.functions for x in body.loads}.values())
 
     @property
     def axes(self) -> tuple[int, ...]:
         """Axes of the batch whose positions a program uses; a row's and a key's are at hand."""
-        return tuple(sorted({*self.score.axes, *self.prob.axes} - {1, 2}))
+        return tuple(sorted({a for _, body, _ in self.functions for a in body.axes} - {1, 2}))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +84,8 @@ class AttentionFamily(Family):
     def work(self, at: Sized) -> list[Work]:
         stage: Attention = at.stage
         k, depth, value_depth = at.shape(stage.k), at.shape(stage.q)[-1], at.dims[stage.dims][-1]
-        scores = float(count(at.dims[stage.dims][:-1])) * (k[-1] if stage.k_transposed else k[-2])
+        out, keys = at.dims[stage.dims], k[-1] if stage.k_transposed else k[-2]
+        scores = float(count(out[:-2])) * _visible(stage, out[-2], keys, at.profile)
         tile = 4 * _TILE_ROWS * (2 * depth + 2 * value_depth + _TILE_ROWS)
         limit = _ON_CHIP_SHARE * at.profile.onchip_bytes
         if tile > limit:
@@ -145,11 +149,14 @@ class AttentionFamily(Family):
             raise Unsupported(codes.DTYPE, f"attention written as {q.dtype}", out.dtype)
         element = "fusion::load(in{0} + at[at{0}] + int64_t{{row}} * row{0} + int64_t{{column}} * column{0})"
 
-        def body(program: Sequence[Instr], root: int) -> Body:
-            return names.body(program, [root], (), load=lambda i: element.format(i), position=_position)
+        def function(name: str, program: Sequence[Instr], root: int) -> tuple[str, Body, str]:
+            if root < 0:
+                return name, _NOTHING, "acc"
+            body = names.body(program, [root], (), load=lambda i: element.format(i), position=_position)
+            return name, body, result(program, root)
 
-        kind, scalar = prob_kind(stage), q.dtype == "float32"
-        general = kind == "kGeneral"
+        kind, scalar = stage.kind, q.dtype == "float32"
+        general = kind.probabilities == "general"
         # A probability's program may need the row's sum, which blocks that share a row know last.
         splits = not scalar and not general
         name, size = f"parts_{index}", f"gpu::attention_part_bytes(device, h{stage.dims}, {_keys(plan, stage)})"
@@ -166,17 +173,27 @@ class AttentionFamily(Family):
             out=out,
             out_view=names.view(Operand(store, _inverse(stage.out_perm))),
             scale=f"{stage.scale!r}f",
-            score=body(stage.program, stage.score) if stage.program else _NOTHING,
-            score_value=result(stage.program, stage.score) if stage.program else "acc",
-            prob=body(stage.prob_program, stage.prob) if general else _NOTHING,
-            prob_value=result(stage.prob_program, stage.prob) if general else "acc",
-            prob_kind=kind,
+            functions=(
+                function("score", stage.program, stage.score),
+                function("prob", stage.prob_program, stage.prob if general else -1),
+                function("sink", stage.program, stage.sink),
+            ),
+            prob_kind=_PROB[kind.probabilities],
             head_dims=_head_dims(plan, stage),
-            bare=bare(stage),
-            causal=causal(stage),
+            bare=kind.masking == "none" and stage.scale > 0 and stage.sink < 0,
+            causal=kind.causal,
+            has_sink=stage.sink >= 0,
             scalar=scalar,
             splits=splits,
         )
+
+
+def _visible(stage: Attention, queries: int, keys: int, profile: DeviceProfile) -> int:
+    """Pairs of query and key that a kernel looks at: those for GPUs leave out the keys that no query of a tile sees."""
+    if profile.kind != "cuda" or not stage.kind.causal or stage.kind.probabilities == "general":
+        return queries * keys
+    tiles = range(0, queries, _TILE_ROWS)
+    return sum(min(_TILE_ROWS, queries - first) * min(first + _TILE_ROWS, keys) for first in tiles)
 
 
 def _cpu_view(operand: Operand) -> str:
@@ -195,24 +212,28 @@ def softmax_program(stage: Attention) -> tuple[tuple[Instr, ...], int]:
         program.append(Instr(op, args, dtype, value))
         return len(program) - 1
 
+    zero_empty = stage.kind.probabilities == "zero_empty"
     highest = emit("reduce_max", stage.score)
-    if stage.zero_empty:
+    if stage.sink >= 0:
+        highest = emit("Max", highest, stage.sink)
+    if zero_empty:
         empty = emit("Equal", highest, emit("const", value=-math.inf), dtype="bool")
         highest = emit("Where", empty, emit("const", value=0.0), highest)
     exponential = emit("Exp", emit("Sub", stage.score, highest))
     total = emit("reduce_sum", exponential)
-    if stage.zero_empty:
+    if stage.sink >= 0:
+        total = emit("Add", total, emit("Exp", emit("Sub", stage.sink, highest)))
+    if zero_empty:
         total = emit("Max", total, emit("const", value=1.0))
     probability = emit("Div", exponential, total)
     if not stage.prob_program:
         return tuple(program), probability
-    shift = len(program)
+    place: list[int] = []
     for instr in stage.prob_program:
-        if instr.op == "acc":
-            program.append(Instr("Identity", (probability,), instr.dtype))
-        else:
-            program.append(replace(instr, args=tuple(a + shift for a in instr.args)))
-    return tuple(program), shift + stage.prob
+        if instr.op != "acc":
+            program.append(replace(instr, args=tuple(place[a] for a in instr.args)))
+        place.append(probability if instr.op == "acc" else len(program) - 1)
+    return tuple(program), place[stage.prob]
 
 
 def _position(back: int) -> str:
@@ -228,85 +249,6 @@ def _keys(plan: Plan, stage: Attention) -> str:
 
 def _inverse(perm: tuple[int, ...] | None) -> tuple[int, ...] | None:
     return tuple(perm.index(i) for i in range(len(perm))) if perm else None
-
-
-def prob_kind(stage: Attention) -> str:
-    """How `stage.prob_program` is run. Casts between float types are dropped: probabilities are rounded to the
-    operands' type for the product with V anyway."""
-    program = stage.prob_program
-    if not program:
-        return "kZeroEmpty" if stage.zero_empty else "kIdentity"
-
-    def peel(i: int) -> Instr:
-        while program[i].op in ("Cast", "Identity") and "float" in program[i].dtype:
-            i = program[i].args[0]
-        return program[i]
-
-    root = peel(stage.prob)
-    if root.op == "acc":
-        return "kIdentity"
-    if root.op == "Where":
-        test, other = program[root.args[0]], peel(root.args[1])
-        if (
-            test.op == "IsNaN"
-            and peel(test.args[0]).op == "acc"
-            and other.op == "const"
-            and other.value == 0
-            and peel(root.args[2]).op == "acc"
-        ):
-            return "kZeroNaN"
-    return "kGeneral"
-
-
-_LATER = {
-    ("Greater", -1, -2): True,
-    ("Less", -2, -1): True,
-    ("LessOrEqual", -1, -2): False,
-    ("GreaterOrEqual", -2, -1): False,
-}
-"""Comparisons that tell the keys (axis -1) later than the query (axis -2) from the others: their outcome for those."""
-
-
-def _outcomes(program: Sequence[Instr], root: int, later: bool) -> list[Instr]:
-    """The instructions that `root` may take its value from, for keys that are later than the query or are not."""
-    instr = program[root]
-    if instr.op != "Where":
-        return [instr]
-    test = _truth(program, instr.args[0], later)
-    taken = instr.args[1:] if test is None else instr.args[1:2] if test else instr.args[2:]
-    return [found for i in taken for found in _outcomes(program, i, later)]
-
-
-def _truth(program: Sequence[Instr], i: int, later: bool) -> bool | None:
-    instr = program[i]
-    if instr.op == "Not":
-        inner = _truth(program, instr.args[0], later)
-        return None if inner is None else not inner
-    if len(instr.args) != 2:
-        return None
-    a, b = (program[k] for k in instr.args)
-    if instr.op in ("And", "Or"):
-        deciding = instr.op == "Or"
-        sides = [_truth(program, k, later) for k in instr.args]
-        return deciding if deciding in sides else None if None in sides else not deciding
-    if a.op != "index" or b.op != "index":
-        return None
-    known = _LATER.get((instr.op, int(a.value or 0), int(b.value or 0)))
-    return None if known is None else known == later
-
-
-def causal(stage: Attention) -> bool:
-    """Whether the score of every key later than the query is -inf, whatever the operands hold."""
-    found = _outcomes(stage.program, stage.score, later=True) if stage.program else []
-    return bool(found) and all(i.op == "const" and i.value == -math.inf for i in found)
-
-
-def bare(stage: Attention) -> bool:
-    """Whether the score is the scaled product itself, for every key or for those that `causal` leaves; scale > 0."""
-    if stage.scale <= 0 or not stage.program:
-        return stage.scale > 0
-    sides = (False,) if causal(stage) else (False, True)
-    return all(i.op == "acc" for later in sides for i in _outcomes(stage.program, stage.score, later))
 
 
 def _head_dims(plan: Plan, stage: Attention) -> tuple[tuple[int, int], ...]:

@@ -19,6 +19,7 @@ from fusion_cli.match.engine import find
 from fusion_cli.match.found import Idioms, Match, Miss
 from fusion_cli.match.make_region import make_region
 from fusion_cli.match.misses import Misses
+from fusion_cli.match.roles import attentions_in
 from fusion_cli.match.stops import NoRegion
 from fusion_cli.match.values import ValueIdioms
 from fusion_cli.types import Region
@@ -98,7 +99,7 @@ def _find_in(graph: ir.Graph, rules: RuleSet, watch: Collection[ir.Node], asked:
     regions: list[Region] = []
     not_regions: list[NotRegion] = []
     for rule in rules.fusions:
-        found, failed = _regions(index, rule, _proposals(choices, rule, misses))
+        found, failed = _regions(index, rule, _proposals(choices, rule, misses), choices.idioms)
         regions += found
         not_regions += failed
     regions.sort(key=lambda r: (index.position[r.nodes[0]], r.rule))
@@ -130,7 +131,7 @@ def _proposals(choices: Choices, rule: Rule, near: Misses) -> Mapping[frozenset[
 
 
 def _regions(
-    index: GraphIndex, rule: Rule, proposed: Mapping[frozenset[ir.Node], Match | None]
+    index: GraphIndex, rule: Rule, proposed: Mapping[frozenset[ir.Node], Match | None], idioms: Idioms
 ) -> tuple[Iterable[Region], list[NotRegion]]:
     """The regions that these sets of nodes are, each once, and why others are none."""
     regions: dict[tuple[ir.Node, ...], Region] = {}
@@ -141,6 +142,7 @@ def _regions(
         except NoRegion as reason:
             failed.append((rule, nodes, reason))
         else:
+            region = replace(region, attentions=attentions_in(idioms, region.nodes))
             regions[region.nodes] = region if match is None else _in_rule_order(region, match)
     return regions.values(), failed
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 import onnx_ir as ir
 
 from fusion_cli.graph.index import GraphIndex
-from fusion_cli.graph.shapes import Shapes
+from fusion_cli.graph.value_shapes import Shapes
 from fusion_cli.language.pattern import Call
 from fusion_cli.operators.dtypes import DTYPES, ONNX_FLOATS
 from fusion_cli.operators.registry import MOVES, RESHAPES, ROW_OPERATORS, having, is_elementwise

@@ -111,7 +111,7 @@ ELEMENTWISE = (
     Operator("Sum", "elementwise commutative linear", arity=None, made_of=composites.fold("Add")),
     Operator("Mean", "elementwise commutative linear", arity=None, made_of=composites.mean),
     Operator("Cast", "elementwise cheap linear counting transparent", np.asarray, cost=0),
-    Operator("Identity", "elementwise cheap linear counting transparent move reshape arranging", np.asarray, "{0}", cost=0),
+    Operator("Identity", "elementwise cheap linear counting transparent move reshape arranging", np.asarray, cost=0),
     Operator("Clip", "elementwise", _clip, arity=3, parameters=("min", "max"), work=(2, 0)),
     _composite("Celu", composites.celu, (3, 1), "alpha"),
     _composite("Elu", composites.elu, (2, 1), "alpha"),

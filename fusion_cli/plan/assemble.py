@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fusion_cli.plan.attention import Parts, between
+from fusion_cli.plan.attention_kind import kind_of
+from fusion_cli.plan.attention_parts import Parts, between
 from fusion_cli.plan.graph import Val
 from fusion_cli.plan.partition import Group, Partition
 from fusion_cli.plan.reading import swaps_last_two
 from fusion_cli.plan.workspace import Storage
 from fusion_cli.planir.stages import Attention, Const, Conv, Instr, Linear, Operand, Pointwise, Rowwise, Stage, Store
+from fusion_cli.sizes.algebra import ONE, Shape
+from fusion_cli.sizes.equalities import Sizes
 
 
 class Program:
@@ -142,7 +145,12 @@ def _attention(partition: Partition, storage: Storage, group: Group, operands: O
     program.compute(member for member in group.vals if member is not val)
     program.compute(between(parts.score, parts.score_acc), leaves)
     score = program.value(parts.score)
+    sink = -1 if parts.sink is None else program.value(leaves.get(parts.sink, parts.sink))
     prob, prob_index = _probability_program(operands, parts, leaves)
+    shapes = [
+        x.shape if p is None else tuple(x.shape[i] for i in p) for x, p in zip(val.args, parts.perms, strict=False)
+    ]
+    grouped = _is_grouped(partition.sizes, *shapes)
     return Attention(
         operands=tuple(operands.items),
         program=tuple(program.instrs),
@@ -154,11 +162,18 @@ def _attention(partition: Partition, storage: Storage, group: Group, operands: O
         v=v,
         scale=parts.scale,
         score=score,
+        sink=sink,
         prob_program=prob,
         prob=prob_index,
-        zero_empty=parts.zero_empty,
+        kind=kind_of(program.instrs, score, prob, prob_index, parts.zero_empty, grouped),
         out_perm=parts.out_perm,
     )
+
+
+def _is_grouped(sizes: Sizes, q: Shape, k: Shape, v: Shape) -> bool:
+    """Whether keys and values have 1 along an axis of the batch where the queries have more."""
+    heads = zip(*(reversed(x[:-2]) for x in (q, k, v)), strict=False)
+    return any(sizes.norm(a) != ONE and sizes.norm(b) == sizes.norm(c) == ONE for a, b, c in heads)
 
 
 def _probability_program(operands: Operands, parts: Parts, leaves: Mapping[Val, Val]) -> tuple[tuple[Instr, ...], int]:

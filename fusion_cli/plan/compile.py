@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import onnx_ir as ir
+
 from fusion_cli.codes import plan as codes
 from fusion_cli.codes.advice import UNOPTIMISED
 from fusion_cli.errors import Unsupported
@@ -19,9 +21,9 @@ from fusion_cli.plan import (
     lower_views,
 )
 from fusion_cli.plan.assemble import assemble
-from fusion_cli.plan.attention import fuse_attention
 from fusion_cli.plan.concat_sinking import compute_by_parts
 from fusion_cli.plan.context import Context
+from fusion_cli.plan.fuse_attention import Roles, fuse_attention
 from fusion_cli.plan.graph import LEAVES, Val
 from fusion_cli.plan.grouping import find_groups
 from fusion_cli.plan.lower_shapes import HOST_RULES
@@ -58,7 +60,7 @@ def plan_region(region: Region) -> Plan:
     except (ValueError, IndexError, TypeError) as error:
         # Operands that no valid model has: shapes that do not broadcast, axes out of range, missing inputs.
         raise Unsupported(codes.INVALID, "operands that the operators allow", str(error)) from error
-    outputs = fuse_attention(context.b, outputs)
+    outputs = fuse_attention(context.b, outputs, _roles(context))
     outputs = compute_by_parts(context.b, outputs)
     outputs = _distinct(outputs)
     partition = Partition(context.b, outputs)
@@ -90,6 +92,16 @@ def _lower(context: Context) -> list[Val]:
     if missing is not None:
         raise Unsupported(codes.UNUSED_OUTPUT, "outputs that the region computes", f"{missing.name}")
     return [context.tensors[v] for v in context.region.outputs]
+
+
+def _roles(context: Context) -> list[Roles]:
+    """What the attentions that the matcher saw became."""
+    made: dict[ir.Value | None, Val] = dict(context.tensors.items())
+    return [
+        Roles(made.get(a.scores), made.get(a.weights), made[a.result])
+        for a in context.region.attentions
+        if a.result in made
+    ]
 
 
 def _distinct(outputs: Sequence[Val]) -> list[Val]:

@@ -54,6 +54,7 @@ class Planner:
             tuple(self._type(v, symbols) for v in number if v is not None),
             tuple(number[v] for v in region.inputs),
             tuple(number[v] for v in region.outputs),
+            tuple(tuple(number[v] for v in (a.scores, a.weights, a.result)) for a in region.attentions),
         )
 
     def _node(self, node: ir.Node) -> Hashable:

@@ -39,6 +39,12 @@ class HostProgram:
             op = found
         if op in self._index:
             return self._index[op]
+        if kind == "reshape":
+            shape, target = (self.sizes.shape(self.values[a]) for a in op.args)
+            # Without allowzero a 0 stands for the size that is there.
+            copied = [shape[i] if size == Size(0) and not op.ints[0] else size for i, size in enumerate(target)]
+            if all(size.known == -1 or size.is_nonnegative for size in copied):
+                self.sizes.settle_reshape(shape, tuple(copied))
         value = EVALUATE[kind](op.ints, *(self.sizes.shape(self.values[a]) for a in op.args))
         literals = [s.known for s in value]
         if all(self.ops[a].kind == "const" for a in op.args) and None not in literals:

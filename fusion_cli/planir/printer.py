@@ -76,10 +76,14 @@ def _stage(stage: Stage) -> Iterator[str]:
             yield f"acc = conv({read(stage.x)}, {read(stage.w)}{bias}) {options} {stage.auto_pad}"
         case Attention():
             yield f"acc = {stage.scale} * {read(stage.q)} @ {read(stage.k)}{'' if stage.k_transposed else '^T'}"
-            targets = [("score", stage.score)]
+            targets = [("score", stage.score), *([("sink", stage.sink)] if stage.sink >= 0 else [])]
     yield from _program(stage.program, read, "v", targets)
     if isinstance(stage, Attention):
-        softmax = f"softmax(score){', 0 where all are -inf' if stage.zero_empty else ''}"
+        kind = stage.kind
+        also = [name for name, holds in (("causal", kind.causal), ("grouped", kind.grouped)) if holds]
+        yield f"kind = {', '.join([f'masking {kind.masking}', f'probabilities {kind.probabilities}', *also])}"
+        empty = ", 0 where all are -inf" if kind.probabilities == "zero_empty" else ""
+        softmax = f"softmax({', '.join(name for name, _ in targets)}){empty}"
         yield f"{'acc' if stage.prob_program else 'prob'} = {softmax}"
         if stage.prob_program:
             yield from _program(stage.prob_program, read, "p", [("prob", stage.prob)])

@@ -119,8 +119,9 @@ def _check_result(plan: Plan, stage: Stage, space: Shape) -> None:
             require(is_instr, "its score is no instruction: {}", stage.score)
             is_instr = not stage.prob_program or 0 <= stage.prob < len(stage.prob_program)
             require(is_instr, "its probability is no instruction: {}", stage.prob)
-            is_twice = stage.prob_program and stage.zero_empty
+            is_twice = stage.prob_program and stage.kind.probabilities == "zero_empty"
             require(not is_twice, "a probability program, and zeros for empty rows")
+            require(-1 <= stage.sink < len(stage.program), "its sink is no instruction: {}", stage.sink)
             _check_permutation(stage.out_perm, len(space))
         case Conv():
             x, w = factors[:2]

@@ -151,6 +151,28 @@ class Linear(_Kernel):
     alpha: float = 1.0
 
 
+Masking = Literal["none", "boolean", "additive", "general"]
+Probabilities = Literal["identity", "zero_empty", "zero_nan", "general"]
+
+
+@dataclass(frozen=True)
+class AttentionKind:
+    """What sort of attention a stage is, so that nobody has to read its programs again.
+
+    `masking`: what the score program does to the scaled products that `causal` leaves: nothing, put constants in the
+    place of some, add something to them (constants in places as well), or anything else.
+    `causal`: the score of every key later than the query is -inf, whatever the operands hold.
+    `probabilities`: they are used as they are (rounded at most), with zeros for a row whose scores are all -inf, with
+    zeros for NaN (a whole row is NaN or none of it), or after any other program.
+    `grouped`: several query heads share the keys and values of one, along an axis of 1.
+    """
+
+    masking: Masking = "none"
+    causal: bool = False
+    probabilities: Probabilities = "identity"
+    grouped: bool = False
+
+
 @dataclass(frozen=True)
 class Attention(_Kernel):
     """out = P @ V, P = prob(softmax(score(Q @ K^T))) over the last axis of the scores, never stored.
@@ -158,8 +180,10 @@ class Attention(_Kernel):
     Operands `q` [..., Sq, D], `k` [..., Sk, D] (k_transposed: [..., D, Sk]), `v` [..., Sk, Dv], leading axes broadcast
     (grouped query heads: rank 5, with an axis of 1 in k and v).
     `program` is the score program: "acc" is scale * (q . k) and loads broadcast to [..., Sq, Sk]; its value is
-    instruction `score`. `prob_program` maps a probability ("acc") likewise; its value is `prob`; empty means identity.
-    A row whose scores are all -inf has NaN for probabilities, with `zero_empty` (no `prob_program` then) zeros.
+    instruction `score`. Instruction `sink` (-1: none), one number per row, is one score more, of a key without value.
+    `prob_program` maps a probability ("acc") likewise; its value is `prob`; empty means identity.
+    A row whose scores are all -inf has NaN for probabilities, where `kind` says "zero_empty" (no `prob_program` then)
+    zeros. `kind` is otherwise what the programs already say.
     The iteration space `dims` is the output's [..., Sq, Dv]; `stores` has one entry whose `instr` is ignored.
     `out_perm`: the stored tensor is the output transposed by this permutation (heads merged back without a copy).
     """
@@ -172,8 +196,9 @@ class Attention(_Kernel):
     score: int = 0
     prob_program: tuple[Instr, ...] = ()
     prob: int = 0
-    zero_empty: bool = False
+    kind: AttentionKind = AttentionKind()
     out_perm: tuple[int, ...] | None = None
+    sink: int = -1
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ _COUNTS = frozenset({"equal", "start", "count", "reshape"})
 QUOTIENTS = ("floor", "trunc")
 UNKNOWN = "?"
 """What the names of sizes begin with that have none in the model."""
-_SIGNED = "?signed"
+SIGNED = "?signed"
 """The same, of those that may be negative."""
 
 
@@ -78,7 +78,7 @@ class Size:
 
     def __floordiv__(self, other: Size) -> Size:
         """The quotient, rounded down."""
-        a, b = _cancelled(self, other)
+        a, b = cancelled(self, other)
         if b == ONE:
             return a
         if a.known is not None and b.known:
@@ -135,7 +135,7 @@ def names_in(size: Size) -> list[str]:
 def unknown(name: str, signed: bool = False) -> Size:
     """A size of which nothing is known, told apart by `name`; `signed` if it may be negative, as elements of tensors
     may."""
-    return Size(1, (f"{_SIGNED if signed else UNKNOWN}{name}",))
+    return Size(1, (f"{SIGNED if signed else UNKNOWN}{name}",))
 
 
 def product(sizes: Iterable[Size]) -> Size:
@@ -187,7 +187,7 @@ def _over(a: Size, b: Size) -> Size:
     return Size(a.coef // b.coef, tuple(left))
 
 
-def _cancelled(a: Size, b: Size) -> tuple[Size, Size]:
+def cancelled(a: Size, b: Size) -> tuple[Size, Size]:
     """The least dividend and divisor of the same quotient, the divisor with a positive coefficient."""
     if a.coef == 0 or b.coef == 0:
         return a, ONE if b.coef else b
@@ -206,4 +206,4 @@ def _divided(a: Size, b: Size) -> tuple[Size, Size]:
 def _is_nonnegative(factor: str) -> bool:
     if isinstance(factor, Term):
         return factor.op in _COUNTS or all(a.is_nonnegative for a in factor.args)
-    return not factor.startswith(_SIGNED)
+    return not factor.startswith(SIGNED)

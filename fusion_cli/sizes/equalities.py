@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fusion_cli.sizes.algebra import ONE, UNKNOWN, Shape, Size, Term
+from fusion_cli.sizes.algebra import ONE, SIGNED, UNKNOWN, Shape, Size, Term, cancelled, product, unknown
 from fusion_cli.sizes.operations import substitute
 
 
@@ -57,6 +57,21 @@ class Sizes:
             if other.symbol is not None:
                 self._define(other.symbol, first)
 
+    def settle_reshape(self, shape: Shape, target: Shape) -> None:
+        """Learn from a shape being read as `target`, which may hold -1: both have as many elements, so that one symbol
+        that is left may be a product of others, or a multiple of what it is to be divided by."""
+        known = [t for t in target if t.known != -1]
+        total, rest = cancelled(product(self.shape(shape)), product(self.shape(known)))
+        if len(known) < len(target):
+            symbol = total.factors[0] if len(total.factors) == 1 else ""
+            if _is_free(symbol) and rest not in (ONE, Size(0)):
+                self._define(symbol, rest * unknown(f"({symbol}/{rest})"))
+            return
+        for size, other in ((total, rest), (rest, total)):
+            if size.symbol and _is_free(size.symbol) and other.known is None:
+                self._define(size.symbol, other)
+                return
+
     def _define(self, symbol: str, size: Size) -> None:
         if not self._mentions(size, symbol):
             self._values[symbol] = size
@@ -64,3 +79,8 @@ class Sizes:
     def _mentions(self, size: Size, symbol: str) -> bool:
         known = size.parts & self._values.keys()
         return symbol in size.parts or any(self._mentions(self._values[part], symbol) for part in known)
+
+
+def _is_free(symbol: str) -> bool:
+    """Whether a symbol stands for a size of its own, of which nothing is known."""
+    return symbol != "" and not isinstance(symbol, Term) and not symbol.startswith(SIGNED)

@@ -68,7 +68,13 @@ __device__ __forceinline__ void attention_scalar(const float* q, const float* k,
   float maximum[4], sum[4];
   float o[4][kValueDepth / 16] = {};
 #pragma unroll
-  for (int i = 0; i < 4; ++i) maximum[i] = -INFINITY, sum[i] = 0.0f;
+  for (int i = 0; i < 4; ++i) {
+    maximum[i] = -INFINITY, sum[i] = 0.0f;
+    if constexpr (Program::kSink) {
+      maximum[i] = program.sink(0.0f, at, batch, min(query + i, static_cast<int>(s.queries) - 1), 0);
+      if (tx == 0) sum[i] = exp_below(maximum[i], maximum[i]);
+    }
+  }
   const auto absorb = [&](float (&x)[4][2]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {

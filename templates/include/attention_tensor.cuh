@@ -23,7 +23,7 @@ struct AttentionTile {
 };
 
 // A block has a tile of queries and walks its split of the keys, the next tile of K and V on its way meanwhile.
-//   float Program::score(acc, at, batch, query, key), Program::prob(p, at, batch, query, key)
+//   float Program::score(acc, at, batch, query, key), prob(p, at, batch, query, key), sink(0, at, batch, query, 0)
 template <class T, int kDepth, int kValueDepth, Prob kProb, int N, class Program>
 __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T* v, T* out, const AttentionShape& s,
                                                  const Space<N>& batches, const KeySplit& split,
@@ -87,7 +87,16 @@ __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T
 #pragma unroll
   for (int i = 0; i < kFragments; ++i) {
 #pragma unroll
-    for (int r = 0; r < 2; ++r) maximum[i][r] = -INFINITY, offset[i][r] = sum[i][r] = 0.0f;
+    for (int r = 0; r < 2; ++r) {
+      maximum[i][r] = -INFINITY, offset[i][r] = sum[i][r] = 0.0f;
+      if constexpr (Program::kSink) {
+        if (blockIdx.y > 0) continue;
+        const int query = min(first_query + warp_row + i * 16 + lane / 4 + r * 8, queries - 1);
+        maximum[i][r] = program.sink(0.0f, at, batch, query, 0);
+        offset[i][r] = maximum[i][r] == -INFINITY ? 0.0f : maximum[i][r] * unit;
+        if (lane % 4 == 0) sum[i][r] = exp2_fast(fmaf(maximum[i][r], unit, -offset[i][r]));
+      }
+    }
   }
 
   for (int t = 0; t < total; ++t) {

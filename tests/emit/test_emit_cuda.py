@@ -13,8 +13,7 @@ from fusion_cli.build import build, find_compiler
 from fusion_cli.build.toolchain_cuda import flags, link_flags
 from fusion_cli.emit import emit, emit_registration
 from fusion_cli.errors import Unsupported
-from fusion_cli.kernels import attention as attention_family
-from fusion_cli.planir.stages import Attention, Instr, Operand, Plan
+from fusion_cli.planir.stages import Instr, Operand, Plan
 from fusion_cli.targets import CUDA
 from fusion_cli.types import Target
 from tests.helpers.cuda_attention_plans import attention, causal
@@ -22,7 +21,6 @@ from tests.helpers.cuda_case import fused_op, merged
 from tests.helpers.cuda_plans import all_cases, everything, sliced
 from tests.helpers.cuda_product_plans import conv, linear
 from tests.helpers.cuda_row_plans import pointwise
-from tests.helpers.plan_builder import Program
 
 CPU = Target("cpu", "cpu")
 SM_80, SM_90A = (Target(arch, "cuda", arch) for arch in ("sm_80", "sm_90a"))
@@ -122,64 +120,6 @@ def test_an_identity_epilogue_needs_no_second_pass() -> None:
 def test_the_bare_product_goes_to_workspace_when_no_output_has_its_type() -> None:
     assert "work + product_0" in emit(fused_op(linear("float16", narrow=True)), SM_90A).text
     assert "Workspace" not in emit(fused_op(linear("float16")), SM_90A).text
-
-
-@pytest.mark.parametrize(
-    ("prob", "kind"), [("", "kIdentity"), ("empty", "kZeroEmpty"), ("guard", "kZeroNaN"), ("general", "kGeneral")]
-)
-def test_probability_programs_are_told_apart(prob: str, kind: str) -> None:
-    (stage,) = attention("float16", 64, prob=prob).plan.stages
-    assert isinstance(stage, Attention)
-    assert attention_family.prob_kind(stage) == kind
-
-
-def test_a_rounded_probability_is_the_identity() -> None:
-    (stage,) = causal("float16").plan.stages
-    assert isinstance(stage, Attention)
-    rounding = (Instr("acc", (), "float32"), Instr("Cast", (0,), "float16"))
-    assert attention_family.prob_kind(replace(stage, prob_program=rounding, prob=1)) == "kIdentity"
-
-
-COLUMN, ROW = -1, -2
-
-
-@pytest.mark.parametrize(
-    ("op", "left", "right", "negated", "skips"),
-    [
-        ("Greater", COLUMN, ROW, False, True),
-        ("Less", ROW, COLUMN, False, True),
-        ("LessOrEqual", COLUMN, ROW, True, True),
-        ("GreaterOrEqual", ROW, COLUMN, True, True),
-        ("Greater", COLUMN, ROW, True, False),  # sees the later keys only
-        ("GreaterOrEqual", COLUMN, ROW, False, False),  # hides the query itself too: not the bare product elsewhere
-        ("Greater", COLUMN, -3, False, False),
-    ],
-)
-def test_a_causal_score_is_recognised(op: str, left: int, right: int, negated: bool, skips: bool) -> None:
-    (stage,) = causal("float16").plan.stages
-    p = Program()
-    hidden = p(op, p("index", dtype="int64", value=left), p("index", dtype="int64", value=right), dtype="bool")
-    hidden = p("Not", hidden, dtype="bool") if negated else hidden
-    score = p("Where", hidden, p.const(float("-inf")), p("acc"))
-    changed = replace(stage, program=p.done(), score=score)
-    assert isinstance(changed, Attention)
-    assert attention_family.causal(changed) == skips
-    assert attention_family.bare(changed) == skips
-
-
-def test_a_causal_score_may_have_other_masks_under_it() -> None:
-    (stage,) = causal("float16").plan.stages
-    p = Program()
-    later = p("Greater", p("index", dtype="int64", value=COLUMN), p("index", dtype="int64", value=ROW), dtype="bool")
-    masked = p("Where", p.load(3, "bool"), p("acc"), p.const(float("-inf")))
-    below = p("Where", later, p.const(float("-inf")), masked)
-    changed = replace(stage, program=p.done(), score=below)
-    assert isinstance(changed, Attention)
-    assert attention_family.causal(changed)
-    assert not attention_family.bare(changed)
-    # A finite number instead of -inf leaves the later keys their part of the sum.
-    finite = tuple(replace(i, value=-1e9) if i.op == "const" else i for i in changed.program)
-    assert not attention_family.causal(replace(changed, program=finite))
 
 
 def _changed(plan: Plan, tensor: int, **changes: object) -> Plan:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from fusion_cli.plan.attention_kind import kind_of
 from fusion_cli.planir.stages import Attention, Instr, Operand, Store
 from tests.helpers.cuda_case import Case
 from tests.helpers.plan_builder import Builder, Program
 
 
-def attention(dtype: str, depth: int, value_depth: int | None = None, prob: str = "", transposed: bool = False) -> Case:
-    """Heads split and merged by permutations, an additive mask, a bool mask; `prob`: "guard", "general", "empty"."""
+def attention(
+    dtype: str, depth: int, value_depth: int | None = None, prob: str = "", transposed: bool = False, sink: bool = False
+) -> Case:
+    """Heads split and merged by permutations, an additive mask, a bool mask; `prob`: "guard", "general", "empty"; with
+    `sink` one score more per row, a number per head."""
     b = Builder()
     dv = value_depth or depth
     q, v = b.input(dtype, "b", "q", "h", depth), b.input(dtype, "b", "k", "h", dv)
@@ -20,6 +24,8 @@ def attention(dtype: str, depth: int, value_depth: int | None = None, prob: str 
     p = Program()
     score = p("Add", p("acc"), p.load(3))
     score = p("Where", p.load(4, "bool"), score, p.const(float("-inf")))
+    sinks = [Operand(b.input(dtype, "h", 1, 1))] if sink else []
+    more = p.load(5, dtype) if sink else -1
     r = Program()
     root = 0
     if prob == "guard":
@@ -40,6 +46,7 @@ def attention(dtype: str, depth: int, value_depth: int | None = None, prob: str 
                 Operand(v, (0, 2, 1, 3)),
                 Operand(bias),
                 Operand(mask),
+                *sinks,
             ),
             p.done(),
             (Store(out, 0),),
@@ -48,9 +55,10 @@ def attention(dtype: str, depth: int, value_depth: int | None = None, prob: str 
             k_transposed=transposed,
             scale=depth**-0.5,
             score=score,
+            sink=more,
             prob_program=r.done(),
             prob=root,
-            zero_empty=prob == "empty",
+            kind=kind_of(p.done(), score, r.done(), root, prob == "empty", False),
             out_perm=(0, 2, 1, 3),
         )
     )
@@ -61,7 +69,8 @@ def attention(dtype: str, depth: int, value_depth: int | None = None, prob: str 
         {"b": 1, "h": 1, "q": 0, "k": 3},
         {"b": 1, "h": 2, "q": 5, "k": 1030},  # keys shared by several blocks
     )
-    name = f"attention_{dtype}_{depth}_{dv}{'_' + prob if prob else ''}{'_kt' if transposed else ''}"
+    forms = (prob, "kt" * transposed, "sink" * sink)
+    name = "_".join(("attention", dtype, str(depth), str(dv), *filter(None, forms)))
     return Case(name, b.plan(), sizes, {4: ((0, 0, 0), 0)})
 
 
@@ -84,5 +93,6 @@ def _heads(name: str, dtype: str, depth: int, program: tuple[Instr, ...], score:
     dims = b.dims(q)
     out = b.output(dtype, ("b", "h", "s", depth), dims)
     operands = (Operand(q), Operand(k), Operand(v))
-    b.stages.append(Attention(operands, program, (Store(out, 0),), dims, scale=depth**-0.5, score=score))
+    kind = kind_of(program, score, (), 0, False, False)
+    b.stages.append(Attention(operands, program, (Store(out, 0),), dims, scale=depth**-0.5, score=score, kind=kind))
     return Case(name, b.plan(), ({"b": 2, "h": 2, "s": 200}, {"b": 1, "h": 1, "s": 1}, {"b": 1, "h": 2, "s": 389}))

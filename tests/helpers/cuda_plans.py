@@ -67,6 +67,8 @@ def all_cases() -> list[Case]:
         attention("float32", 48, prob="empty"),
         attention("float32", 33, 70, prob="general"),
         attention("float16", 256),
+        attention("float16", 64, sink=True),
+        attention("float32", 48, prob="general", sink=True),
     ]
     cases += [
         causal("float16"),

@@ -105,11 +105,14 @@ class _State:
         k = k if stage.k_transposed else k.swapaxes(-1, -2)
         acc = stage.scale * (q @ k)
         space = (*dims[:-1], acc.shape[-1])
-        score = np.broadcast_to(self.program(stage, stage.program, space, acc)[stage.score], space)
-        shifted = score - score.max(axis=-1, keepdims=True, initial=-np.inf)
-        prob = np.exp(shifted)
-        prob = prob / prob.sum(axis=-1, keepdims=True)
-        if stage.zero_empty:
+        values = self.program(stage, stage.program, space, acc)
+        score = np.broadcast_to(values[stage.score], space)
+        sink = np.full((), -np.inf) if stage.sink < 0 else values[stage.sink]
+        assert sink.ndim == 0 or sink.shape[-1] == 1, "a number per row"
+        highest = np.maximum(score.max(axis=-1, keepdims=True, initial=-np.inf), sink)
+        prob = np.exp(score - highest)
+        prob = prob / (prob.sum(axis=-1, keepdims=True) + np.exp(sink - highest) * (stage.sink >= 0))
+        if stage.kind.probabilities == "zero_empty":
             prob = np.where(np.isneginf(score).all(axis=-1, keepdims=True), 0.0, prob)
         if stage.prob_program:
             prob = self.program(stage, stage.prob_program, space, prob)[stage.prob]

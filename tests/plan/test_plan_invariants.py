@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fusion_cli.planir.invariants import BrokenPlan, check
-from fusion_cli.planir.stages import Group, Instr, Linear, Plan, Pointwise, Rowwise, Stage, Store, Tensor
+from fusion_cli.planir.stages import AttentionKind, Group, Instr, Linear, Plan, Pointwise, Rowwise, Stage, Store, Tensor
 from tests.helpers.cuda_attention_plans import attention, bare
 from tests.helpers.cuda_product_plans import conv
 from tests.helpers.plan_builder import Builder, Program, operands
@@ -201,7 +201,8 @@ BREAKS: dict[str, tuple[Plan, Break, str]] = {
     "attention stored nowhere": (ATTENTION, stage(0, stores=()), "0 stores"),
     "a score that is not computed": (ATTENTION, stage(0, score=6), "its score is no instruction: 6"),
     "a probability that is not computed": (ATTENTION, stage(0, prob=-1), "its probability is no instruction: -1"),
-    "empty rows done twice": (ATTENTION, stage(0, zero_empty=True), "a probability program, and zeros"),
+    "empty rows done twice": (ATTENTION, stage(0, kind=AttentionKind(probabilities="zero_empty")), "and zeros"),
+    "a sink that is not computed": (ATTENTION, stage(0, sink=6), "its sink is no instruction: 6"),
     "an output turned by no permutation": (ATTENTION, stage(0, out_perm=(0, 1, 2)), "no permutation of 4 axes"),
     "an output of another size": (BARE, stage(0, out_perm=(3, 1, 2, 0)), "tensor 3: the output over"),
     "a probability of no operand": (

@@ -37,8 +37,10 @@ ATTENTION = """g (float[b, 12, s, {d}] q, float[b, 12, s, {d}] k, float[b, 12, s
 }}"""
 
 
-def verdict(text: str, target: Target, dims: Mapping[str, tuple[int, int]], force: bool = False) -> Score:
-    model = parsed(text)
+def verdict(
+    text: str, target: Target, dims: Mapping[str, tuple[int, int]], force: bool = False, opset: int = 20
+) -> Score:
+    model = parsed(text, opset)
     region = whole(model)
     sizes = default_sizes(model, Options(dims=dims))
     return score_region(region, plan_region(region), Baseline(model.graph, load_profile(target)), sizes, force=force)
@@ -130,6 +132,17 @@ def test_attention_pays_on_gpu_and_counts_the_scores() -> None:
     score = verdict(ATTENTION.format(d=64).replace("float", "float16"), H200, at(1, 2048))
     assert score.gain_us > 0
     assert score.bytes_before - score.bytes_after > 4 * 2 * 12 * 2048 * 2048
+
+
+CAUSAL = """g (float16[b, 9, s, 64] q, float16[b, 9, s, 64] k, float16[b, 9, s, 64] v) => (float16[b, 9, s, 64] y) {{
+    y = Attention <is_causal = {}> (q, k, v) }}"""
+
+
+def test_a_causal_attention_costs_half_where_its_kernel_skips_later_keys() -> None:
+    whole, half = (verdict(CAUSAL.format(c), H200, at(1, 8192), opset=23, force=True).after_us for c in (0, 1))
+    assert 0.45 < half / whole < 0.6
+    whole, half = (verdict(CAUSAL.format(c), CPU, at(1, 512), opset=23, force=True).after_us for c in (0, 1))
+    assert half >= whole
 
 
 def test_attention_with_enormous_heads_does_not_fit() -> None:

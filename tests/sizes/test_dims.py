@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from fusion_cli.graph.index import GraphIndex
-from fusion_cli.graph.shapes import Shapes
+from fusion_cli.graph.value_shapes import Shapes
 from fusion_cli.sizes.dims import dims_of, number, numbers, shape_of, shown_shape, symbol
 from fusion_cli.sizes.parsing import DEEPEST, expression, parse, written
 from tests.helpers.graphs import simplified_file

@@ -38,10 +38,9 @@ FUSION_FN void stage_0_body(const int64_t* at, const int64_t* step, int64_t n, f
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) {
     const float v8 = fusion::div(k6[i], v7);
-    const float v9 = v8;
-    const bool v10 = fusion::is_nan(v9);
-    const float v12 = v10 ? 0.0f : v9;
-    store(acc + i, v12);
+    const bool v9 = fusion::is_nan(v8);
+    const float v11 = v9 ? 0.0f : v8;
+    store(acc + i, v11);
   }
 }
 void stage_0_unit(const int64_t* at, const int64_t* step, int64_t n, float* acc, const bool* x3) {
@@ -58,7 +57,7 @@ void stage_0_rows(const Run& run, const Ints& space, float* scores, int64_t firs
   const bool unit = loop.fits({1, 1});
   const auto walk = !unit ? stage_0_any : has_wide_vectors() ? stage_0_wide : stage_0_unit;
   const int64_t n = loop.length();
-  parallel(run, last - first, 1310 / std::max(n, int64_t(1)), [&](int64_t begin, int64_t end) {
+  parallel(run, last - first, 1365 / std::max(n, int64_t(1)), [&](int64_t begin, int64_t end) {
     float* acc = scores + begin * n;
     loop.each_row(first + begin, first + end, [&](const int64_t* at) {
       walk(at, loop.inner(), n, acc, x3.data);

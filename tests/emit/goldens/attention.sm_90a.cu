@@ -22,6 +22,7 @@ struct stage_0_program {
   static constexpr int at3 = 4;
   static constexpr bool kCausal = false;  // keys later than the query score -inf
   static constexpr bool kBare = false;    // all others score the scaled product itself
+  static constexpr bool kSink = false;    // a row has one score more, without a key
 
   __device__ __forceinline__ float score(float acc, const int64_t (&at)[5], int64_t batch, int row,
                                          int column) const {
@@ -31,6 +32,10 @@ struct stage_0_program {
     return v3;
   }
   __device__ __forceinline__ float prob(float acc, const int64_t (&at)[5], int64_t batch, int row,
+                                         int column) const {
+    return acc;
+  }
+  __device__ __forceinline__ float sink(float acc, const int64_t (&at)[5], int64_t batch, int row,
                                          int column) const {
     return acc;
   }

@@ -16,6 +16,7 @@ namespace host = fusion::host;
 struct stage_0_program {
   static constexpr bool kCausal = true;  // keys later than the query score -inf
   static constexpr bool kBare = true;    // all others score the scaled product itself
+  static constexpr bool kSink = false;    // a row has one score more, without a key
 
   __device__ __forceinline__ float score(float acc, const int64_t (&at)[4], int64_t batch, int row,
                                          int column) const {
@@ -27,6 +28,10 @@ struct stage_0_program {
     return v5;
   }
   __device__ __forceinline__ float prob(float acc, const int64_t (&at)[4], int64_t batch, int row,
+                                         int column) const {
+    return acc;
+  }
+  __device__ __forceinline__ float sink(float acc, const int64_t (&at)[4], int64_t batch, int row,
                                          int column) const {
     return acc;
   }

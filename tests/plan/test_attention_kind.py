@@ -1,0 +1,95 @@
+"""What sort of attention a pair of programs is: masks, causality, what is done to the probabilities."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from fusion_cli.plan.attention_kind import kind_of
+from fusion_cli.planir.stages import AttentionKind, Instr
+from tests.helpers.plan_builder import Program
+
+COLUMN, ROW = -1, -2
+ACC = (Instr("acc", (), "float32"),)
+
+
+def of_score(p: Program, score: int) -> AttentionKind:
+    return kind_of(p.done(), score, (), 0, False, False)
+
+
+def of_probabilities(p: Program, prob: int, zero_empty: bool = False) -> str:
+    return kind_of(ACC, 0, p.done(), prob, zero_empty, False).probabilities
+
+
+def comparison(p: Program, op: str, left: int, right: int) -> int:
+    return p(op, p("index", dtype="int64", value=left), p("index", dtype="int64", value=right), dtype="bool")
+
+
+def test_probability_programs_are_told_apart() -> None:
+    assert of_probabilities(Program(), 0) == "identity"
+    assert of_probabilities(Program(), 0, zero_empty=True) == "zero_empty"
+    guard = Program()
+    acc = guard("acc")
+    root = guard("Where", guard("IsNaN", acc, dtype="bool"), guard.const(0.0), acc)
+    assert of_probabilities(guard, root) == "zero_nan"
+    assert of_probabilities(guard, guard("Cast", root, dtype="float16")) == "zero_nan"
+    assert of_probabilities(guard, guard("Mul", root, guard.load(3))) == "general"
+    ones = Program()
+    acc = ones("acc")
+    assert of_probabilities(ones, ones("Where", ones("IsNaN", acc, dtype="bool"), ones.const(1.0), acc)) == "general"
+
+
+def test_a_rounded_probability_is_the_identity() -> None:
+    p = Program()
+    assert of_probabilities(p, p("Cast", p("acc"), dtype="float16")) == "identity"
+    assert of_probabilities(p, p("Cast", p("Cast", 0, dtype="int32"), dtype="float32")) == "general"
+
+
+@pytest.mark.parametrize(
+    ("op", "left", "right", "negated", "causal"),
+    [
+        ("Greater", COLUMN, ROW, False, True),
+        ("Less", ROW, COLUMN, False, True),
+        ("LessOrEqual", COLUMN, ROW, True, True),
+        ("GreaterOrEqual", ROW, COLUMN, True, True),
+        ("Greater", COLUMN, ROW, True, False),  # sees the later keys only
+        ("GreaterOrEqual", COLUMN, ROW, False, False),  # hides the query itself too: not the bare product elsewhere
+        ("Greater", COLUMN, -3, False, False),
+    ],
+)
+def test_a_causal_score_is_recognised(op: str, left: int, right: int, negated: bool, causal: bool) -> None:
+    p = Program()
+    hidden = comparison(p, op, left, right)
+    hidden = p("Not", hidden, dtype="bool") if negated else hidden
+    kind = of_score(p, p("Where", hidden, p.const(-math.inf), p("acc")))
+    assert kind.causal == causal
+    assert kind.masking == ("none" if causal else "boolean")
+
+
+def test_a_causal_score_may_have_other_masks_under_it() -> None:
+    p = Program()
+    later = comparison(p, "Greater", COLUMN, ROW)
+    masked = p("Where", p.load(3, "bool"), p("acc"), p.const(-math.inf))
+    kind = of_score(p, p("Where", later, p.const(-math.inf), masked))
+    assert kind.causal
+    assert kind.masking == "boolean"
+    # A finite number instead of -inf leaves the later keys their part of the sum.
+    assert not of_score(p, p("Where", later, p.const(-1e9), masked)).causal
+
+
+def test_masks_are_told_apart() -> None:
+    p = Program()
+    acc, bias = p("acc"), p.load(3)
+    total = p("Add", p("Mul", bias, p.const(-1e9)), p("Sub", acc, bias))
+    hidden = p("LessOrEqual", bias, p.const(-1e9), dtype="bool")
+    scores = {
+        "none": acc,
+        "boolean": p("Where", hidden, p.const(-1e9), acc),
+        "additive": total,
+        "general": p("Add", p("Tanh", acc), bias),
+    }
+    assert {name: of_score(p, score).masking for name, score in scores.items()} == {name: name for name in scores}
+    assert of_score(p, p("Where", hidden, p.const(-math.inf), p("Cast", total, dtype="float16"))).masking == "additive"
+    for other in (p("Mul", acc, bias), p("Add", acc, acc), p("Sub", bias, acc), p("Where", hidden, bias, acc)):
+        assert of_score(p, other).masking == "general"
