@@ -95,12 +95,12 @@ def _cast(arg: str, source: str, target: str) -> str:
     return arg if compute(source) == compute(target) else f"static_cast<{compute(target)}>({arg})"
 
 
-def needed(program: Sequence[Instr], roots: Collection[int]) -> frozenset[int]:
-    """The instructions that `roots` depend on, themselves included."""
-    found = set(roots)
+def needed(program: Sequence[Instr], roots: Collection[int], known: Collection[int] = ()) -> frozenset[int]:
+    """The instructions that `roots` depend on, themselves included, but for what is `known` and goes into that."""
+    found = set(roots).difference(known)
     for i in range(len(program) - 1, -1, -1):
         if i in found:
-            found.update(program[i].args)
+            found.update(a for a in program[i].args if a not in known)
     return frozenset(found)
 
 
@@ -121,41 +121,32 @@ def render_program(
     Constants become literals where they are used.
     """
     known = dict(names or {})
+
+    def value(instr: Instr) -> str:
+        if instr.op == "load":
+            return load(int(instr.value or 0))
+        if instr.op == "acc":
+            return acc
+        if instr.op == "index":
+            if index is None:
+                raise Unsupported(codes.OPERATOR, "a stage with positions", "index")
+            return index(int(instr.value or 0))
+        args = [known[a] for a in instr.args]
+        operands = [program[a] for a in instr.args]
+        if instr.op == "Pow" and operands[1].op == "const" and instr.dtype in FLOATS:
+            special = _POWERS.get(float(operands[1].value or 0))
+            if special:
+                return special.format(args[0])
+        return expression(instr.op, args, [o.dtype for o in operands], instr.dtype)
+
     lines = []
     for i, instr in enumerate(program):
         if instr.op == "const":
             assert instr.value is not None
             known.setdefault(i, literal(instr.value, instr.dtype))
-            continue
-        if i in known or (only is not None and i not in only):
+        elif i in known or (only is not None and i not in only):
             known.setdefault(i, f"{prefix}{i}")
-            continue
-        lines.append(f"const {compute(instr.dtype)} {prefix}{i} = {_value(program, i, known, load, acc, index)};")
-        known[i] = f"{prefix}{i}"
+        else:
+            lines.append(f"const {compute(instr.dtype)} {prefix}{i} = {value(instr)};")
+            known[i] = f"{prefix}{i}"
     return lines
-
-
-def _value(
-    program: Sequence[Instr],
-    i: int,
-    known: Mapping[int, str],
-    load: Callable[[int], str],
-    acc: str,
-    index: Callable[[int], str] | None,
-) -> str:
-    instr = program[i]
-    if instr.op == "load":
-        return load(int(instr.value or 0))
-    if instr.op == "acc":
-        return acc
-    if instr.op == "index":
-        if index is None:
-            raise Unsupported(codes.OPERATOR, "a stage with positions", "index")
-        return index(int(instr.value or 0))
-    args = [known[a] for a in instr.args]
-    if instr.op == "Pow":
-        exponent = program[instr.args[1]]
-        special = _POWERS.get(float(exponent.value)) if exponent.op == "const" and exponent.value is not None else None
-        if special and instr.dtype in FLOATS:
-            return special.format(args[0])
-    return expression(instr.op, args, [program[a].dtype for a in instr.args], instr.dtype)

@@ -67,7 +67,7 @@ class LinearFamily(Family):
         if a.dtype != b.dtype or a.dtype not in FLOATS:
             expected = "a product of two float32, float16 or bfloat16 matrices"
             raise Unsupported(codes.DTYPE, expected, f"{a.dtype} @ {b.dtype}")
-        outs = names.outs(stage.stores, stage.program)
+        outs = names.outs()
         body = names.body(
             stage.program,
             [o.instr for o in outs],

@@ -54,7 +54,7 @@ class PointwiseFamily(Family):
 
 def pointwise_stage(names: Names, program: Sequence[Instr], extra: Mapping[int, Load]) -> PointwiseStage:
     """A pass that runs `program`; `extra` are operands that are not the stage's own."""
-    outs = names.outs(names.stage.stores, program)
+    outs = names.outs()
     body = names.body(
         program,
         [o.instr for o in outs],
@@ -87,7 +87,7 @@ def epilogue(plan: Plan, stage: Linear | Conv, dtype: str, index: int) -> Epilog
         return Epilogue(None, f"t{home.tensor}.data")
     extra = len(stage.operands)
     program = tuple(Instr("load", (), i.dtype, extra) if i.op == "acc" else i for i in stage.program)
-    product = Load(extra, f"in{extra}", dtype, "product", "gpu::view(product)")
+    product = Load(f"in{extra}", dtype, "product", extra, "gpu::view(product)")
     passes = pointwise_stage(Names(plan, stage), program, {extra: product})
     if home is not None:
         return Epilogue(passes, f"t{home.tensor}.data")

@@ -94,11 +94,10 @@ def rowwise_stage(plan: Plan, stage: Rowwise) -> RowwiseStage:
     uniform = frozenset(
         k for k in loaded if space[-1] != 1 and (viewed_shape(plan, stage.operands[k]) or (1,))[-1] == 1
     )
-    row_stores = frozenset(
-        s.tensor for s in stage.stores if space[-1] != 1 and _per_row(plan.tensors[s.tensor].shape, len(space))
-    )
+    shapes = {s.tensor: plan.tensors[s.tensor].shape for s in stage.stores}
+    row_stores = frozenset(t for t, s in shapes.items() if space[-1] != 1 and (len(s) < len(space) or s[-1] == 1))
     passes = schedule(program, stage.stores, uniform, row_stores)
-    outs = names.outs(stage.stores, program)
+    outs = names.outs()
     printer = _Printer(names, outs, uniform, loaded)
     return RowwiseStage(
         **names.common("rowwise", "rowwise.cuh"),
@@ -108,10 +107,6 @@ def rowwise_stage(plan: Plan, stage: Rowwise) -> RowwiseStage:
         short=printer.short(passes),
         long=printer.long(passes),
     )
-
-
-def _per_row(shape: tuple[int | str, ...], rank: int) -> bool:
-    return len(shape) < rank or shape[-1] == 1
 
 
 class _Printer:
@@ -140,19 +135,9 @@ class _Printer:
         printed = []
         for p in passes:
             roots = [self.program[i].args[0] for i in p.reduce] + [s.instr for s in p.stores]
-            each = self._needed_each(roots, per_row)
+            each = sorted(needed(self.program, roots, per_row))
             printed.append(self._pass(p, each, {}, self._loads(each), ()))
         return tuple(printed)
-
-    def _needed_each(self, roots: Sequence[int], per_row: Collection[int]) -> tuple[int, ...]:
-        found: set[int] = set()
-        pending = [i for i in roots if i not in per_row]
-        while pending:
-            i = pending.pop()
-            if i not in found:
-                found.add(i)
-                pending += [a for a in self.program[i].args if a not in per_row]
-        return tuple(sorted(found))
 
     def _loads(self, each: Sequence[int]) -> list[int]:
         loads = {int(self.program[i].value or 0) for i in each if self.program[i].op == "load"}
