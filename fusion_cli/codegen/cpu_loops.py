@@ -6,8 +6,9 @@ need in working rows of the calling thread.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from fusion_cli.codegen.cpu_access import (
     Access,
@@ -33,6 +34,15 @@ _WORK = 1 << 15  # scalar operations worth handing to another thread
 _COST = {o.name: max(o.cost, 1) for o in ELEMENTWISE}
 _WIDE_FROM = 12  # scalar operations per element from which a loop is not bound by memory
 _ROWS_KEPT = 64  # thread_row's capacity in templates/cpu/loop.h
+
+_REDUCTIONS = {
+    "reduce_sum": ("+", "0", "+"),
+    "reduce_mean": ("+", "0", "+"),
+    "reduce_prod": ("*", "1", "*"),
+    "reduce_max": (">", "lowest<{}>()", "max"),
+    "reduce_min": ("<", "highest<{}>()", "min"),
+}
+"""The sign of a step, what it starts from, and OpenMP's name."""
 
 
 @dataclass(frozen=True)
@@ -108,23 +118,31 @@ def _row_stores(plan: Plan, stage: Stage, space: Sequence[int | str]) -> frozens
 
 
 def _span_body(program: Sequence[Instr], stores: Sequence[Store], accesses: dict[str, Access]) -> Body:
+    head, tail = _widened(accesses, lambda buffer: f"float {buffer}[kBlock];")
+    live = needed(program, [s.instr for s in stores])
+    lines, names = render(program, accesses, live, {})
+    for store in stores:
+        lines.append(store_line(program, store, accesses, names))
+    return _body(program, live, accesses, head, [Walk([], lines, [])], tail)
+
+
+def _widened(
+    accesses: dict[str, Access], declare: Callable[[str], str], uniform: Collection[str] = ()
+) -> tuple[list[str], list[str]]:
+    """What comes before and after the passes: steps, and float copies of narrow arrays but for `uniform` ones."""
     head, tail = steps(accesses), []
     for position, access in enumerate(accesses.values()):
-        if not access.narrow:
+        if not access.narrow or access.role == "row_store" or access.name in uniform:
             continue
         buffer = f"{access.name}_wide"
-        head.append(f"float {buffer}[kBlock];")
+        head.append(declare(buffer))
         if access.role == "load":
             head.append(f"widen({access.name}, step[{position}], n, {buffer});")
         elif access.scattered:
             tail.append(f"copy({buffer}, 1, n, {access.name}, step[{position}]);")
         else:
             tail.append(f"narrow({buffer}, n, {access.name});")
-    live = needed(program, [s.instr for s in stores])
-    lines, names = render(program, accesses, live, {})
-    for store in stores:
-        lines.append(store_line(program, store, accesses, names))
-    return _body(program, live, accesses, head, [Walk([], lines, [])], tail)
+    return head, tail
 
 
 def _body(
@@ -148,21 +166,10 @@ def _row_body(
     accesses: dict[str, Access],
     row_stores: frozenset[int],
 ) -> Body:
-    uniform = {int(a.name[1:]) for a in accesses.values() if a.role == "load" and a.inner == 0}
-    passes = schedule(program, stores, uniform, row_stores)
+    uniform = {a.name for a in accesses.values() if a.role == "load" and a.inner == 0}
+    passes = schedule(program, stores, {int(name[1:]) for name in uniform}, row_stores)
     rows = _RowBuffers()
-    head, tail = steps(accesses), []
-    for position, access in enumerate(accesses.values()):
-        if not access.narrow or access.role not in ("load", "store"):
-            continue
-        if access.role == "load" and access.inner == 0:
-            continue
-        buffer = f"{access.name}_wide"
-        head.append(rows.declare("float", buffer))
-        if access.role == "load":
-            head.append(f"widen({access.name}, step[{position}], n, {buffer});")
-        else:
-            tail.append(f"narrow({buffer}, n, {access.name});")
+    head, tail = _widened(accesses, partial(rows.declare, "float"), uniform)
     for p in passes:
         head += [rows.declare(compute(program[i].dtype), f"k{i}") for i in p.keep]
     walks = [_walk(program, p, accesses) for p in passes]
@@ -205,20 +212,16 @@ def _reduction(program: Sequence[Instr], i: int, names: dict[int, str]) -> Reduc
     source = instr.args[0]
     value = names.get(source, f"v{source}")
     acc = f"r{i}"
-    if instr.op in ("reduce_sum", "reduce_mean"):
+    sign, start, word = _REDUCTIONS[instr.op]
+    initial, clause, result = f"{ctype} {acc} = {start.format(ctype)}", f"{word} : {acc}", acc
+    if sign in "+*":
+        step = f"{acc} {sign}= {value};"
         result = f"{acc} / {ctype}(n)" if instr.op == "reduce_mean" else acc
-        return Reduction(f"v{i}", ctype, f"{ctype} {acc} = 0", f"+ : {acc}", f"{acc} += {value};", result)
-    if instr.op == "reduce_prod":
-        return Reduction(f"v{i}", ctype, f"{ctype} {acc} = 1", f"* : {acc}", f"{acc} *= {value};", acc)
-    greatest = instr.op == "reduce_max"
-    word, sign = ("max", ">") if greatest else ("min", "<")
-    limit = f"lowest<{ctype}>()" if greatest else f"highest<{ctype}>()"
-    step = f"{acc} = {value} {sign} {acc} ? {value} : {acc};"
-    if DTYPES[instr.dtype].onnx in ONNX_FLOATS:
-        # A comparison drops NaN, so it is looked for separately: the result must be NaN if any element is.
-        step += f" bad{i} |= is_nan({value});"
-        initial = f"int bad{i} = 0; {ctype} {acc} = {limit}"
-        return Reduction(
-            f"v{i}", ctype, initial, f"{word} : {acc}) reduction(| : bad{i}", step, f"bad{i} ? nan<{ctype}>() : {acc}"
-        )
-    return Reduction(f"v{i}", ctype, f"{ctype} {acc} = {limit}", f"{word} : {acc}", step, acc)
+    else:
+        step = f"{acc} = {value} {sign} {acc} ? {value} : {acc};"
+        if DTYPES[instr.dtype].onnx in ONNX_FLOATS:
+            # A comparison drops NaN, so it is looked for separately: the result must be NaN if any element is.
+            initial, clause = f"int bad{i} = 0; {initial}", f"{clause}) reduction(| : bad{i}"
+            step += f" bad{i} |= is_nan({value});"
+            result = f"bad{i} ? nan<{ctype}>() : {acc}"
+    return Reduction(f"v{i}", ctype, initial, clause, step, result)

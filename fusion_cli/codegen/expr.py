@@ -112,12 +112,11 @@ def render_program(
     index: Callable[[int], str] | None = None,
     only: Collection[int] | None = None,
     names: Mapping[int, str] | None = None,
-    prefix: str = "v",
 ) -> list[str]:
     """C++ statements, one per instruction: `const float v3 = fusion::exp(v2);`.
 
     `load(k)` is the element of operand k in its compute type, `index(axis)` an int64 position, `acc` the stage's own
-    result. `only` restricts the instructions; those outside it are referred to as `names[i]`, or `prefix` and number.
+    result. `only` restricts the instructions; those outside it are referred to as `names[i]`, or v and number.
     Constants become literals where they are used.
     """
     known = dict(names or {})
@@ -145,8 +144,8 @@ def render_program(
             assert instr.value is not None
             known.setdefault(i, literal(instr.value, instr.dtype))
         elif i in known or (only is not None and i not in only):
-            known.setdefault(i, f"{prefix}{i}")
+            known.setdefault(i, f"v{i}")
         else:
-            lines.append(f"const {compute(instr.dtype)} {prefix}{i} = {value(instr)};")
-            known[i] = f"{prefix}{i}"
+            lines.append(f"const {compute(instr.dtype)} v{i} = {value(instr)};")
+            known[i] = f"v{i}"
     return lines

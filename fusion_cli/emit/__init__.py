@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from fusion_cli.codegen import text as common
+from fusion_cli.codegen.cpu_parts import CpuStage
+from fusion_cli.codegen.cuda_parts import CudaStage
 from fusion_cli.codes import emit as codes
 from fusion_cli.emit import cpu, cuda, template
 from fusion_cli.errors import Unsupported
+from fusion_cli.kernels import family_of
+from fusion_cli.planir.stages import Plan
 from fusion_cli.types import FusedOp, Source, Target
 
 __all__ = ["emit", "emit_registration"]
 
 _PROVIDER = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 DOMAIN = "fusion"
+View = TypeVar("View", bound=CpuStage | CudaStage)
 
 
 def emit(op: FusedOp, target: Target, *, debug: bool = False, template_paths: Sequence[Path] = ()) -> Source:
@@ -32,7 +37,7 @@ def emit(op: FusedOp, target: Target, *, debug: bool = False, template_paths: Se
     if op.kernel == "auto":
         if op.plan is None:
             raise Unsupported(codes.NO_PLAN, "a region with a plan", op.rule)
-        variables |= _backend(target).context(op.plan)
+        variables |= _generated(op.plan, target)
     else:
         name = template.find_template(op.kernel, target, template_paths)
         variables |= template.variables(op)
@@ -63,8 +68,28 @@ def _suffix(target: Target) -> str:
     return template.SUFFIX[target.kind]
 
 
-def _backend(target: Target) -> ModuleType:
-    return cpu if target.kind == "cpu" else cuda
+def _generated(plan: Plan, target: Target) -> dict[str, Any]:
+    """What a file generated from a plan is made of. Raises Unsupported for a plan that has no form for the target."""
+    if target.kind == "cpu":
+        views = [family_of(plan, stage, "cpu").cpu(plan, stage, i) for i, stage in enumerate(plan.stages)]
+        return _functions(views) | cpu.context(plan)
+    kernels = [family_of(plan, stage, "cuda").cuda(plan, stage, i) for i, stage in enumerate(plan.stages)]
+    return _functions(kernels) | cuda.context(plan, kernels)
+
+
+def _functions(views: Sequence[View]) -> dict[str, Any]:
+    """The functions of a file, each with the nodes of all stages that call it (those that are equal but for their
+    tensors); and every stage with its function's name."""
+    functions: list[View] = []
+    calls: list[View] = []
+    for view in views:
+        if view not in functions:
+            functions.append(replace(view, name=f"stage_{len(functions)}", nodes=()))
+        place = functions.index(view)
+        nodes = tuple(dict.fromkeys([*functions[place].nodes, *view.nodes]))
+        functions[place] = replace(functions[place], nodes=nodes)
+        calls.append(replace(view, name=functions[place].name))
+    return {"functions": functions, "calls": calls, "headers": sorted({h for view in views for h in view.headers})}
 
 
 def _common(op: FusedOp, target: Target, debug: bool) -> dict[str, Any]:

@@ -6,22 +6,12 @@ from typing import Any
 
 from fusion_cli.codegen.expr import storage
 from fusion_cli.codegen.text import ancestry
-from fusion_cli.emit.functions import named
-from fusion_cli.kernels import family_of
 from fusion_cli.planir.stages import Plan
 
 
 def context(plan: Plan) -> dict[str, Any]:
-    """Raises Unsupported for a plan that has no CPU form."""
-    views = [family_of(plan, stage, "cpu").cpu(plan, stage, i) for i, stage in enumerate(plan.stages)]
-    functions, calls = named(views)
-    return {
-        "functions": functions,
-        "calls": calls,
-        "headers": sorted({h for view in views for h in view.headers}),
-        "tensors": _tensors(plan),
-        "workspace": _workspace(plan),
-    }
+    """What a file has besides its stages: their tensors and memory."""
+    return {"tensors": _tensors(plan), "workspace": _workspace(plan)}
 
 
 def _tensors(plan: Plan) -> list[str]:

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fusion_cli.codegen.cuda_parts import Buffer, CudaStage
 from fusion_cli.codegen.expr import storage
 from fusion_cli.codegen.text import ancestry
-from fusion_cli.emit.functions import named
-from fusion_cli.kernels import family_of
 from fusion_cli.planir.stages import Plan
 from fusion_cli.types import Target
 
 
-def context(plan: Plan) -> dict[str, Any]:
-    """Raises Unsupported for a plan that has no CUDA form."""
-    views = [family_of(plan, stage, "cuda").cuda(plan, stage, i) for i, stage in enumerate(plan.stages)]
-    functions, calls = named(views)
+def context(plan: Plan, views: Sequence[CudaStage]) -> dict[str, Any]:
+    """What a file has besides its stages: their tensors and memory, and what they need once for all."""
     return {
-        "functions": functions,
-        "calls": calls,
-        "headers": sorted({h for view in views for h in view.headers}),
         "members": [member for view in views for member in view.members],
         "setup": dict.fromkeys(line for view in views for line in view.setup),
         "tensors": _tensor_lines(plan),
@@ -51,7 +45,7 @@ def _tensor_lines(plan: Plan) -> list[str]:
     return lines
 
 
-def _buffers(plan: Plan, views: list[CudaStage]) -> list[Buffer]:
+def _buffers(plan: Plan, views: Sequence[CudaStage]) -> list[Buffer]:
     """The plan's workspace buffers, then those that single stages need."""
     result = []
     for slot in range(plan.buffers):
