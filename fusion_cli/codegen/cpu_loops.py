@@ -89,9 +89,7 @@ def loop(plan: Plan, stage: Stage, rowwise: bool, acc_dtype: str = "float32", fa
     live = needed(stage.program, [s.instr for s in stage.stores])
     accesses = reads(plan, stage.program, stage.operands, live, space, acc_access(acc_dtype, factor))
     accesses |= writes(plan, stage.stores, row_stores, space)
-    if rowwise:
-        return _row_body(stage.program, stage.stores, accesses, row_stores)
-    return _span_body(stage.program, stage.stores, accesses)
+    return _body(stage.program, stage.stores, accesses, row_stores if rowwise else None)
 
 
 def score_loop(plan: Plan, stage: Attention, program: Sequence[Instr], result: int, space: Sequence[int | str]) -> Body:
@@ -99,7 +97,7 @@ def score_loop(plan: Plan, stage: Attention, program: Sequence[Instr], result: i
     scores = acc_access("float32", stage.scale)
     live = needed(program, [result])
     accesses = {**reads(plan, program, stage.operands, live, space, scores), "acc": scores, "y-1": scores}
-    body = _row_body(program, (Store(-1, result),), accesses, frozenset())
+    body = _body(program, (Store(-1, result),), accesses, frozenset())
     return replace(body, accesses=[a for name, a in accesses.items() if name != "y-1"])
 
 
@@ -117,13 +115,24 @@ def _row_stores(plan: Plan, stage: Stage, space: Sequence[int | str]) -> frozens
     return frozenset(found)
 
 
-def _span_body(program: Sequence[Instr], stores: Sequence[Store], accesses: dict[str, Access]) -> Body:
-    head, tail = _widened(accesses, lambda buffer: f"float {buffer}[kBlock];")
+def _body(
+    program: Sequence[Instr], stores: Sequence[Store], accesses: dict[str, Access], row_stores: Collection[int] | None
+) -> Body:
+    """The loop of a program: over rows if `row_stores`, the tensors with one element per row, are given."""
     live = needed(program, [s.instr for s in stores])
-    lines, names = render(program, accesses, live, {})
-    for store in stores:
-        lines.append(store_line(program, store, accesses, names))
-    return _body(program, live, accesses, head, [Walk([], lines, [])], tail)
+    if row_stores is None:
+        head, tail = _widened(accesses, lambda buffer: f"float {buffer}[kBlock];")
+        lines, names = render(program, accesses, live, {})
+        walks = [Walk([], [*lines, *(store_line(program, s, accesses, names) for s in stores)], [])]
+    else:
+        uniform = {a.name for a in accesses.values() if a.role == "load" and a.inner == 0}
+        passes = schedule(program, stores, {int(name[1:]) for name in uniform}, row_stores)
+        rows = _RowBuffers()
+        head, tail = _widened(accesses, partial(rows.declare, "float"), uniform)
+        head += [rows.declare(compute(program[i].dtype), f"k{i}") for p in passes for i in p.keep]
+        walks = [_walk(program, p, accesses) for p in passes]
+    cost = sum(_COST.get(program[i].op, 1) for i in live)
+    return Body(list(accesses.values()), head, walks, tail, max(1, _WORK // max(1, cost)), cost >= _WIDE_FROM)
 
 
 def _widened(
@@ -143,37 +152,6 @@ def _widened(
         else:
             tail.append(f"narrow({buffer}, n, {access.name});")
     return head, tail
-
-
-def _body(
-    program: Sequence[Instr],
-    live: Collection[int],
-    accesses: dict[str, Access],
-    head: list[str],
-    walks: list[Walk],
-    tail: list[str],
-) -> Body:
-    cost = sum(_COST.get(program[i].op, 1) for i in live)
-    return Body(list(accesses.values()), head, walks, tail, max(1, _WORK // max(1, cost)), cost >= _WIDE_FROM)
-
-
-# Rows
-
-
-def _row_body(
-    program: Sequence[Instr],
-    stores: Sequence[Store],
-    accesses: dict[str, Access],
-    row_stores: frozenset[int],
-) -> Body:
-    uniform = {a.name for a in accesses.values() if a.role == "load" and a.inner == 0}
-    passes = schedule(program, stores, {int(name[1:]) for name in uniform}, row_stores)
-    rows = _RowBuffers()
-    head, tail = _widened(accesses, partial(rows.declare, "float"), uniform)
-    for p in passes:
-        head += [rows.declare(compute(program[i].dtype), f"k{i}") for i in p.keep]
-    walks = [_walk(program, p, accesses) for p in passes]
-    return _body(program, needed(program, [s.instr for s in stores]), accesses, head, walks, tail)
 
 
 class _RowBuffers:
