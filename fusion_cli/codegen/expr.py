@@ -61,11 +61,8 @@ def literal(value: Const, dtype: str) -> str:
 
 def _float_text(value: float, digits: int) -> str:
     """The shortest decimal, of at most `digits` digits (enough to be exact), as a literal of its type."""
-    text = f"{value:.{digits}g}"
-    for fewer in range(1, digits):
-        if float(f"{value:.{fewer}g}") == value:
-            text = f"{value:.{fewer}g}"
-            break
+    texts = [f"{value:.{number}g}" for number in range(1, digits + 1)]
+    text = next((t for t in texts if float(t) == value), texts[-1])
     if not any(c in text for c in ".e"):
         text += ".0"
     return text + ("f" if digits == 9 else "")

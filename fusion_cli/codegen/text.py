@@ -11,7 +11,7 @@ import jinja2
 
 from fusion_cli.codegen.expr import onnx_type
 from fusion_cli.errors import TemplateError
-from fusion_cli.planir.stages import HostOp, Operand, Plan, Tensor, _Kernel
+from fusion_cli.planir.stages import HostOp, Operand, Plan, _Kernel
 from fusion_cli.resources import resource_dir
 from fusion_cli.types import TensorSpec
 
@@ -86,11 +86,6 @@ def space_shape(plan: Plan, stage: _Kernel) -> tuple[int | str, ...]:
         symbols = [d for d in dims if isinstance(d, str)]
         result.append(numbers[0] if numbers else symbols[0] if symbols else 1)
     return tuple(result)
-
-
-def resolve(plan: Plan, tensor: int) -> Tensor:
-    """The tensor in whose memory this one lies."""
-    return plan.tensors[plan.root(tensor)]
 
 
 def ancestry(plan: Plan, tensors: Iterable[int]) -> list[int]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 import tomllib
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from fusion_cli.errors import FusionError
 from fusion_cli.resources import resource_dir
@@ -69,15 +70,10 @@ class DeviceProfile:
 
     def gemm_slowdown(self, rows: float) -> float:
         """Interpolated in the logarithm of the rows; 1 where the profile has no table."""
-        table = self.linear_slowdown
-        if not table:
+        if not self.linear_slowdown:
             return 1.0
-        position = math.log(max(rows, 1.0))
-        for (low, a), (high, b) in itertools.pairwise(table):
-            if position <= math.log(high):
-                share = max(0.0, (position - math.log(low)) / (math.log(high) - math.log(low)))
-                return a + (b - a) * share
-        return table[-1][1]
+        known, times = zip(*self.linear_slowdown, strict=True)
+        return float(np.interp(math.log(max(rows, 1.0)), np.log(known), times))
 
 
 def load_profile(target: Target) -> DeviceProfile:
@@ -90,11 +86,8 @@ def load_profile(target: Target) -> DeviceProfile:
     elif target.kind == "portable":
         found = gpus[0]
     else:
-        found = max(
-            (p for p in gpus if _capability(p.arch) <= _capability(target.arch)),
-            default=gpus[0],
-            key=lambda p: _capability(p.arch),
-        )
+        below = [p for p in gpus if _capability(p.arch) <= _capability(target.arch)]
+        found = max(below or gpus[:1], key=lambda p: _capability(p.arch))
     return replace(found, target=target.name, advisory=target.kind == "portable")
 
 
