@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from fusion_cli.codegen import text as common
-from fusion_cli.codegen.cpu_parts import CpuStage
-from fusion_cli.codegen.cuda_parts import CudaStage
 from fusion_cli.codes import emit as codes
-from fusion_cli.emit import cpu, cuda, template
+from fusion_cli.emit import template
+from fusion_cli.emit.generated import from_plan
 from fusion_cli.errors import Unsupported
-from fusion_cli.kernels import family_of
-from fusion_cli.planir.stages import Plan
 from fusion_cli.types import FusedOp, Source, Target
 
 __all__ = ["emit", "emit_registration"]
 
 _PROVIDER = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 DOMAIN = "fusion"
-View = TypeVar("View", bound=CpuStage | CudaStage)
 
 
 def emit(op: FusedOp, target: Target, *, debug: bool = False, template_paths: Sequence[Path] = ()) -> Source:
@@ -37,7 +32,7 @@ def emit(op: FusedOp, target: Target, *, debug: bool = False, template_paths: Se
     if op.kernel == "auto":
         if op.plan is None:
             raise Unsupported(codes.NO_PLAN, "a region with a plan", op.rule)
-        variables |= _generated(op.plan, target)
+        variables |= from_plan(op.plan, target)
     else:
         name = template.find_template(op.kernel, target, template_paths)
         variables |= template.variables(op)
@@ -56,7 +51,10 @@ def emit_registration(target: Target, ops: Sequence[FusedOp], *, template_paths:
         "ops": [common.identifier(op.name) for op in ops],
     }
     if target.kind == "cuda":
-        variables |= cuda.registration(target)
+        # The compute capability that the library's code is for: variables of templates/cuda/guard.inc.jinja.
+        number = target.arch.removeprefix("sm_")
+        digits = number.rstrip("a")
+        variables |= {"major": int(digits[:-1]), "minor": int(digits[-1]), "exact": number.endswith("a")}
     env = common.environment(target.kind, template_paths)
     text = common.render(env, "ort/register.cc.jinja", variables)
     return Source(target.name, "", f"register_{target.kind}.cc", text)
@@ -66,30 +64,6 @@ def _suffix(target: Target) -> str:
     if target.kind not in template.SUFFIX:
         raise Unsupported(codes.NO_PLAN, "a target with kernels", target.name)
     return template.SUFFIX[target.kind]
-
-
-def _generated(plan: Plan, target: Target) -> dict[str, Any]:
-    """What a file generated from a plan is made of. Raises Unsupported for a plan that has no form for the target."""
-    if target.kind == "cpu":
-        views = [family_of(plan, stage, "cpu").cpu(plan, stage, i) for i, stage in enumerate(plan.stages)]
-        return _functions(views) | cpu.context(plan)
-    kernels = [family_of(plan, stage, "cuda").cuda(plan, stage, i) for i, stage in enumerate(plan.stages)]
-    return _functions(kernels) | cuda.context(plan, kernels)
-
-
-def _functions(views: Sequence[View]) -> dict[str, Any]:
-    """The functions of a file, each with the nodes of all stages that call it (those that are equal but for their
-    tensors); and every stage with its function's name."""
-    functions: list[View] = []
-    calls: list[View] = []
-    for view in views:
-        if view not in functions:
-            functions.append(replace(view, name=f"stage_{len(functions)}", nodes=()))
-        place = functions.index(view)
-        nodes = tuple(dict.fromkeys([*functions[place].nodes, *view.nodes]))
-        functions[place] = replace(functions[place], nodes=nodes)
-        calls.append(replace(view, name=functions[place].name))
-    return {"functions": functions, "calls": calls, "headers": sorted({h for view in views for h in view.headers})}
 
 
 def _common(op: FusedOp, target: Target, debug: bool) -> dict[str, Any]:

@@ -82,31 +82,27 @@ class RowwiseFamily(Family):
         return CpuStage(**common(stage, "rowwise"), body=loop(plan, stage, rowwise=True))
 
     def cuda(self, plan: Plan, stage: Rowwise, index: int) -> RowwiseStage:
-        return rowwise_stage(plan, stage)
-
-
-def rowwise_stage(plan: Plan, stage: Rowwise) -> RowwiseStage:
-    names = Names(plan, stage)
-    space = space_shape(plan, stage)
-    program = stage.program
-    live = needed(program, [s.instr for s in stage.stores])
-    loaded = sorted({int(program[i].value or 0) for i in live if program[i].op == "load"})
-    uniform = frozenset(
-        k for k in loaded if space[-1] != 1 and (viewed_shape(plan, stage.operands[k]) or (1,))[-1] == 1
-    )
-    shapes = {s.tensor: plan.tensors[s.tensor].shape for s in stage.stores}
-    row_stores = frozenset(t for t, s in shapes.items() if space[-1] != 1 and (len(s) < len(space) or s[-1] == 1))
-    passes = schedule(program, stage.stores, uniform, row_stores)
-    outs = names.outs()
-    printer = _Printer(names, outs, uniform, loaded)
-    return RowwiseStage(
-        **names.common("rowwise", "rowwise.cuh"),
-        loads=tuple(names.load(k) for k in loaded),
-        outs=outs,
-        axes=tuple(sorted({-int(program[i].value or 0) for i in live if program[i].op == "index"})),
-        short=printer.short(passes),
-        long=printer.long(passes),
-    )
+        names = Names(plan, stage)
+        space = space_shape(plan, stage)
+        program = stage.program
+        live = needed(program, [s.instr for s in stage.stores])
+        loaded = sorted({int(program[i].value or 0) for i in live if program[i].op == "load"})
+        uniform = frozenset(
+            k for k in loaded if space[-1] != 1 and (viewed_shape(plan, stage.operands[k]) or (1,))[-1] == 1
+        )
+        shapes = {s.tensor: plan.tensors[s.tensor].shape for s in stage.stores}
+        row_stores = frozenset(t for t, s in shapes.items() if space[-1] != 1 and (len(s) < len(space) or s[-1] == 1))
+        passes = schedule(program, stage.stores, uniform, row_stores)
+        outs = names.outs()
+        printer = _Printer(names, outs, uniform, loaded)
+        return RowwiseStage(
+            **names.common("rowwise", "rowwise.cuh"),
+            loads=tuple(names.load(k) for k in loaded),
+            outs=outs,
+            axes=tuple(sorted({-int(program[i].value or 0) for i in live if program[i].op == "index"})),
+            short=printer.short(passes),
+            long=printer.long(passes),
+        )
 
 
 class _Printer:
