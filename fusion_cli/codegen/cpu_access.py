@@ -137,7 +137,8 @@ def render(
         only=frozenset(only),
         names=names,
     )
-    return lines, {**constants(program), **names}
+    literals = {i: literal(p.value, p.dtype) for i, p in enumerate(program) if p.op == "const" and p.value is not None}
+    return lines, {**literals, **names}
 
 
 def store_line(program: Sequence[Instr], store: Store, accesses: dict[str, Access], names: dict[int, str]) -> str:
@@ -149,8 +150,3 @@ def store_line(program: Sequence[Instr], store: Store, accesses: dict[str, Acces
     array = f"{access.name}_wide" if access.narrow else access.name
     step = f" * step_{access.name}" if access.scattered and not access.narrow else ""
     return f"store({array} + i{step}, {value});"
-
-
-def constants(program: Sequence[Instr]) -> dict[int, str]:
-    """The literals of a program, by instruction."""
-    return {i: literal(p.value, p.dtype) for i, p in enumerate(program) if p.op == "const" and p.value is not None}

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from fusion_cli.codegen.cpu_access import (
     Access,
     acc_access,
-    constants,
     inner_stride,
     reads,
     render,
@@ -127,9 +125,17 @@ def _body(
     else:
         uniform = {a.name for a in accesses.values() if a.role == "load" and a.inner == 0}
         passes = schedule(program, stores, {int(name[1:]) for name in uniform}, row_stores)
-        rows = _RowBuffers()
-        head, tail = _widened(accesses, partial(rows.declare, "float"), uniform)
-        head += [rows.declare(compute(program[i].dtype), f"k{i}") for p in passes for i in p.keep]
+        numbers = iter(range(_ROWS_KEPT))
+
+        def row(name: str, ctype: str = "float") -> str:
+            """A working row of the kernel, declared."""
+            number = next(numbers, None)
+            if number is None:
+                raise Unsupported(codes.LIMIT, f"at most {_ROWS_KEPT} values kept per row", "more")
+            return f"{ctype}* {name} = thread_row<{ctype}>({number}, n);"
+
+        head, tail = _widened(accesses, row, uniform)
+        head += [row(f"k{i}", compute(program[i].dtype)) for p in passes for i in p.keep]
         walks = [_walk(program, p, accesses) for p in passes]
     cost = sum(_COST.get(program[i].op, 1) for i in live)
     return Body(list(accesses.values()), head, walks, tail, max(1, _WORK // max(1, cost)), cost >= _WIDE_FROM)
@@ -154,19 +160,6 @@ def _widened(
     return head, tail
 
 
-class _RowBuffers:
-    """Numbers the working rows of a kernel."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def declare(self, ctype: str, name: str) -> str:
-        if self.count == _ROWS_KEPT:
-            raise Unsupported(codes.LIMIT, f"at most {_ROWS_KEPT} values kept per row", "more")
-        self.count += 1
-        return f"{ctype}* {name} = thread_row<{ctype}>({self.count - 1}, n);"
-
-
 def _walk(program: Sequence[Instr], p: Pass, accesses: dict[str, Access]) -> Walk:
     uniform = render_program(
         program,
@@ -175,8 +168,8 @@ def _walk(program: Sequence[Instr], p: Pass, accesses: dict[str, Access]) -> Wal
         only=frozenset(p.row),
         names={i: f"v{i}" for i, instr in enumerate(program) if instr.op.startswith("reduce_")},
     )
-    before = uniform + [store_line(program, s, accesses, constants(program)) for s in p.row_stores]
     body, names = render(program, accesses, p.each, {i: f"k{i}[i]" for i in p.kept})
+    before = uniform + [store_line(program, s, accesses, names) for s in p.row_stores]
     body += [f"k{i}[i] = v{i};" for i in p.keep]
     body += [store_line(program, s, accesses, names) for s in p.stores]
     return Walk(before, body, [_reduction(program, i, names) for i in p.reduce])

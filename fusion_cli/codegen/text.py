@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,11 +140,5 @@ def render(env: jinja2.Environment, name: str, variables: dict[str, object]) -> 
 
 def _place(error: BaseException, name: str) -> str:
     """The innermost template line of a traceback."""
-    place = name
-    trace = error.__traceback__
-    while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        if file.endswith(".jinja"):
-            place = f"{file}:{trace.tb_lineno}"
-        trace = trace.tb_next
-    return place
+    lines = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.endswith(".jinja")]
+    return f"{lines[-1].filename}:{lines[-1].lineno}" if lines else name
