@@ -112,11 +112,12 @@ def is_unit(plan: Plan, tensor: int, axis: int) -> bool:
     return last
 
 
-def environment(backend: str, template_paths: Sequence[Path] = ()) -> jinja2.Environment:
-    """Templates of a back end ("cpu" or "cuda"): the user's folders first, then the bundled ones."""
+def render(backend: str, template_paths: Sequence[Path], name: str, variables: dict[str, object]) -> str:
+    """A template of a back end ("cpu" or "cuda"), rendered; the user's folders come before the bundled ones. Raises
+    TemplateError with the template's file and line."""
     bundled = resource_dir("templates")
     folders = [*map(str, template_paths), str(bundled / backend), str(bundled)]
-    return jinja2.Environment(
+    env = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folders),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -124,10 +125,6 @@ def environment(backend: str, template_paths: Sequence[Path] = ()) -> jinja2.Env
         keep_trailing_newline=True,
         autoescape=False,
     )
-
-
-def render(env: jinja2.Environment, name: str, variables: dict[str, object]) -> str:
-    """The template `name`, rendered. Raises TemplateError with the template's file and line."""
     try:
         return env.get_template(name).render(variables)
     except jinja2.TemplateNotFound as e:

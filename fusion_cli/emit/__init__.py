@@ -36,8 +36,8 @@ def emit(op: FusedOp, target: Target, *, debug: bool = False, template_paths: Se
     else:
         name = template.find_template(op.kernel, target, template_paths)
         variables |= template.variables(op)
-    env = common.environment(target.kind, template_paths)
-    return Source(target.name, op.name, op.name + suffix, common.render(env, name, variables))
+    text = common.render(target.kind, template_paths, name, variables)
+    return Source(target.name, op.name, op.name + suffix, text)
 
 
 def emit_registration(target: Target, ops: Sequence[FusedOp], *, template_paths: Sequence[Path] = ()) -> Source:
@@ -55,8 +55,7 @@ def emit_registration(target: Target, ops: Sequence[FusedOp], *, template_paths:
         number = target.arch.removeprefix("sm_")
         digits = number.rstrip("a")
         variables |= {"major": int(digits[:-1]), "minor": int(digits[-1]), "exact": number.endswith("a")}
-    env = common.environment(target.kind, template_paths)
-    text = common.render(env, "ort/register.cc.jinja", variables)
+    text = common.render(target.kind, template_paths, "ort/register.cc.jinja", variables)
     return Source(target.name, "", f"register_{target.kind}.cc", text)
 
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from fusion_cli.codegen.cpu_loops import loop
 from fusion_cli.codegen.cpu_parts import CpuStage, common
 from fusion_cli.codegen.cuda_parts import Body, Buffer, CudaStage, Load, Names, Out
-from fusion_cli.devices.work import Work
-from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, elementwise_work
+from fusion_cli.kernels.family import Family, Kind, Schedule
 from fusion_cli.operators.dtypes import element_bytes
 from fusion_cli.planir.stages import Conv, Instr, Linear, Plan, Pointwise, Stage
 
@@ -29,9 +28,6 @@ class PointwiseStage(CudaStage):
 class PointwiseFamily(Family):
     name = "pointwise"
     stages = (Pointwise,)
-
-    def work(self, at: Sized) -> list[Work]:
-        return elementwise_work(at)
 
     def schedules(self, plan: Plan, stage: Pointwise, kind: Kind) -> tuple[Schedule, ...]:
         if kind == "cpu":

@@ -14,8 +14,7 @@ from fusion_cli.codegen.cuda_parts import CudaStage, Load, Names, Out, result
 from fusion_cli.codegen.expr import compute, needed, render_program
 from fusion_cli.codegen.row_passes import Pass, schedule
 from fusion_cli.codegen.text import space_shape, viewed_shape
-from fusion_cli.devices.work import Work
-from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, elementwise_work
+from fusion_cli.kernels.family import Family, Kind, Schedule
 from fusion_cli.planir.stages import Instr, Plan, Rowwise
 
 
@@ -66,9 +65,6 @@ class RowwiseStage(CudaStage):
 class RowwiseFamily(Family):
     name = "rowwise"
     stages = (Rowwise,)
-
-    def work(self, at: Sized) -> list[Work]:
-        return elementwise_work(at)
 
     def schedules(self, plan: Plan, stage: Rowwise, kind: Kind) -> tuple[Schedule, ...]:
         if kind == "cpu":
