@@ -5,11 +5,12 @@ BIN := $(VENV)/bin
 # Each worker compiles kernels; more of them than cores only makes them wait.
 WORKERS ?= auto
 
-.PHONY: help demo test lint docs goldens lock clean
+.PHONY: help demo test mutants lint docs goldens lock clean
 
 help:
 	@echo "make demo    optimize the bundled examples and compare them with the originals in ONNX Runtime"
 	@echo "make test    run the tests"
+	@echo "make mutants break the program on purpose, one place at a time, and see whether the tests notice (GPU=1: all)"
 	@echo "make lint    check style and types"
 	@echo "make docs    write docs/codes.md from the source"
 	@echo "make goldens write anew the plans and sources that tests compare with"
@@ -21,6 +22,9 @@ demo: $(VENV)/ready
 
 test: $(VENV)/ready
 	$(BIN)/python -m pytest -q -n $(WORKERS)
+
+mutants: $(VENV)/ready
+	$(BIN)/python -m tests.mutants $(if $(GPU),--gpu)
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .

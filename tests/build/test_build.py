@@ -13,6 +13,7 @@ import pytest
 from fusion_cli.build import advice, build, default_cache_dir, find_compiler
 from fusion_cli.build.cache import included, strip_comments
 from fusion_cli.build.compiler import find_cxx
+from fusion_cli.build.toolchain import toolchain
 from fusion_cli.emit import emit, emit_registration
 from fusion_cli.errors import BuildError
 from fusion_cli.planir.stages import Pointwise, Store
@@ -58,6 +59,15 @@ def test_debug_and_release_differ(tmp_path: Path) -> None:
     debug = make([activation("Exp")], tmp_path / "a", tmp_path / "cache", debug=True)
     assert debug.compiled == 2
     assert debug.path != plain.path
+
+
+def test_another_version_of_the_compiler_compiles_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tools = toolchain(CPU, debug=False)
+    assert tools is not None
+    for version, compiled in (("one", 2), ("two", 2), ("one", 0)):
+        other = replace(tools, compiler=replace(tools.compiler, version=version))
+        monkeypatch.setattr("fusion_cli.build.toolchain", lambda *_, other=other, **__: other)
+        assert make([activation("Exp")], tmp_path / "out", tmp_path / "cache").compiled == compiled
 
 
 def test_changed_headers_change_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -176,6 +176,12 @@ def test_inputs_that_do_not_fit(model: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "out.onnx").exists()
 
 
+def test_models_that_cannot_be_compared_are_not_said_to_agree(tmp_path: Path) -> None:
+    for name, body in (("a.onnx", "y = RandomNormalLike (x)"), ("b.onnx", "r = RandomNormalLike (x) y = Neg (r)")):
+        onnx.save(parse(f"g (float[n, 4] x) => (float[n, 4] y) {{ {body} }}"), tmp_path / name)
+    failed(call("verify", tmp_path / "a.onnx", tmp_path / "b.onnx"), 3, "draws at random")
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -199,7 +205,15 @@ def test_wrong_usage(arguments: tuple[str, ...]) -> None:
     assert "Usage: " in result.stderr
 
 
-@pytest.mark.parametrize(("error", "code"), [(BuildError("no"), 5), (NumbersDiffer("no"), 3)])
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (BuildError("no"), 5),
+        (NumbersDiffer("no"), 3),
+        (OSError(28, "no space left", "out.onnx"), 1),
+        (OSError("no"), 1),
+    ],
+)
 def test_exit_code_is_the_errors_own(error: Exception, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object, **__: object) -> None:
         raise error

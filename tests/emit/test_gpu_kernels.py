@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.helpers.cuda_case import Case, fused_op
+from tests.helpers.cuda_case import Case, assert_close, fused_op
 from tests.helpers.cuda_plans import all_cases, everything, sliced
 from tests.helpers.plan_interpreter import interpret
 
@@ -59,9 +59,7 @@ def _compare(case: Case, graph: bool, library: Path) -> None:
             for tensor in runner.outputs:
                 tensor.zero_()
             got = runner.run()
-        for spec, g, w in zip(op.outputs, got, want, strict=True):
-            tolerance = max(gpu_runner.TOLERANCE.get(i.dtype, 0.0) for i in (*op.inputs, spec))
-            assert gpu_runner.error_of(g, w) <= tolerance, f"{spec.name} at {sizes}"
+        assert_close(op, got, want, sizes)
 
 
 def test_shapes_may_change_between_runs(library: Path) -> None:
@@ -77,7 +75,7 @@ def test_shapes_may_change_between_runs(library: Path) -> None:
         inputs = case.inputs({"b": 2, "s": s, "d": 96, "f": 200}, np.random.default_rng())
         (got,) = session.run(None, {spec.name: a for spec, a in zip(op.inputs, inputs, strict=True)})
         (want,) = interpret(case.plan, inputs)
-        assert gpu_runner.error_of(got, want) <= gpu_runner.TOLERANCE["float16"]
+        assert_close(op, [got], [want], s)
 
 
 def test_failure_names_the_node(library: Path) -> None:

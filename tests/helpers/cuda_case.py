@@ -14,6 +14,7 @@ from fusion_cli.types import FusedOp
 from tests.helpers import plan_builder
 
 Array = np.ndarray
+TOLERANCE = {"float32": 2e-5, "float16": 3e-3, "bfloat16": 2e-2, "float64": 1e-12}
 
 
 @dataclass(frozen=True)
@@ -92,3 +93,24 @@ def apart(case: Case, prefix: str) -> Case:
     )
     sizes = tuple({f"{prefix}_{d}": n for d, n in chosen.items()} for chosen in case.sizes)
     return replace(case, plan=replace(case.plan, tensors=tensors), sizes=sizes)
+
+
+def error_of(got: Array, want: Array) -> float:
+    """Largest difference over the largest finite magnitude; infinite where NaN or infinities differ."""
+    if got.shape != want.shape:
+        return float("inf")
+    if got.size == 0:
+        return 0.0
+    a, b = got.astype(np.float64), want.astype(np.float64)
+    special = ~np.isfinite(b)
+    if not np.array_equal(a[special], b[special], equal_nan=True) or not np.isfinite(a[~special]).all():
+        return float("inf")
+    a, b = a[~special], b[~special]
+    return float(np.abs(a - b).max(initial=0.0) / max(np.abs(b).max(initial=0.0), 1e-30))
+
+
+def assert_close(op: FusedOp, got: Sequence[Array], want: Sequence[Array], where: object) -> None:
+    """Compare an operator's outputs with those of float64."""
+    for spec, g, w in zip(op.outputs, got, want, strict=True):
+        tolerance = max(TOLERANCE.get(i.dtype, 0.0) for i in (*op.inputs, spec))
+        assert error_of(g, w) <= tolerance, f"{spec.name} at {where}"

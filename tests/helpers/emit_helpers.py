@@ -51,12 +51,13 @@ def open_session(op: FusedOp, path: Path) -> ort.InferenceSession:
 
 def run(session: ort.InferenceSession, *arrays: np.ndarray) -> list[np.ndarray]:
     """One run; bfloat16 arrays (ml_dtypes) go in and come out through OrtValues, as numpy has no such type."""
-    feeds = {f"i{k}": _ort_value(a) for k, a in enumerate(arrays)}
-    results = session.run_with_ort_values([o.name for o in session.get_outputs()], feeds)
+    feeds = {f"i{k}": ort_value(a) for k, a in enumerate(arrays)}
+    results = session.run_withort_values([o.name for o in session.get_outputs()], feeds)
     return [_array(r) for r in results]
 
 
-def _ort_value(array: np.ndarray) -> ort.OrtValue:
+def ort_value(array: np.ndarray) -> ort.OrtValue:
+    """An array, of bfloat16 too, as ONNX Runtime's own."""
     if array.dtype == ml_dtypes.bfloat16:
         return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array.view(np.uint16), TensorProto.BFLOAT16)
     return ort.OrtValue.ortvalue_from_numpy(array)

@@ -120,19 +120,3 @@ class Runner:
             self.session.run_with_iobinding(self.binding, run_options)
         torch.cuda.synchronize()
         return (time.perf_counter() - begin) / repeats * 1e3
-
-
-TOLERANCE = {"float32": 2e-5, "float16": 3e-3, "bfloat16": 2e-2, "float64": 1e-12}
-
-
-def error_of(got: Array, want: Array) -> float:
-    """Largest difference over the largest finite magnitude; infinite where NaN or infinities differ."""
-    if got.shape != want.shape:
-        return float("inf")
-    if got.size == 0:
-        return 0.0
-    a, b = got.astype(np.float64), want.astype(np.float64)
-    special = ~np.isfinite(b)
-    if not np.array_equal(a[special], b[special], equal_nan=True) or not np.isfinite(a[~special]).all():
-        return float("inf")
-    return float(np.abs(a - b)[~special].max(initial=0.0) / max(np.abs(b[~special]).max(initial=0.0), 1e-30))

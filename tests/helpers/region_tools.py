@@ -179,27 +179,28 @@ def whole(model: ir.Model) -> Region:
 
 
 def check_region(
-    region: Region, values: Mapping[str, np.ndarray], tolerance: float, compute: type = np.float64
+    region: Region, values: Mapping[str, np.ndarray], tolerance: float, compute: type = np.float64, least: float = 1e-30
 ) -> Plan:
-    """Plan the region, interpret the plan on `values`, and compare its outputs with them."""
+    """Plan the region, interpret the plan on `values`, and compare its outputs with them (see `largest_error`)."""
     plan = plan_region(region)
     outputs = interpret(plan, [values[str(v.name)] for v in region.inputs], compute)
     for value, found in zip(region.outputs, outputs, strict=True):
         expected = values[str(value.name)]
         assert found.shape == expected.shape, value.name
         assert found.dtype == expected.dtype, value.name
-        assert largest_error(found, expected) <= tolerance, value.name
+        assert largest_error(found, expected, least) <= tolerance, value.name
     return plan
 
 
-def largest_error(found: np.ndarray, expected: np.ndarray) -> float:
-    """Largest difference over the largest magnitude; infinite where NaN or infinities do not match."""
+def largest_error(found: np.ndarray, expected: np.ndarray, least: float = 1e-30) -> float:
+    """Largest difference over the largest magnitude, or over `least`: that of the numbers which cancel out where all
+    are small. Infinite where NaN or infinities do not match."""
     a, b = found.astype(np.float64), expected.astype(np.float64)
     finite = np.isfinite(b)
     if not np.array_equal(a[~finite], b[~finite], equal_nan=True) or not np.isfinite(a[finite]).all():
         return float("inf")
     difference = np.abs(a[finite] - b[finite]).max(initial=0.0)
-    return float(difference / max(np.abs(b[finite]).max(initial=0.0), 1e-30))
+    return float(difference / max(np.abs(b[finite]).max(initial=0.0), least))
 
 
 def check_model(text: str, feeds: Mapping[str, np.ndarray], tolerance: float = 1e-5, opset: int = 20) -> Plan:

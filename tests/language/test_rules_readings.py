@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fusion_cli.rulekit.lint import lint
 
 from fusion_cli.language.pattern import Pattern
 from fusion_cli.match import parse_rules
+from fusion_cli.rulekit.findings import lint
 
 HEAD = '<domain: "fusion.rules", opset_import: ["": 17]>\n'
 

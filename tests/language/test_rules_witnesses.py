@@ -7,10 +7,12 @@ from functools import cache
 
 import pytest
 
+from fusion_cli.explain.near_misses import near_misses
 from fusion_cli.language.pattern import Pattern, Rule
 from fusion_cli.language.rule_files import rule_files, rules_of
 from fusion_cli.match import find_regions
-from fusion_cli.match.engine import Matcher
+from fusion_cli.match.choices import Choices
+from fusion_cli.match.engine import find
 from fusion_cli.match.found import Match, Miss
 from fusion_cli.plan.lower_contributed import RULES as LOWERED
 from fusion_cli.resources import resource_dir
@@ -65,18 +67,19 @@ def test_the_table_speaks_of_rules_that_there_are() -> None:
 def test_each_overload_is_found_in_a_graph_of_the_table(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rule = rules()[name]
     used: set[Pattern] = set()
-    find = Matcher.find
 
-    def noted(matcher: Matcher, pattern: Pattern) -> tuple[list[Match], list[Miss]]:
-        matches, misses = find(matcher, pattern)
+    def noted(choices: Choices, pattern: Pattern) -> tuple[list[Match], list[Miss]]:
+        matches, misses = find(choices, pattern)
         used.update(m.pattern for m in matches)
         return matches, misses
 
-    monkeypatch.setattr(Matcher, "find", noted)
+    monkeypatch.setattr("fusion_cli.match.find", noted)
     only = alone(rule, rules())
     for graph in graphs()[name]:
         model = ready(graph.model, graph.folds)
-        found = region_of(model, find_regions(model, only), name, [o.name for o in graph.model.graph.output])
+        result = find_regions(model, only)
+        outputs = [o.name for o in graph.model.graph.output]
+        found = region_of(model, result, near_misses(result).rejections, name, outputs)
         assert not isinstance(found, str), (graph, found)
     assert len(graphs()[name]) == len(rule.patterns), "one graph for each overload: one of either has gone"
     searched = [] if rule.by_value else [p for p in rule.patterns if not all(c.is_growing for c in p.calls)]

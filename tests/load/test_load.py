@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from fusion_cli.errors import ModelError
 from fusion_cli.load import is_fused, load_model
+from fusion_cli.load.overridable import is_constant
 from tests.helpers.graphs import parse
 
 
@@ -159,6 +160,7 @@ def test_initializers_among_the_inputs(
     model = load_model(write(tmp_path, overridable(ir_version)), assumed)
     assert [v.name for v in model.graph.inputs] == inputs
     assert set(model.graph.initializers) == {"w", "b"}
+    assert {name for name, v in model.graph.initializers.items() if is_constant(v)} == {"w", "b"} - set(inputs)
 
 
 @pytest.mark.parametrize(

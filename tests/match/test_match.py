@@ -9,8 +9,11 @@ import onnx
 import onnx_ir as ir
 import pytest
 
+from fusion_cli.graph.index import GraphIndex
+from fusion_cli.graph.value_shapes import Shapes
 from fusion_cli.match import find_regions, load_rules
-from tests.helpers.graphs import idioms, matches, operators, parse, rejections
+from fusion_cli.match.agree import is_number
+from tests.helpers.graphs import idioms, matches, operators, parse, rejections, simplified
 
 X = "float[batch, seq, 64] x"
 Y = "float[batch, seq, 64] y"
@@ -253,3 +256,60 @@ def test_a_norm_has_the_shape_that_it_reads_whatever_the_graph_calls_it() -> Non
     text = "g (float[b,s,64] x, float[b,s,64] z) => (float[m,n,64] y) { r = Add (x, z) y = LayerNormalization (r, w) }"
     found = matches(parse(text, {"w": (64,)}), "RowwiseRegion")
     assert operators(found, "RowwiseRegion") == [["Add", "LayerNormalization"]]
+
+
+def test_a_region_ends_before_what_needs_it_by_another_way() -> None:
+    """The sum reads the activation, and a softmax of it, which is no part of the region."""
+    text = """g (float[n, 8] x) => (float[n, 8] y) {
+        m = MatMul (x, w) a = Sigmoid (m) p = Softmax (a) y = Add (a, p)
+    }"""
+    regions = find_regions(simplified(parse(text, {"w": (8, 8)})), load_rules(["LinearActivation"])).regions
+    assert [sorted(n.op_type for n in r.nodes) for r in regions] == [["MatMul", "Sigmoid"]]
+
+
+def test_elementwise_operators_around_another_are_two_regions() -> None:
+    text = """g (float[n, 8] x) => (float[n, 8] y) {
+        a = Sin (x) b = Cos (a) p = Softmax (b) c = Add (a, p) y = Tanh (c)
+    }"""
+    regions = find_regions(simplified(parse(text)), load_rules(["PointwiseRegion"])).regions
+    assert sorted(sorted(n.op_type for n in r.nodes) for r in regions) == [["Add", "Tanh"], ["Cos", "Sin"]]
+
+
+def test_one_node_is_not_two_calls_of_a_pattern(tmp_path: Path) -> None:
+    rule = """# summary: two of one kind
+<domain: "fusion.rules", opset_import: ["": 17]>
+Twice (x, z) => (y) {
+    a = Sin (x)
+    b = Sin (z)
+    y = Sub (a, b)
+}
+"""
+    (tmp_path / "twice.rule").write_text(rule)
+    text = "g (float[n] x, float[n] z) => (float[n] y) {{ a = Sin (x) b = Sin (z) y = Sub ({}) }}"
+    for operands, count in (("a, b", 1), ("b, a", 1), ("a, a", 0)):
+        found = matches(parse(text.format(operands)), "Twice", rule_paths=(tmp_path,))
+        assert len(operators(found, "Twice")) == count
+
+
+def test_a_size_that_is_broadcast_is_not_one() -> None:
+    text = "g (float[n, 4] x, float[1, 4] b, float[m, 4] z) => (float[n, 4] y) { s = Add (x, b) y = Mul (s, z) }"
+    model = simplified(parse(text))
+    sizes = Shapes(GraphIndex(model.graph))
+    x, b, z = map(sizes.with_one_name, model.graph.inputs)
+    assert x == z
+    assert x not in (b, None)
+
+
+@pytest.mark.parametrize(
+    ("found", "dtype", "agrees"),
+    [
+        (0.044715, ir.DataType.FLOAT, True),
+        (0.0448, ir.DataType.FLOAT, False),
+        (0.04474, ir.DataType.FLOAT16, True),
+        (0.0449, ir.DataType.FLOAT16, False),
+        (0.0449, ir.DataType.BFLOAT16, True),
+        (0.0453, ir.DataType.BFLOAT16, False),
+    ],
+)
+def test_numbers_agree_as_far_as_their_type_holds_them(found: float, dtype: ir.DataType, agrees: bool) -> None:
+    assert is_number(found, 0.044715, dtype) == agrees

@@ -91,6 +91,9 @@ def host(index: int, **changes: Any) -> Break:
     return lambda plan: replace(plan, host=at(plan.host, index, changes))
 
 
+ZERO_EMPTY = AttentionKind(probabilities="zero_empty")
+
+
 def stage(index: int, **changes: Any) -> Break:
     return lambda plan: replace(plan, stages=at(plan.stages, index, changes))
 
@@ -201,8 +204,12 @@ BREAKS: dict[str, tuple[Plan, Break, str]] = {
     "attention stored nowhere": (ATTENTION, stage(0, stores=()), "0 stores"),
     "a score that is not computed": (ATTENTION, stage(0, score=6), "its score is no instruction: 6"),
     "a probability that is not computed": (ATTENTION, stage(0, prob=-1), "its probability is no instruction: -1"),
-    "empty rows done twice": (ATTENTION, stage(0, kind=AttentionKind(probabilities="zero_empty")), "and zeros"),
-    "a sink that is not computed": (ATTENTION, stage(0, sink=6), "its sink is no instruction: 6"),
+    "empty rows done twice": (
+        ATTENTION,
+        stage(0, kind=AttentionKind(probabilities="zero_empty")),
+        "a probability program, and zeros",
+    ),
+    "a sink that is not computed": (ATTENTION, stage(0, sink=99), "its sink is no instruction: 99"),
     "an output turned by no permutation": (ATTENTION, stage(0, out_perm=(0, 1, 2)), "no permutation of 4 axes"),
     "an output of another size": (BARE, stage(0, out_perm=(3, 1, 2, 0)), "tensor 3: the output over"),
     "a probability of no operand": (

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx.parser
+import onnx_ir as ir
 import pytest
 
 from fusion_cli.codes import plan as codes
 from fusion_cli.errors import Unsupported
 from fusion_cli.plan import Plan, plan_region
 from fusion_cli.plan.shape_program import run_host
-from tests.helpers.region_tools import all_values, check_model, check_region, parsed, whole
+from tests.helpers.region_tools import all_values, check_model, check_region, parsed, region_of, whole
 from tests.helpers.slice_graphs import CACHE, GATED, GRAPHS, ROPE_HALVES, Graph, feeds
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -122,11 +124,6 @@ def test_what_is_not_compiled(text: str, code: str) -> None:
 def test_operators_of_other_domains_are_not_compiled() -> None:
     text = """<ir_version: 10, opset_import: ["": 20, "com.microsoft": 1]>
     g (float[2, 4] x) => (float[2, 2] y) { y = com.microsoft.BiasSplitGelu (x, x) }"""
-    import onnx.parser
-    import onnx_ir as ir
-
-    from tests.helpers.region_tools import region_of
-
     model = ir.from_proto(onnx.parser.parse_model(text))
     with pytest.raises(Unsupported, match=r"FUS202: .*found com\.microsoft\.BiasSplitGelu"):
         plan_region(region_of(list(model.graph)))

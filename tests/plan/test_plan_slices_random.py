@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
+from onnx.reference import ReferenceEvaluator
 
 from fusion_cli.plan import plan_region
 from tests.helpers.emit_helpers import library, open_session, run
@@ -16,6 +19,8 @@ from tests.helpers.plan_builder import fused_op
 from tests.helpers.region_tools import all_values, check_region, largest_error, parsed, whole
 
 SIZES = {"B": 3}
+_MOST_DISCARDED = 0.02
+"""The share of graphs that ONNX Runtime may break: beyond it nothing is tested."""
 Dims = tuple[int | str, ...]
 
 
@@ -151,17 +156,46 @@ def graphs(draw: st.DrawFn) -> str:
 
 
 def feeds(size: int) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng()
+    rng = np.random.default_rng(size)
     shapes = {"x": (size, 4, 6), "z": (size, 4, 6), "v": (6,)}
     return {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
-@given(graphs())
-def test_plans_agree_with_nodes(text: str) -> None:
+def is_kept(text: str) -> bool:
+    """Compare a graph's plan with ONNX Runtime. False where ONNX Runtime is no reference: it breaks, or gives what the
+    plan does not and ONNX's own evaluator does not either. Its shape inference sees other sizes in some slices that go
+    backwards, and lets values share memory that differ in size."""
     model = parsed(text)
-    region = whole(model)
-    check_region(region, all_values(model, feeds(SIZES["B"]), [region]), 1e-5)
+    region, arrays = whole(model), feeds(SIZES["B"])
+    try:
+        values = all_values(model, arrays, [region])
+    except Exception:  # ONNX Runtime raises a class of its own per status code, all without a base
+        return False
+    try:
+        check_region(region, values, 1e-5, least=1.0)
+    except AssertionError:
+        names = [str(v.name) for v in region.outputs]
+        meant = dict(zip(names, ReferenceEvaluator(ir.to_proto(model)).run(names, arrays), strict=True))
+        if all(meant[n].shape == values[n].shape and np.allclose(meant[n], values[n], 1e-4, 1e-5) for n in names):
+            raise
+        return False
+    return True
+
+
+def test_plans_agree_with_nodes() -> None:
+    kept: list[bool] = []
+
+    @settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(graphs())
+    def agree(text: str) -> None:
+        kept.append(is_kept(text))
+
+    agree()
+    discarded = kept.count(False)
+    told = f"{discarded} of {len(kept)} graphs discarded: ONNX Runtime is no reference for them"
+    assert discarded <= _MOST_DISCARDED * len(kept), told
+    if discarded:
+        warnings.warn(told, stacklevel=1)
 
 
 @pytest.mark.filterwarnings("ignore::hypothesis.errors.NonInteractiveExampleWarning")
@@ -175,7 +209,8 @@ def test_kernels_agree_with_nodes(tmp_path: Path) -> None:
         texts.append(text)
 
     collect()
-    texts = sorted(dict.fromkeys(texts), key=len)[-6:]
+    texts = sorted(filter(is_kept, dict.fromkeys(texts)), key=len)[-6:]
+    assert len(texts) == 6
     models = [parsed(text) for text in texts]
     regions = [whole(model) for model in models]
     ops = [fused_op(f"Random_{i}", plan_region(region)) for i, region in enumerate(regions)]
@@ -184,4 +219,4 @@ def test_kernels_agree_with_nodes(tmp_path: Path) -> None:
         values = all_values(model, feeds(SIZES["B"]), [region])
         found = run(open_session(op, path), *(values[str(v.name)] for v in region.inputs))
         for value, got in zip(region.outputs, found, strict=True):
-            assert largest_error(got, values[str(value.name)]) <= 1e-5
+            assert largest_error(got, values[str(value.name)], least=1.0) <= 1e-5

@@ -10,6 +10,7 @@ from typing import Any
 
 import onnx_ir as ir
 import pytest
+from fusion_cli.report.text import counted
 from rich.console import Console
 
 from fusion_cli.planir.stages import Plan, Pointwise, Rowwise
@@ -208,11 +209,13 @@ def test_explain_counts_what_would_save_nothing() -> None:
     report = full_report()
     quiet = Rejection("Quiet", "g", "match", "FUS101", "Add", "Mul", covered_by="Demo", saving_us=5.0)
     idle = Rejection("Idle", "g", "match", "FUS101", "Add", "Mul")
-    text = explained(replace(report, rejected=(*report.rejected, quiet, idle)))
+    slip = Rejection("Slip", "g", "match", "FUS107", "0.5", "0.55", covered_by="Demo")
+    text = explained(replace(report, rejected=(*report.rejected, quiet, idle, slip)))
     assert "Norm" in text
     assert "Quiet" not in text
     assert "Idle" not in text
-    assert "4 near misses" in text
+    assert "FUS107 Slip" in text  # what may be a mistake of the model's author is told all the same
+    assert "5 near misses" in text
     assert "2 more" in text
 
 
@@ -223,3 +226,8 @@ def test_explain_wraps_on_a_narrow_terminal() -> None:
     lines = [line for line in console.export_text().splitlines() if not line.startswith(("-", "+", "note"))]
     assert all(len(line) <= 40 for line in lines if line[:1] == " ")
     assert "look at [f]" in " ".join(lines)
+
+
+def test_nouns_follow_their_numbers() -> None:
+    assert [counted(n, "kernel") for n in (0, 1, 2)] == ["0 kernels", "1 kernel", "2 kernels"]
+    assert [counted(n, "near miss", "near misses") for n in (1, 0)] == ["1 near miss", "0 near misses"]

@@ -167,6 +167,13 @@ def test_a_manifest_cannot_name_files_elsewhere(model: Path) -> None:
         read_manifest(path.parent)
 
 
+def test_a_manifest_of_another_version_is_not_read(model: Path) -> None:
+    path = model.parent / "m.fusion" / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "version": 2}))
+    with pytest.raises(ModelError, match="bundle version 2 is not 1"):
+        read_manifest(path.parent)
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 2}', '{"version": 1, "libraries": [{}]}'])
 def test_a_damaged_manifest_is_a_warning(model: Path, text: str) -> None:
     (model.parent / "m.fusion" / "manifest.json").write_text(text)

@@ -88,6 +88,70 @@ def test_linear_of_few_rows_loses_on_cpu(rows: int) -> None:
     assert score_region(region, plan, gpu, sizes).gain_us > 0
 
 
+@pytest.mark.parametrize(("dtype", "size"), [("float", 4), ("float16", 2), ("bfloat16", 2)])
+def test_bytes_are_those_of_the_type(dtype: str, size: int) -> None:
+    score = verdict(CHAIN.replace("float", dtype), H200, at(2, 512), force=True)
+    assert score.bytes_after == 3 * 2 * 512 * 768 * size
+
+
+PARTS = """g (float[b, s, 768] x) => (float[b, s, {width}] y) {{
+    from = Constant <value_ints = [{first}]> () to = Constant <value_ints = [{first_end}]> ()
+    axis = Constant <value_ints = [2]> () u = Slice (x, from, to, axis) a = Tanh (u)
+    begin = Constant <value_ints = [{second}]> () end = Constant <value_ints = [{second_end}]> ()
+    v = Slice (x, begin, end, axis) y = Mul (a, v)
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "width", "read"), [(0, 384, 384, 768), (0, 100, 100, 200), (0, 256, 512, 768)]
+)
+def test_parts_of_a_tensor_are_no_more_than_the_tensor(first: int, second: int, width: int, read: int) -> None:
+    text = PARTS.format(first=first, first_end=first + width, second=second, second_end=second + width, width=width)
+    score = verdict(text, H200, at(1, 512), force=True)
+    assert score.bytes_after == 4 * 512 * (read + width)
+
+
+def test_what_is_computed_once_a_row_costs_nothing() -> None:
+    text = """g (float[b, s, 768] x) => (float[b, s, 768] y) {{
+        axes = Constant <value_ints = [-1]> () m = ReduceMean (x, axes) {more} y = Sub (x, {last})
+    }}"""
+    more = "e0 = Exp (m) " + " ".join(f"e{i + 1} = {op} (e{i})" for i, op in enumerate(("Tanh", "Neg", "Exp") * 4))
+    plain, longer = (
+        verdict(text.format(more=m, last=last), CPU, at(1, 512), force=True) for m, last in (("", "m"), (more, "e12"))
+    )
+    assert longer.after_us == plain.after_us
+    assert longer.before_us > plain.before_us
+
+
+@pytest.mark.parametrize("target", [CPU, H200])
+def test_the_layout_of_a_factor_does_not_change_the_work(target: Target) -> None:
+    layer = (
+        "g (float[768, 768] x, float[{w}] w) => (float[768, 3072] y) {{ h = Gemm <transB = {t}> (x, w) y = Tanh (h) }}"
+    )
+    plain, turned = (
+        verdict(layer.format(w=w, t=t), target, {}, force=True) for w, t in (("768, 3072", 0), ("3072, 768", 1))
+    )
+    assert plain.after_us == turned.after_us
+    turned_keys = ATTENTION.replace("float[b, 12, s, {d}] k", "float[b, 12, {d}, s] k").replace("t)", "k)")
+    turned_keys = turned_keys.replace("t = Transpose <perm = [0, 1, 3, 2]> (k) ", "")
+    scores = [verdict(text.format(d=64), target, at(1, 2048), force=True) for text in (ATTENTION, turned_keys)]
+    assert scores[0].after_us == scores[1].after_us
+
+
+def test_only_a_constant_factor_is_multiplied_faster_by_onnx_runtime() -> None:
+    model, region, sizes = _linear(16)
+    cpu = Baseline(model.graph, load_profile(CPU))
+    constant = score_region(region, plan_region(region), cpu, sizes, force=True).after_us
+    assert constant > 2 * verdict(LINEAR, CPU, at(1, 16), force=True).after_us
+
+
+def test_a_saving_within_the_error_of_the_prediction_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fusion_cli.score.prediction.MARGIN", 0.99)
+    with pytest.raises(Unsupported) as reason:
+        verdict(CHAIN, CPU, at(1, 512))
+    assert reason.value.code == "FUS301"
+
+
 def test_range_in_which_it_wins_and_loses() -> None:
     text = "g (float[s, 8] x, float[s, 8] z) => (float[s, 8] y) { a = Add(x, z) b = Tanh(a) y = Mul(b, z) }"
     assert verdict(text, CPU, {"s": (100_000, 100_000)}).gain_us > 0

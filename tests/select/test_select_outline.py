@@ -128,6 +128,30 @@ def test_choices_of_two_targets_nest(tmp_path: Path) -> None:
     np.testing.assert_allclose(run(model, tmp_path, feeds)[0], expected[0], rtol=1e-5, atol=1e-5)
 
 
+def test_a_choice_may_enclose_what_an_earlier_target_chose() -> None:
+    model = simplified(
+        parse("g (float[n, 8] x) => (float[n, 8] y) { a = Neg (x) b = Exp (a) c = Sin (b) y = Abs (c) }")
+    )
+    inner, outer = region(list(model.graph)[1:3], "Inner"), region(list(model.graph), "Outer")
+    crossing = region(list(model.graph)[2:], "Crossing")
+    for order in (["cpu", "gpu"], ["gpu", "cpu"]):
+        candidates = [candidate(inner, cpu=1.0), candidate(outer, gpu=5.0), candidate(crossing, gpu=2.0)]
+        chosen, rejected = select(candidates, model.graph, order)
+        assert [c.region.rule for c in chosen] == ["Outer", "Inner"]
+        assert [(r.rule, r.code) for r in rejected] == [("Crossing", "FUS350")]
+
+
+def test_of_equal_regions_the_one_that_saves_more_is_taken() -> None:
+    model = simplified(parse("g (float[n, 8] x) => (float[n, 8] y) { a = Neg (x) y = Exp (a) }"))
+    less, more = region(list(model.graph), "Less"), region(list(model.graph), "More")
+    for candidates in (
+        [candidate(less, a=1.0), candidate(more, a=2.0)],
+        [candidate(more, a=2.0), candidate(less, a=1.0)],
+    ):
+        chosen, _ = select(candidates, model.graph, ["a"])
+        assert [c.region.rule for c in chosen] == ["More"]
+
+
 def test_a_candidate_that_cuts_across_another_targets_choice_is_turned_down() -> None:
     model = simplified(parse(LAYER, WEIGHTS))
     regions = find_regions(model, load_rules(["FeedForwardBlock", "LayerNormLinear"])).regions

@@ -72,6 +72,13 @@ def test_a_clean_up_that_breaks_off_is_left_out(monkeypatch: pytest.MonkeyPatch)
     assert len(left.graph) < 3
 
 
+def test_an_identity_at_an_output_stays_only_where_something_else_reads_its_operand() -> None:
+    alone = simplified(parse("g (float[2] x) => (float[2] y) { r = Relu (x) y = Identity (r) }"))
+    assert [n.op_type for n in alone.graph] == ["Relu"]
+    read = simplified(parse("g (float[2] x) => (float[2] y, float[2] z) { r = Relu (x) y = Identity (r) z = Neg (r) }"))
+    assert sorted(n.op_type for n in read.graph) == ["Identity", "Neg", "Relu"]
+
+
 @pytest.mark.parametrize(("training", "count"), [("", 1), ("half, no", 1), ("half, yes", 0), ("half, mode", 0)])
 def test_a_dropout_is_seen_through_at_inference_only(training: str, count: int) -> None:
     text = f"""g (float[n, 64] x, bool mode) => (float[n, 64] y) {{
@@ -134,14 +141,15 @@ def test_branches_that_shapes_decide_are_decided_one_behind_the_other() -> None:
 
     def squeezed(i: int) -> str:
         """A value without its last axis if that is of size 1, else the value."""
-        before, after = (f"float[{', '.join('nmkl'[:rank])}]" for rank in (4 - i, 3 - i))
-        return f"""s{i} = Shape (v{i}) d{i} = Gather (s{i}, i{3 - i}) c{i} = Equal (d{i}, one) v{i + 1} = If (c{i}) <
+        before, after = (f"float[{', '.join('nmklpq'[:rank])}]" for rank in (6 - i, 5 - i))
+        return f"""s{i} = Shape (v{i}) d{i} = Gather (s{i}, i{5 - i}) c{i} = Equal (d{i}, one) v{i + 1} = If (c{i}) <
                 then_branch = t{i} () => ({after} tv{i}) {{ tv{i} = Squeeze (v{i}, last) }},
                 else_branch = e{i} () => ({before} ev{i}) {{ ev{i} = Identity (v{i}) }}
             >"""
 
-    numbers = " ".join(f"i{i} = Constant <value = int64 {{{i}}}> ()" for i in (1, 2, 3))
+    numbers = " ".join(f"i{i} = Constant <value = int64 {{{i}}}> ()" for i in range(1, 6))
     numbers += " one = Constant <value = int64 {1}> () last = Constant <value = int64[1] {-1}> ()"
-    text = f"g (float[4, 1, 1, 1] v0) => (float[m] y) {{ {numbers} {' '.join(map(squeezed, range(3)))} y = Relu (v3) }}"
+    layers = " ".join(map(squeezed, range(5)))
+    text = f"g (float[4, 1, 1, 1, 1, 1] v0) => (float[m] y) {{ {numbers} {layers} y = Relu (v5) }}"
     model = simplified(parse(text))
-    assert [n.op_type for n in model.graph] == ["Squeeze", "Squeeze", "Squeeze", "Relu"]
+    assert [n.op_type for n in model.graph] == [*["Squeeze"] * 5, "Relu"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -11,7 +13,7 @@ import onnx_ir as ir
 import pytest
 
 from fusion_cli.codes.verify import CODES
-from fusion_cli.sessions import CannotRun, LocalRunner, Process, open_model
+from fusion_cli.sessions import Array, CannotRun, LocalRunner, Process, Timing, open_model
 from fusion_cli.types import (
     Candidate,
     FusedOp,
@@ -76,6 +78,29 @@ def test_equal_models_agree_and_are_timed_on_request(tmp_path: Path) -> None:
     timed = verify_model(reference, [partial(open_model, a)], seconds=0.01)
     assert timed.before_us is not None
     assert timed.after_us is not None
+
+
+class Scripted(LocalRunner):
+    """A runner that says how long it takes beside another, in turn."""
+
+    def __init__(self, timings: list[Timing]) -> None:
+        self.timings = timings
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        return {"y": feeds["x"]}
+
+    def time_against(self, other: LocalRunner, feeds: Mapping[str, Array], *, seconds: float, most: int) -> Timing:
+        return self.timings.pop(0)
+
+
+@pytest.mark.parametrize(("measured", "believed"), [((0.9, 1.2), 1.2), ((0.9, 0.8), 0.8), ((1.1, 0.5), 1.1)])
+def test_only_a_loss_is_measured_again(measured: tuple[float, float], believed: float, tmp_path: Path) -> None:
+    a = save(tmp_path, f"g ({X}) => (float[batch, 4] y) {{ y = Identity (x) }}")
+    runner = Scripted([Timing(100.0, 100.0 / ratio, 5) for ratio in measured])
+    result = verify_model(reference_for(a, Options()), [lambda: runner], seconds=1.0, opener=lambda *_, **__: runner)
+    assert result.before_us is not None
+    assert result.after_us is not None
+    assert result.before_us / result.after_us == pytest.approx(believed)
 
 
 def test_the_worst_variant_counts(tmp_path: Path) -> None:
@@ -150,6 +175,28 @@ def test_every_operator_is_tried_also_those_called_by_others(tmp_path: Path) -> 
     checks = check_ops(path, ops, feeds, library=tmp_path, target="cpu", seconds=0.01, opener=without_libraries)
     assert [(c.op, c.error, c.ok) for c in checks] == [("Outer_1", 0, True), ("Inner_2", 0, True), ("Third_3", 0, True)]
     assert all(c.before_us and c.after_us for c in checks)
+
+
+class Doubled:
+    """A runner whose numbers are wrong, and that nobody should ask for its time."""
+
+    def __init__(self, runner: LocalRunner) -> None:
+        self.runner = runner
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        return {name: array * 2 for name, array in self.runner.run(feeds).items()}
+
+
+def test_a_kernel_whose_numbers_differ_is_not_timed(tmp_path: Path) -> None:
+    def opener(model: Any, **options: Any) -> Any:
+        return Doubled(open_model(model, **options)) if options.pop("libraries", ()) else open_model(model, **options)
+
+    path = fused_model(tmp_path)
+    feeds = {"x": np.ones((2, 4), np.float32)}
+    (check,) = check_ops(path, [op("Inner_2")], feeds, library=tmp_path, target="cpu", seconds=1.0, opener=opener)
+    assert not check.ok
+    assert check.error == pytest.approx(1.0)
+    assert (check.before_us, check.note) == (None, "")
 
 
 def test_weights_of_the_model_file_are_read_where_they_are_needed(tmp_path: Path) -> None:

@@ -1,0 +1,93 @@
+"""The CUDA kernels without a GPU: their own source, run block by block on the CPU, against numpy in fp64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+
+from fusion_cli.codegen.expr import onnx_type
+from fusion_cli.types import FusedOp
+from tests.helpers.cuda_case import Array, Case, assert_close, fused_op
+from tests.helpers.cuda_host_library import host_library
+from tests.helpers.cuda_plans import all_cases
+from tests.helpers.emit_helpers import open_session, ort_value
+from tests.helpers.plan_interpreter import interpret, numpy_dtype
+
+_BEYOND, _UNTOUCHED = 256, 0xA5
+"""Bytes behind each result, and what is in them."""
+_MOST = 2_000_000
+"""Elements of work that take a second here."""
+
+# ONNX Runtime's CPU provider has no convolution of 16-bit floats.
+CASES = [c for c in all_cases() if c.name != "conv_float16"]
+PRODUCTS = [c for c in CASES if c.name.startswith(("linear", "batched", "chain"))]
+
+
+@pytest.fixture(scope="module")
+def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Case, bool], Path]:
+    """The library of a case and of all like it that this run has tests of."""
+    here = [i for i in request.session.items if i.path == request.path]
+    asked = {i.callspec.params["case"].name for i in here}
+    made: dict[tuple[bool, bool], Path] = {}
+
+    def get(case: Case, vendor: bool) -> Path:
+        kind = "float32" in case.name, vendor
+        if kind not in made:
+            alike = [c for c in (PRODUCTS if vendor else CASES) if ("float32" in c.name) == kind[0]]
+            cases = [c for c in alike if c.name in asked]
+            made[kind] = host_library([fused_op(c) for c in cases], tmp_path_factory.mktemp("host"), vendor=vendor)
+        return made[kind]
+
+    return get
+
+
+def run_within(
+    session: ort.InferenceSession, op: FusedOp, inputs: Sequence[Array], like: Sequence[Array]
+) -> list[Array]:
+    """The outputs, written to memory of their size and not beyond it."""
+    binding = session.io_binding()
+    for i, array in enumerate(inputs):
+        binding.bind_ortvalue_input(f"i{i}", ort_value(array))
+    memory = []
+    for i, (spec, array) in enumerate(zip(op.outputs, like, strict=True)):
+        dtype = numpy_dtype(spec.dtype)
+        memory.append(np.full(array.size * dtype.itemsize + _BEYOND, _UNTOUCHED, np.uint8))
+        binding.bind_output(f"o{i}", "cpu", 0, onnx_type(spec.dtype), array.shape, memory[i].ctypes.data)
+    session.run_with_iobinding(binding)
+    assert all((m[-_BEYOND:] == _UNTOUCHED).all() for m in memory), "a kernel writes past the end of its result"
+    found = zip(op.outputs, like, memory, strict=True)
+    return [m[:-_BEYOND].view(numpy_dtype(spec.dtype)).reshape(array.shape) for spec, array, m in found]
+
+
+def compare(case: Case, library: Path) -> None:
+    op = fused_op(case)
+    session = open_session(op, library)
+    for sizes in case.sizes:
+        if math.prod(sizes.values()) > _MOST:
+            continue
+        inputs = case.inputs(sizes, np.random.default_rng(0))
+        with np.errstate(all="ignore"):
+            want = interpret(case.plan, inputs)
+        assert_close(op, run_within(session, op, inputs, want), want, sizes)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_kernel_agrees_with_fp64(case: Case, library: Callable[[Case, bool], Path]) -> None:
+    compare(case, library(case, False))
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.name.startswith("softmax")], ids=lambda c: c.name)
+def test_one_nan_makes_the_row_nan(case: Case, library: Callable[[Case, bool], Path]) -> None:
+    seen = {0: ((0, 0, 0, 17), float("nan")), 1: ((0, 0, 0, 17), 1)}
+    compare(replace(case, planted=seen), library(case, False))
+
+
+@pytest.mark.parametrize("case", PRODUCTS, ids=lambda c: c.name)
+def test_product_by_the_vendor_agrees_with_fp64(case: Case, library: Callable[[Case, bool], Path]) -> None:
+    compare(case, library(case, True))

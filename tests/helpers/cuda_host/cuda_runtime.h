@@ -1,0 +1,190 @@
+// The CUDA that generated kernels use, on one CPU thread: a block's threads are fibers that take turns at barriers.
+#pragma once
+
+#include <ucontext.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#include "cublas.h"
+#include "include/half.h"
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(n)
+#define __shared__ static
+
+struct dim3 {
+  unsigned x, y, z;
+  dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+};
+struct uint4 {
+  uint32_t x, y, z, w;
+};
+inline dim3 threadIdx, blockIdx, blockDim, gridDim;
+using std::max;
+using std::min;
+namespace fusion::gpu {
+alignas(16) inline uint4 dynamic[256 * 1024 / 16];
+}
+
+namespace cuda_host {
+
+enum class At { kRunning, kWarp, kBlock, kEnd };
+struct Fiber {
+  ucontext_t context;
+  std::vector<char> stack;
+  At at;
+  uint32_t word[2][8];  // what a thread shows its warp; two, so that nobody writes what another still reads
+  int turn;
+};
+inline std::vector<Fiber> fibers;
+inline ucontext_t scheduler;
+inline const std::function<void()>* body;
+
+inline Fiber& self() { return fibers[threadIdx.x]; }
+inline void wait(At where) {
+  self().at = where;
+  swapcontext(&self().context, &scheduler);
+}
+inline void fiber() {
+  (*body)();
+  self().at = At::kEnd;
+}
+
+[[noreturn]] inline void fail(const char* text) {
+  std::fprintf(stderr, "cuda_host: %s\n", text);
+  std::abort();
+}
+
+// A warp runs from barrier to barrier, all its threads to each, until all wait for the block or have ended.
+inline void run_warp(unsigned first, unsigned last) {
+  for (;;) {
+    At reached = At::kEnd;
+    for (unsigned t = first; t < last; ++t) {
+      Fiber& f = fibers[t];
+      if (f.at == At::kEnd) continue;
+      threadIdx = dim3(t);
+      swapcontext(&scheduler, &f.context);
+      if (f.at == At::kEnd) continue;
+      if (reached != At::kEnd && reached != f.at) fail("threads of a warp wait at different barriers");
+      reached = f.at;
+    }
+    if (reached != At::kWarp) return;
+  }
+}
+
+inline void run_block(unsigned threads) {
+  for (unsigned t = 0; t < threads; ++t) {
+    Fiber& f = fibers[t];
+    getcontext(&f.context);
+    f.stack.resize(64 * 1024);
+    f.context.uc_stack.ss_sp = f.stack.data();
+    f.context.uc_stack.ss_size = f.stack.size();
+    f.context.uc_link = &scheduler;
+    f.at = At::kRunning;
+    f.turn = 0;
+    makecontext(&f.context, fiber, 0);
+  }
+  const auto ended = [](const Fiber& f) { return f.at == At::kEnd; };
+  while (!std::all_of(fibers.begin(), fibers.begin() + threads, ended))
+    for (unsigned first = 0; first < threads; first += 32) run_warp(first, std::min(first + 32, threads));
+}
+
+inline void launch(dim3 grid, dim3 block, size_t shared, void*, const std::function<void()>& kernel) {
+  if (shared > sizeof(fusion::gpu::dynamic)) fail("more shared memory than there is");
+  if (fibers.size() < block.x) fibers.resize(block.x);
+  body = &kernel;
+  gridDim = grid, blockDim = block;
+  for (unsigned y = 0; y < grid.y; ++y)
+    for (unsigned x = 0; x < grid.x; ++x) {
+      blockIdx = dim3(x, y);
+      std::memset(static_cast<void*>(fusion::gpu::dynamic), 0xff, shared);  // NaN: nobody may count on zeros
+      run_block(block.x);
+    }
+}
+
+// Shows the warp some bytes of every thread; another thread's are valid until the call after the next.
+template <class T>
+void show(const T& value) {
+  static_assert(sizeof(T) <= sizeof(Fiber::word[0]));
+  self().turn ^= 1;
+  std::memcpy(self().word[self().turn], &value, sizeof(T));
+  wait(At::kWarp);
+}
+template <class T>
+T shown(unsigned lane) {
+  T value;
+  std::memcpy(&value, fibers[threadIdx.x / 32 * 32 + lane].word[self().turn], sizeof(T));
+  return value;
+}
+
+// The PTX of include/mma.cuh, as its manual defines it.
+inline void ldmatrix(uint32_t (&r)[4], const void* row, bool transposed) {
+  show(row);
+  const unsigned lane = threadIdx.x % 32, major = lane / 4, minor = lane % 4 * 2;
+  for (unsigned i = 0; i < 4; ++i) {
+    uint16_t pair[2];
+    for (unsigned e = 0; e < 2; ++e) {
+      const unsigned from = transposed ? minor + e : major, element = transposed ? major : minor + e;
+      pair[e] = static_cast<const uint16_t*>(shown<const void*>(i * 8 + from))[element];
+    }
+    std::memcpy(&r[i], pair, 4);
+  }
+}
+
+template <class T>
+float element(uint32_t pair, unsigned which) {
+  return fusion::to_float(T{static_cast<uint16_t>(pair >> 16 * which)});
+}
+struct Fragments {
+  uint32_t a[4], b[2];
+};
+template <class T>
+void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  show(Fragments{{a[0], a[1], a[2], a[3]}, {b0, b1}});
+  const unsigned lane = threadIdx.x % 32;
+  for (unsigned e = 0; e < 4; ++e)
+    for (unsigned k = 0; k < 16; ++k) {
+      const auto row = shown<Fragments>(lane / 4 * 4 + k % 8 / 2), column = shown<Fragments>((lane % 4 * 2 + e % 2) * 4 + k % 8 / 2);
+      c[e] += element<T>(row.a[e / 2 + k / 8 * 2], k % 2) * element<T>(column.b[k / 8], k % 2);
+    }
+}
+
+}  // namespace cuda_host
+
+inline void __syncthreads() { cuda_host::wait(cuda_host::At::kBlock); }
+inline void __syncwarp() { cuda_host::wait(cuda_host::At::kWarp); }
+template <class X>
+X __shfl_xor_sync(unsigned, X x, int mask) {
+  cuda_host::show(x);
+  return cuda_host::shown<X>((threadIdx.x % 32) ^ mask);
+}
+
+using cudaStream_t = struct CUstream_st*;
+enum cudaError_t { cudaSuccess };
+enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount, cudaDevAttrMaxSharedMemoryPerBlockOptin };
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize, cudaFuncAttributePreferredSharedMemoryCarveout };
+enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone };
+constexpr int cudaSharedmemCarveoutMaxShared = 100;
+inline cudaError_t cudaGetDevice(int* id) { return *id = 0, cudaSuccess; }
+inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int) {
+  return *value = which == cudaDevAttrMultiProcessorCount ? 8 : 227 * 1024, cudaSuccess;
+}
+inline cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return cudaSuccess; }
+inline cudaError_t cudaGetLastError() { return cudaSuccess; }
+inline const char* cudaGetErrorString(cudaError_t) { return ""; }
+inline cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus*) { return cudaSuccess; }
+inline cudaError_t cudaMalloc(void** data, size_t size) {
+  *data = std::aligned_alloc(256, (size + 255) / 256 * 256);
+  return std::memset(*data, 0xff, size), cudaSuccess;
+}
+inline cudaError_t cudaFree(void* data) { return std::free(data), cudaSuccess; }

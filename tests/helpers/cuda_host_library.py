@@ -1,0 +1,82 @@
+"""CUDA sources as operators of the CPU provider: compiled by a C++ compiler against `cuda_host/cuda_runtime.h`."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from fusion_cli.build import find_compiler
+from fusion_cli.emit import emit, emit_registration
+from fusion_cli.resources import resource_dir
+from fusion_cli.types import FusedOp, Target
+from tests.helpers.emit_helpers import CPU
+
+_RUNTIME = Path(__file__).parent / "cuda_host"
+_PTX = {
+    "ex2.approx": "y = std::exp2(x)",
+    "cp.async.cg": "std::memset(shared, 0, 16), std::memcpy(shared, global, bytes)",
+    "cp.async.commit_group": "",
+    "cp.async.wait_group": "",
+    "ldmatrix.sync.aligned.m8n8.x4.shared": "cuda_host::ldmatrix(r, shared, false)",
+    "ldmatrix.sync.aligned.m8n8.x4.trans": "cuda_host::ldmatrix(r, shared, true)",
+    "mma.sync.aligned.m16n8k16.row.col.f32.f16": "cuda_host::mma<half>(c, a, b0, b1)",
+    "mma.sync.aligned.m16n8k16.row.col.f32.bf16": "cuda_host::mma<bfloat>(c, a, b0, b1)",
+    "cvt.rn.f16x2": "out = to_half(low).bits | static_cast<uint32_t>(to_half(high).bits) << 16",
+    "cvt.rn.bf16x2": "out = to_bfloat(low).bits | static_cast<uint32_t>(to_bfloat(high).bits) << 16",
+}
+"""What an instruction does to the variables of the function around it, by how it begins."""
+_HOST = {
+    "extern __shared__ uint4 dynamic[];": "",
+    "__shared__ alignas(16)": "alignas(16) __shared__",
+    "dlopen(name, RTLD_NOW | RTLD_NOLOAD)": "cuda_host::vendor(name)",
+    "dlsym(library, ": "cuda_host::vendor(",
+    "api.KernelContext_GetResource(context, version, id, out)": "cuda_host::resource(id, out)",
+}
+"""What reads otherwise here than where there is a GPU."""
+
+
+def host_library(ops: Sequence[FusedOp], folder: Path, *, vendor: bool) -> Path:
+    """A library that ONNX Runtime loads without a GPU. Attention in float32 and in 16 bits needs a library each: the
+    two have names in common. `vendor` False: products by the library's own kernels, as where cuBLAS is missing."""
+    target = Target("sm_80", "cuda", "sm_80")
+    includes, bodies = {}, []
+    for op in ops:
+        text = emit(op, target).text.replace("CUDAExecutionProvider", "CPUExecutionProvider")
+        includes |= dict.fromkeys(re.findall(r"^#include .*$", text, re.MULTILINE))
+        text = re.sub(r"^#include .*$", "", text, flags=re.MULTILINE)
+        bodies.append(f"namespace {op.name}_source {{\n{_launches(text)}\n}}\n")
+    folder.mkdir(parents=True, exist_ok=True)
+    for header in resource_dir("templates").rglob("*"):
+        if header.suffix in (".h", ".cuh"):
+            copy = folder / header.relative_to(resource_dir("templates"))
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            text = header.read_text()
+            copy.write_text(_host_header(text) if "cuda_runtime.h" in text or header.suffix == ".cuh" else text)
+    sources = {"kernels.cc": "\n".join([*includes, *bodies]), "register.cc": emit_registration(CPU, ops).text}
+    for name, text in sources.items():
+        (folder / name).write_text(text)
+    compiler = find_compiler(CPU)
+    assert compiler is not None, "a C++ compiler"
+    flags = ["-std=c++17", "-O1", "-fPIC", "-shared", "-w", *([] if vendor else ["-DFUSION_VENDOR_FROM=1e300"])]
+    command = [str(compiler.path), *flags, f"-I{folder}", f"-I{_RUNTIME}", *sources, "-o", "library.so", "-ldl"]
+    subprocess.run(command, cwd=folder, check=True)
+    return folder / "library.so"
+
+
+def _launches(text: str) -> str:
+    """`kernel<<<grid, threads, shared, stream>>>(arguments);` as a call."""
+    launch = re.compile(r"([\w:]+(?:<[^<>;]*>)?)\s*<<<(.*?)>>>\((.*?)\);", re.DOTALL)
+    return launch.sub(r"cuda_host::launch(\2, [&] { \1(\3); });", text)
+
+
+def _host_header(text: str) -> str:
+    for there, here in _HOST.items():
+        text = text.replace(there, here)
+    return re.sub(r"\basm(?: volatile)?\(\s*\"([\w.]+).*?\);", lambda m: _statement(m[1]), text, flags=re.DOTALL)
+
+
+def _statement(instruction: str) -> str:
+    (found,) = (c for name, c in _PTX.items() if f"{instruction}.".startswith(f"{name}."))
+    return f"{found};"
