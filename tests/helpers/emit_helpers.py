@@ -52,7 +52,7 @@ def open_session(op: FusedOp, path: Path) -> ort.InferenceSession:
 def run(session: ort.InferenceSession, *arrays: np.ndarray) -> list[np.ndarray]:
     """One run; bfloat16 arrays (ml_dtypes) go in and come out through OrtValues, as numpy has no such type."""
     feeds = {f"i{k}": ort_value(a) for k, a in enumerate(arrays)}
-    results = session.run_withort_values([o.name for o in session.get_outputs()], feeds)
+    results = session.run_with_ort_values([o.name for o in session.get_outputs()], feeds)
     return [_array(r) for r in results]
 
 
