@@ -50,7 +50,10 @@ def reads(
         instr = program[i]
         if instr.op == "load":
             k = int(instr.value or 0)
-            found[f"x{k}"] = _load(plan, f"x{k}", operands[k], space)
+            name, dtype, perm = f"x{k}", plan.tensors[operands[k].tensor].dtype, operands[k].perm
+            strides = f"strides_over(space, {name}{'' if perm is None else f', {ints(perm)}'})"
+            inner = inner_stride(plan, operands[k], space)
+            found[name] = Access(name, dtype, storage(dtype), "load", f"t{operands[k].tensor}", strides, inner)
         elif instr.op == "index":
             axis = int(instr.value or 0)
             name = f"p{-axis}"
@@ -82,15 +85,6 @@ def writes(
 def acc_access(dtype: str, factor: float) -> Access:
     """The array of a stage's own result, before its program."""
     return Access("acc", dtype, compute(dtype), "acc", "acc", "contiguous(space)", 1, factor=factor)
-
-
-def _load(plan: Plan, name: str, operand: Operand, space: Sequence[int | str]) -> Access:
-    dtype = plan.tensors[operand.tensor].dtype
-    perm = f", {ints(operand.perm)}" if operand.perm is not None else ""
-    strides = f"strides_over(space, {name}{perm})"
-    return Access(
-        name, dtype, storage(dtype), "load", f"t{operand.tensor}", strides, inner_stride(plan, operand, space)
-    )
 
 
 def inner_stride(plan: Plan, operand: Operand, space: Sequence[int | str]) -> int:
@@ -143,7 +137,8 @@ def render(
         only=frozenset(only),
         names=names,
     )
-    return lines, {**constants(program), **names}
+    literals = {i: literal(p.value, p.dtype) for i, p in enumerate(program) if p.op == "const" and p.value is not None}
+    return lines, {**literals, **names}
 
 
 def store_line(program: Sequence[Instr], store: Store, accesses: dict[str, Access], names: dict[int, str]) -> str:
@@ -155,8 +150,3 @@ def store_line(program: Sequence[Instr], store: Store, accesses: dict[str, Acces
     array = f"{access.name}_wide" if access.narrow else access.name
     step = f" * step_{access.name}" if access.scattered and not access.narrow else ""
     return f"store({array} + i{step}, {value});"
-
-
-def constants(program: Sequence[Instr]) -> dict[int, str]:
-    """The literals of a program, by instruction."""
-    return {i: literal(p.value, p.dtype) for i, p in enumerate(program) if p.op == "const" and p.value is not None}

@@ -6,13 +6,12 @@ need in working rows of the calling thread.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from fusion_cli.codegen.cpu_access import (
     Access,
     acc_access,
-    constants,
     inner_stride,
     reads,
     render,
@@ -33,6 +32,15 @@ _WORK = 1 << 15  # scalar operations worth handing to another thread
 _COST = {o.name: max(o.cost, 1) for o in ELEMENTWISE}
 _WIDE_FROM = 12  # scalar operations per element from which a loop is not bound by memory
 _ROWS_KEPT = 64  # thread_row's capacity in templates/cpu/loop.h
+
+_REDUCTIONS = {
+    "reduce_sum": ("+", "0", "+"),
+    "reduce_mean": ("+", "0", "+"),
+    "reduce_prod": ("*", "1", "*"),
+    "reduce_max": (">", "lowest<{}>()", "max"),
+    "reduce_min": ("<", "highest<{}>()", "min"),
+}
+"""The sign of a step, what it starts from, and OpenMP's name."""
 
 
 @dataclass(frozen=True)
@@ -79,9 +87,7 @@ def loop(plan: Plan, stage: Stage, rowwise: bool, acc_dtype: str = "float32", fa
     live = needed(stage.program, [s.instr for s in stage.stores])
     accesses = reads(plan, stage.program, stage.operands, live, space, acc_access(acc_dtype, factor))
     accesses |= writes(plan, stage.stores, row_stores, space)
-    if rowwise:
-        return _row_body(stage.program, stage.stores, accesses, row_stores)
-    return _span_body(stage.program, stage.stores, accesses)
+    return _body(stage.program, stage.stores, accesses, row_stores if rowwise else None)
 
 
 def score_loop(plan: Plan, stage: Attention, program: Sequence[Instr], result: int, space: Sequence[int | str]) -> Body:
@@ -89,7 +95,7 @@ def score_loop(plan: Plan, stage: Attention, program: Sequence[Instr], result: i
     scores = acc_access("float32", stage.scale)
     live = needed(program, [result])
     accesses = {**reads(plan, program, stage.operands, live, space, scores), "acc": scores, "y-1": scores}
-    body = _row_body(program, (Store(-1, result),), accesses, frozenset())
+    body = _body(program, (Store(-1, result),), accesses, frozenset())
     return replace(body, accesses=[a for name, a in accesses.items() if name != "y-1"])
 
 
@@ -107,79 +113,51 @@ def _row_stores(plan: Plan, stage: Stage, space: Sequence[int | str]) -> frozens
     return frozenset(found)
 
 
-def _span_body(program: Sequence[Instr], stores: Sequence[Store], accesses: dict[str, Access]) -> Body:
+def _body(
+    program: Sequence[Instr], stores: Sequence[Store], accesses: dict[str, Access], row_stores: Collection[int] | None
+) -> Body:
+    """The loop of a program: over rows if `row_stores`, the tensors with one element per row, are given."""
+    live = needed(program, [s.instr for s in stores])
+    if row_stores is None:
+        head, tail = _widened(accesses, lambda buffer: f"float {buffer}[kBlock];")
+        lines, names = render(program, accesses, live, {})
+        walks = [Walk([], [*lines, *(store_line(program, s, accesses, names) for s in stores)], [])]
+    else:
+        uniform = {a.name for a in accesses.values() if a.role == "load" and a.inner == 0}
+        passes = schedule(program, stores, {int(name[1:]) for name in uniform}, row_stores)
+        numbers = iter(range(_ROWS_KEPT))
+
+        def row(name: str, ctype: str = "float") -> str:
+            """A working row of the kernel, declared."""
+            number = next(numbers, None)
+            if number is None:
+                raise Unsupported(codes.LIMIT, f"at most {_ROWS_KEPT} values kept per row", "more")
+            return f"{ctype}* {name} = thread_row<{ctype}>({number}, n);"
+
+        head, tail = _widened(accesses, row, uniform)
+        head += [row(f"k{i}", compute(program[i].dtype)) for p in passes for i in p.keep]
+        walks = [_walk(program, p, accesses) for p in passes]
+    cost = sum(_COST.get(program[i].op, 1) for i in live)
+    return Body(list(accesses.values()), head, walks, tail, max(1, _WORK // max(1, cost)), cost >= _WIDE_FROM)
+
+
+def _widened(
+    accesses: dict[str, Access], declare: Callable[[str], str], uniform: Collection[str] = ()
+) -> tuple[list[str], list[str]]:
+    """What comes before and after the passes: steps, and float copies of narrow arrays but for `uniform` ones."""
     head, tail = steps(accesses), []
     for position, access in enumerate(accesses.values()):
-        if not access.narrow:
+        if not access.narrow or access.role == "row_store" or access.name in uniform:
             continue
         buffer = f"{access.name}_wide"
-        head.append(f"float {buffer}[kBlock];")
+        head.append(declare(buffer))
         if access.role == "load":
             head.append(f"widen({access.name}, step[{position}], n, {buffer});")
         elif access.scattered:
             tail.append(f"copy({buffer}, 1, n, {access.name}, step[{position}]);")
         else:
             tail.append(f"narrow({buffer}, n, {access.name});")
-    live = needed(program, [s.instr for s in stores])
-    lines, names = render(program, accesses, live, {})
-    for store in stores:
-        lines.append(store_line(program, store, accesses, names))
-    return _body(program, live, accesses, head, [Walk([], lines, [])], tail)
-
-
-def _body(
-    program: Sequence[Instr],
-    live: Collection[int],
-    accesses: dict[str, Access],
-    head: list[str],
-    walks: list[Walk],
-    tail: list[str],
-) -> Body:
-    cost = sum(_COST.get(program[i].op, 1) for i in live)
-    return Body(list(accesses.values()), head, walks, tail, max(1, _WORK // max(1, cost)), cost >= _WIDE_FROM)
-
-
-# Rows
-
-
-def _row_body(
-    program: Sequence[Instr],
-    stores: Sequence[Store],
-    accesses: dict[str, Access],
-    row_stores: frozenset[int],
-) -> Body:
-    uniform = {int(a.name[1:]) for a in accesses.values() if a.role == "load" and a.inner == 0}
-    passes = schedule(program, stores, uniform, row_stores)
-    rows = _RowBuffers()
-    head, tail = steps(accesses), []
-    for position, access in enumerate(accesses.values()):
-        if not access.narrow or access.role not in ("load", "store"):
-            continue
-        if access.role == "load" and access.inner == 0:
-            continue
-        buffer = f"{access.name}_wide"
-        head.append(rows.declare("float", buffer))
-        if access.role == "load":
-            head.append(f"widen({access.name}, step[{position}], n, {buffer});")
-        else:
-            tail.append(f"narrow({buffer}, n, {access.name});")
-    for p in passes:
-        head += [rows.declare(compute(program[i].dtype), f"k{i}") for i in p.keep]
-    walks = [_walk(program, p, accesses) for p in passes]
-    return _body(program, needed(program, [s.instr for s in stores]), accesses, head, walks, tail)
-
-
-class _RowBuffers:
-    """Numbers the working rows of a kernel."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def declare(self, ctype: str, name: str) -> str:
-        if self.count == _ROWS_KEPT:
-            raise Unsupported(codes.LIMIT, f"at most {_ROWS_KEPT} values kept per row", "more")
-        self.count += 1
-        return f"{ctype}* {name} = thread_row<{ctype}>({self.count - 1}, n);"
+    return head, tail
 
 
 def _walk(program: Sequence[Instr], p: Pass, accesses: dict[str, Access]) -> Walk:
@@ -190,8 +168,8 @@ def _walk(program: Sequence[Instr], p: Pass, accesses: dict[str, Access]) -> Wal
         only=frozenset(p.row),
         names={i: f"v{i}" for i, instr in enumerate(program) if instr.op.startswith("reduce_")},
     )
-    before = uniform + [store_line(program, s, accesses, constants(program)) for s in p.row_stores]
     body, names = render(program, accesses, p.each, {i: f"k{i}[i]" for i in p.kept})
+    before = uniform + [store_line(program, s, accesses, names) for s in p.row_stores]
     body += [f"k{i}[i] = v{i};" for i in p.keep]
     body += [store_line(program, s, accesses, names) for s in p.stores]
     return Walk(before, body, [_reduction(program, i, names) for i in p.reduce])
@@ -205,20 +183,16 @@ def _reduction(program: Sequence[Instr], i: int, names: dict[int, str]) -> Reduc
     source = instr.args[0]
     value = names.get(source, f"v{source}")
     acc = f"r{i}"
-    if instr.op in ("reduce_sum", "reduce_mean"):
+    sign, start, word = _REDUCTIONS[instr.op]
+    initial, clause, result = f"{ctype} {acc} = {start.format(ctype)}", f"{word} : {acc}", acc
+    if sign in "+*":
+        step = f"{acc} {sign}= {value};"
         result = f"{acc} / {ctype}(n)" if instr.op == "reduce_mean" else acc
-        return Reduction(f"v{i}", ctype, f"{ctype} {acc} = 0", f"+ : {acc}", f"{acc} += {value};", result)
-    if instr.op == "reduce_prod":
-        return Reduction(f"v{i}", ctype, f"{ctype} {acc} = 1", f"* : {acc}", f"{acc} *= {value};", acc)
-    greatest = instr.op == "reduce_max"
-    word, sign = ("max", ">") if greatest else ("min", "<")
-    limit = f"lowest<{ctype}>()" if greatest else f"highest<{ctype}>()"
-    step = f"{acc} = {value} {sign} {acc} ? {value} : {acc};"
-    if DTYPES[instr.dtype].onnx in ONNX_FLOATS:
-        # A comparison drops NaN, so it is looked for separately: the result must be NaN if any element is.
-        step += f" bad{i} |= is_nan({value});"
-        initial = f"int bad{i} = 0; {ctype} {acc} = {limit}"
-        return Reduction(
-            f"v{i}", ctype, initial, f"{word} : {acc}) reduction(| : bad{i}", step, f"bad{i} ? nan<{ctype}>() : {acc}"
-        )
-    return Reduction(f"v{i}", ctype, f"{ctype} {acc} = {limit}", f"{word} : {acc}", step, acc)
+    else:
+        step = f"{acc} = {value} {sign} {acc} ? {value} : {acc};"
+        if DTYPES[instr.dtype].onnx in ONNX_FLOATS:
+            # A comparison drops NaN, so it is looked for separately: the result must be NaN if any element is.
+            initial, clause = f"int bad{i} = 0; {initial}", f"{clause}) reduction(| : bad{i}"
+            step += f" bad{i} |= is_nan({value});"
+            result = f"bad{i} ? nan<{ctype}>() : {acc}"
+    return Reduction(f"v{i}", ctype, initial, clause, step, result)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from fusion_cli.codegen.expr import compute, literal, needed, render_program, storage
 from fusion_cli.codegen.text import comment
 from fusion_cli.codes import emit as codes
 from fusion_cli.errors import Unsupported
-from fusion_cli.planir.stages import Instr, Operand, Plan, Stage, Store, Tensor
+from fusion_cli.planir.stages import Instr, Operand, Plan, Stage, Tensor
 
 _MAX_RANK = 8
 _MAX_OPERANDS = 24
@@ -26,48 +26,46 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Load:
-    """An operand of a stage: `name` in the kernel, `tensor` on the host (a gpu::Tensor), `view` its strides there."""
+class _Array:
+    """A tensor of a stage: `name` in the kernel, `tensor` on the host (a gpu::Tensor)."""
 
-    operand: int
+    qualifier: ClassVar[str] = ""
     name: str
     dtype: str
     tensor: str
-    view: str
 
     @property
     def type(self) -> str:
         return storage(self.dtype)
+
+    @property
+    def field(self) -> Field:
+        pointer = f"{self.qualifier}{self.type}*"
+        return Field(pointer, self.name, f"static_cast<{pointer}>({self.tensor}.data)")
+
+
+@dataclass(frozen=True)
+class Load(_Array):
+    """An operand of a stage, and its strides as a host expression."""
+
+    qualifier = "const "
+    operand: int
+    view: str
 
     @property
     def compute(self) -> str:
         return compute(self.dtype)
 
-    @property
-    def field(self) -> Field:
-        return Field(f"const {self.type}*", self.name, f"static_cast<const {self.type}*>({self.tensor}.data)")
-
 
 @dataclass(frozen=True)
-class Out:
+class Out(_Array):
     """A tensor that a stage writes: instruction `instr` of its program, or the stage's result."""
 
-    name: str
-    dtype: str
-    tensor: str
     instr: int
     compute: str
     value: str
     view: str = ""
     """Its strides on the host, where it is part of a tensor."""
-
-    @property
-    def type(self) -> str:
-        return storage(self.dtype)
-
-    @property
-    def field(self) -> Field:
-        return Field(f"{self.type}*", self.name, f"static_cast<{self.type}*>({self.tensor}.data)")
 
 
 @dataclass(frozen=True)
@@ -154,14 +152,16 @@ class Names:
     def load(self, k: int) -> Load:
         operand = self.stage.operands[k]
         tensor = self.tensor(operand.tensor)
-        return Load(k, f"in{k}", tensor.dtype, self.local[operand.tensor], self.view(operand))
+        return Load(f"in{k}", tensor.dtype, self.local[operand.tensor], k, self.view(operand))
 
     def view(self, operand: Operand) -> str:
         """The operand's strides, as a host expression."""
         perm = ", {" + ", ".join(map(str, operand.perm)) + "}" if operand.perm else ""
         return f"gpu::view({self.local[operand.tensor]}{perm})"
 
-    def outs(self, stores: Sequence[Store], program: Sequence[Instr]) -> tuple[Out, ...]:
+    def outs(self) -> tuple[Out, ...]:
+        """What the stage writes."""
+        program = self.stage.program
         return tuple(
             Out(
                 f"out{n}",
@@ -172,7 +172,7 @@ class Names:
                 result(program, s.instr),
                 self.view(Operand(s.tensor)) if self.plan.tensors[s.tensor].role == "view" else "",
             )
-            for n, s in enumerate(stores)
+            for n, s in enumerate(self.stage.stores)
         )
 
     def body(
@@ -183,7 +183,6 @@ class Names:
         *,
         load: Callable[[int], str],
         position: Callable[[int], str],
-        acc: str = "acc",
         loads: Mapping[int, Load] | None = None,
     ) -> Body:
         """The part of `program` that `roots` need. `position` gives the position along an axis, counted from the
@@ -191,7 +190,7 @@ class Names:
         live = needed(program, roots)
         used = sorted({int(program[i].value or 0) for i in live if program[i].op == "load"})
         axes = sorted({-int(program[i].value or 0) for i in live if program[i].op == "index"})
-        lines = render_program(program, load=load, acc=acc, index=lambda axis: position(-axis), only=live, names=None)
+        lines = render_program(program, load=load, index=lambda axis: position(-axis), only=live)
         return Body(tuple((loads or {}).get(k) or self.load(k) for k in used), outs, tuple(axes), tuple(lines))
 
     def common(self, template: str, *headers: str) -> dict[str, Any]:

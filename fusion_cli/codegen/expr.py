@@ -61,11 +61,8 @@ def literal(value: Const, dtype: str) -> str:
 
 def _float_text(value: float, digits: int) -> str:
     """The shortest decimal, of at most `digits` digits (enough to be exact), as a literal of its type."""
-    text = f"{value:.{digits}g}"
-    for fewer in range(1, digits):
-        if float(f"{value:.{fewer}g}") == value:
-            text = f"{value:.{fewer}g}"
-            break
+    texts = [f"{value:.{number}g}" for number in range(1, digits + 1)]
+    text = next((t for t in texts if float(t) == value), texts[-1])
     if not any(c in text for c in ".e"):
         text += ".0"
     return text + ("f" if digits == 9 else "")
@@ -95,12 +92,12 @@ def _cast(arg: str, source: str, target: str) -> str:
     return arg if compute(source) == compute(target) else f"static_cast<{compute(target)}>({arg})"
 
 
-def needed(program: Sequence[Instr], roots: Collection[int]) -> frozenset[int]:
-    """The instructions that `roots` depend on, themselves included."""
-    found = set(roots)
+def needed(program: Sequence[Instr], roots: Collection[int], known: Collection[int] = ()) -> frozenset[int]:
+    """The instructions that `roots` depend on, themselves included, but for what is `known` and goes into that."""
+    found = set(roots).difference(known)
     for i in range(len(program) - 1, -1, -1):
         if i in found:
-            found.update(program[i].args)
+            found.update(a for a in program[i].args if a not in known)
     return frozenset(found)
 
 
@@ -112,50 +109,40 @@ def render_program(
     index: Callable[[int], str] | None = None,
     only: Collection[int] | None = None,
     names: Mapping[int, str] | None = None,
-    prefix: str = "v",
 ) -> list[str]:
     """C++ statements, one per instruction: `const float v3 = fusion::exp(v2);`.
 
     `load(k)` is the element of operand k in its compute type, `index(axis)` an int64 position, `acc` the stage's own
-    result. `only` restricts the instructions; those outside it are referred to as `names[i]`, or `prefix` and number.
+    result. `only` restricts the instructions; those outside it are referred to as `names[i]`, or v and number.
     Constants become literals where they are used.
     """
     known = dict(names or {})
+
+    def value(instr: Instr) -> str:
+        if instr.op == "load":
+            return load(int(instr.value or 0))
+        if instr.op == "acc":
+            return acc
+        if instr.op == "index":
+            if index is None:
+                raise Unsupported(codes.OPERATOR, "a stage with positions", "index")
+            return index(int(instr.value or 0))
+        args = [known[a] for a in instr.args]
+        operands = [program[a] for a in instr.args]
+        if instr.op == "Pow" and operands[1].op == "const" and instr.dtype in FLOATS:
+            special = _POWERS.get(float(operands[1].value or 0))
+            if special:
+                return special.format(args[0])
+        return expression(instr.op, args, [o.dtype for o in operands], instr.dtype)
+
     lines = []
     for i, instr in enumerate(program):
         if instr.op == "const":
             assert instr.value is not None
             known.setdefault(i, literal(instr.value, instr.dtype))
-            continue
-        if i in known or (only is not None and i not in only):
-            known.setdefault(i, f"{prefix}{i}")
-            continue
-        lines.append(f"const {compute(instr.dtype)} {prefix}{i} = {_value(program, i, known, load, acc, index)};")
-        known[i] = f"{prefix}{i}"
+        elif i in known or (only is not None and i not in only):
+            known.setdefault(i, f"v{i}")
+        else:
+            lines.append(f"const {compute(instr.dtype)} v{i} = {value(instr)};")
+            known[i] = f"v{i}"
     return lines
-
-
-def _value(
-    program: Sequence[Instr],
-    i: int,
-    known: Mapping[int, str],
-    load: Callable[[int], str],
-    acc: str,
-    index: Callable[[int], str] | None,
-) -> str:
-    instr = program[i]
-    if instr.op == "load":
-        return load(int(instr.value or 0))
-    if instr.op == "acc":
-        return acc
-    if instr.op == "index":
-        if index is None:
-            raise Unsupported(codes.OPERATOR, "a stage with positions", "index")
-        return index(int(instr.value or 0))
-    args = [known[a] for a in instr.args]
-    if instr.op == "Pow":
-        exponent = program[instr.args[1]]
-        special = _POWERS.get(float(exponent.value)) if exponent.op == "const" and exponent.value is not None else None
-        if special and instr.dtype in FLOATS:
-            return special.format(args[0])
-    return expression(instr.op, args, [program[a].dtype for a in instr.args], instr.dtype)

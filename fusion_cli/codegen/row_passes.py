@@ -36,12 +36,8 @@ def schedule(
     `uniform` are the operands that hold one element per row, `row_stores` the tensors written once per row. Each value
     is computed in the first pass that uses it; what is read from memory is read again where it is used.
     """
-    live = needed(program, [s.instr for s in stores])
-    once = per_row(program, uniform)
-    level = _levels(program)
-    at = _pass_of(program, live, once, level, stores, row_stores)
-    last = max(level, default=0)
-    return tuple(_pass(program, p, live, once, level, at, stores, row_stores) for p in range(last + 1))
+    scheduler = _Scheduler(program, stores, uniform, row_stores)
+    return tuple(scheduler.at(p) for p in range(max(scheduler.level, default=0) + 1))
 
 
 def per_row(program: Sequence[Instr], uniform: Collection[int]) -> list[bool]:
@@ -53,86 +49,60 @@ def per_row(program: Sequence[Instr], uniform: Collection[int]) -> list[bool]:
         elif instr.op == "index":
             result.append(instr.value != -1)
         else:
-            result.append(instr.op.startswith("reduce_") or (instr.op != "acc" and all(result[a] for a in instr.args)))
+            result.append(_reduces(instr) or (instr.op != "acc" and all(result[a] for a in instr.args)))
     return result
 
 
-def _levels(program: Sequence[Instr]) -> list[int]:
-    """How many reductions must be complete before an instruction can run."""
-    level: list[int] = []
-    for instr in program:
-        before = max((level[a] for a in instr.args), default=0)
-        level.append(before + 1 if instr.op.startswith("reduce_") else before)
-    return level
+def _reduces(instr: Instr) -> bool:
+    return instr.op.startswith("reduce_")
 
 
-def _pass_of(
-    program: Sequence[Instr],
-    live: Collection[int],
-    once: Sequence[bool],
-    level: Sequence[int],
-    stores: Sequence[Store],
-    row_stores: Collection[int],
-) -> dict[int, int]:
-    """The pass in which each per-element instruction is first needed."""
-    first: dict[int, int] = {}
+class _Scheduler:
+    def __init__(
+        self, program: Sequence[Instr], stores: Sequence[Store], uniform: Collection[int], row_stores: Collection[int]
+    ) -> None:
+        self.program = program
+        self.live = sorted(needed(program, [s.instr for s in stores]))
+        self.once = per_row(program, uniform)
+        self.row_stores = [s for s in stores if s.tensor in row_stores]
+        self.stores = [s for s in stores if s.tensor not in row_stores]
+        self.level: list[int] = []
+        """How many reductions must be complete before an instruction can run."""
+        for instr in program:
+            before = max((self.level[a] for a in instr.args), default=0)
+            self.level.append(before + 1 if _reduces(instr) else before)
+        self.first: dict[int, int] = {}
+        """The pass in which each per-element instruction is first needed."""
+        self.reads: dict[int, int] = {}
+        """The pass in which an instruction reads its operands, of those that do so per element."""
+        for store in self.stores:
+            self._use(store.instr, self.level[store.instr])
+        for i in reversed(self.live):
+            if _reduces(program[i]):
+                self.reads[i] = self.level[i] - 1
+            elif not self.once[i]:
+                self.reads[i] = self.first[i]
+            for a in program[i].args if i in self.reads else ():
+                self._use(a, self.reads[i])
 
-    def use(i: int, p: int) -> None:
-        first[i] = min(first.get(i, p), p)
+    def _use(self, i: int, p: int) -> None:
+        self.first[i] = min(self.first.get(i, p), p)
 
-    for store in stores:
-        if store.tensor not in row_stores:
-            use(store.instr, level[store.instr])
-    for i in reversed(range(len(program))):
-        if i not in live:
-            continue
-        if program[i].op.startswith("reduce_"):
-            use(program[i].args[0], level[i] - 1)
-        elif not once[i]:
-            for a in program[i].args:
-                use(a, first[i])
-    return first
-
-
-def _pass(
-    program: Sequence[Instr],
-    p: int,
-    live: Collection[int],
-    once: Sequence[bool],
-    level: Sequence[int],
-    at: dict[int, int],
-    stores: Sequence[Store],
-    row_stores: Collection[int],
-) -> Pass:
-    reduce = tuple(i for i in sorted(live) if program[i].op.startswith("reduce_") and level[i] == p + 1)
-    written = tuple(s for s in stores if s.tensor not in row_stores and at[s.instr] == p)
-    computed = [i for i in sorted(live) if not once[i] and program[i].op not in _READ and at[i] == p]
-    used = {a for i in computed for a in program[i].args}
-    used |= {program[i].args[0] for i in reduce} | {s.instr for s in written}
-    loads = [i for i in used if program[i].op in _READ and not once[i]]
-    remembered = [i for i in computed if any(_used_after(program, i, p, u, once, level, at) for u in live)]
-    return Pass(
-        row=tuple(i for i in sorted(live) if once[i] and level[i] == p and not program[i].op.startswith("reduce_")),
-        row_stores=tuple(s for s in stores if s.tensor in row_stores and level[s.instr] == p),
-        each=tuple(sorted([*loads, *computed])),
-        kept=tuple(sorted(i for i in used if not once[i] and program[i].op not in _READ and at[i] < p)),
-        keep=tuple(remembered),
-        reduce=reduce,
-        stores=written,
-    )
-
-
-def _used_after(
-    program: Sequence[Instr],
-    i: int,
-    p: int,
-    user: int,
-    once: Sequence[bool],
-    level: Sequence[int],
-    at: dict[int, int],
-) -> bool:
-    if i not in program[user].args:
-        return False
-    if program[user].op.startswith("reduce_"):
-        return level[user] - 1 > p
-    return not once[user] and at[user] > p
+    def at(self, p: int) -> Pass:
+        program, once, first = self.program, self.once, self.first
+        reduce = tuple(i for i in self.live if _reduces(program[i]) and self.reads[i] == p)
+        stores = tuple(s for s in self.stores if first[s.instr] == p)
+        computed = [i for i in self.live if not once[i] and program[i].op not in _READ and first[i] == p]
+        used = {a for i in (*computed, *reduce) for a in program[i].args} | {s.instr for s in stores}
+        elements = sorted(i for i in used if not once[i])
+        later = {a for i, q in self.reads.items() if q > p for a in program[i].args}
+        ready = [i for i in self.live if once[i] and self.level[i] == p and not _reduces(program[i])]
+        return Pass(
+            row=tuple(ready),
+            row_stores=tuple(s for s in self.row_stores if self.level[s.instr] == p),
+            each=tuple(sorted([*(i for i in elements if program[i].op in _READ), *computed])),
+            kept=tuple(i for i in elements if program[i].op not in _READ and first[i] < p),
+            keep=tuple(i for i in computed if i in later),
+            reduce=reduce,
+            stores=stores,
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ import jinja2
 
 from fusion_cli.codegen.expr import onnx_type
 from fusion_cli.errors import TemplateError
-from fusion_cli.planir.stages import HostOp, Operand, Plan, Tensor, _Kernel
+from fusion_cli.planir.stages import HostOp, Operand, Plan, _Kernel
 from fusion_cli.resources import resource_dir
 from fusion_cli.types import TensorSpec
 
@@ -88,11 +89,6 @@ def space_shape(plan: Plan, stage: _Kernel) -> tuple[int | str, ...]:
     return tuple(result)
 
 
-def resolve(plan: Plan, tensor: int) -> Tensor:
-    """The tensor in whose memory this one lies."""
-    return plan.tensors[plan.root(tensor)]
-
-
 def ancestry(plan: Plan, tensors: Iterable[int]) -> list[int]:
     """These tensors and those in whose memory they lie; a tensor comes after what it is an alias or a view of."""
     found: set[int] = set()
@@ -116,11 +112,12 @@ def is_unit(plan: Plan, tensor: int, axis: int) -> bool:
     return last
 
 
-def environment(backend: str, template_paths: Sequence[Path] = ()) -> jinja2.Environment:
-    """Templates of a back end ("cpu" or "cuda"): the user's folders first, then the bundled ones."""
+def render(backend: str, template_paths: Sequence[Path], name: str, variables: dict[str, object]) -> str:
+    """A template of a back end ("cpu" or "cuda"), rendered; the user's folders come before the bundled ones. Raises
+    TemplateError with the template's file and line."""
     bundled = resource_dir("templates")
     folders = [*map(str, template_paths), str(bundled / backend), str(bundled)]
-    return jinja2.Environment(
+    env = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folders),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -128,10 +125,6 @@ def environment(backend: str, template_paths: Sequence[Path] = ()) -> jinja2.Env
         keep_trailing_newline=True,
         autoescape=False,
     )
-
-
-def render(env: jinja2.Environment, name: str, variables: dict[str, object]) -> str:
-    """The template `name`, rendered. Raises TemplateError with the template's file and line."""
     try:
         return env.get_template(name).render(variables)
     except jinja2.TemplateNotFound as e:
@@ -144,11 +137,5 @@ def render(env: jinja2.Environment, name: str, variables: dict[str, object]) -> 
 
 def _place(error: BaseException, name: str) -> str:
     """The innermost template line of a traceback."""
-    place = name
-    trace = error.__traceback__
-    while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        if file.endswith(".jinja"):
-            place = f"{file}:{trace.tb_lineno}"
-        trace = trace.tb_next
-    return place
+    lines = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.endswith(".jinja")]
+    return f"{lines[-1].filename}:{lines[-1].lineno}" if lines else name

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 import tomllib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from fusion_cli.errors import FusionError
 from fusion_cli.resources import resource_dir
@@ -69,15 +70,10 @@ class DeviceProfile:
 
     def gemm_slowdown(self, rows: float) -> float:
         """Interpolated in the logarithm of the rows; 1 where the profile has no table."""
-        table = self.linear_slowdown
-        if not table:
+        if not self.linear_slowdown:
             return 1.0
-        position = math.log(max(rows, 1.0))
-        for (low, a), (high, b) in itertools.pairwise(table):
-            if position <= math.log(high):
-                share = max(0.0, (position - math.log(low)) / (math.log(high) - math.log(low)))
-                return a + (b - a) * share
-        return table[-1][1]
+        known, times = zip(*self.linear_slowdown, strict=True)
+        return float(np.interp(math.log(max(rows, 1.0)), np.log(known), times))
 
 
 def load_profile(target: Target) -> DeviceProfile:
@@ -90,11 +86,8 @@ def load_profile(target: Target) -> DeviceProfile:
     elif target.kind == "portable":
         found = gpus[0]
     else:
-        found = max(
-            (p for p in gpus if _capability(p.arch) <= _capability(target.arch)),
-            default=gpus[0],
-            key=lambda p: _capability(p.arch),
-        )
+        below = [p for p in gpus if _capability(p.arch) <= _capability(target.arch)]
+        found = max(below or gpus[:1], key=lambda p: _capability(p.arch))
     return replace(found, target=target.name, advisory=target.kind == "portable")
 
 
@@ -111,30 +104,25 @@ def read_profile(path: Path) -> DeviceProfile:
 
 def _profile(data: dict[str, Any]) -> DeviceProfile:
     memory, dispatch, compute, generated = (data[k] for k in ("memory", "dispatch", "compute", "generated"))
-    rates = {k: float(v) for k, v in compute.items()}
+    numbers = {
+        **memory,
+        **dispatch,
+        **compute,
+        **generated,
+        "cache_bytes": memory["cache_mb"] * 2**20,
+        "onchip_bytes": memory["onchip_kb"] * 2**10,
+        "vendor_attention_efficiency": data.get("vendor", {}).get("attention_efficiency", 0.0),
+    }
+    floats: dict[str, Any] = {f.name: float(numbers[f.name]) for f in fields(DeviceProfile) if f.type == "float"}
     return DeviceProfile(
+        **floats,
         name=str(data["name"]),
         kind=str(data["kind"]),
         arch=str(data.get("arch", "")),
         description=str(data["description"]),
-        bandwidth_gbs=float(memory["bandwidth_gbs"]),
-        cache_bandwidth_gbs=float(memory["cache_bandwidth_gbs"]),
-        cache_bytes=float(memory["cache_mb"]) * 2**20,
-        onchip_bytes=float(memory["onchip_kb"]) * 2**10,
-        node_us=float(dispatch["node_us"]),
-        shape_node_us=float(dispatch["shape_node_us"]),
-        op_us=float(dispatch["op_us"]),
-        kernel_us=float(dispatch["kernel_us"]),
         overlapped=bool(dispatch["overlapped"]),
-        tflops={k: v for k, v in rates.items() if not k.endswith("_gops")},
-        simple_gops=rates["simple_gops"],
-        special_gops=rates["special_gops"],
-        linear_efficiency=float(generated["linear_efficiency"]),
-        attention_efficiency=float(generated["attention_efficiency"]),
-        masked_attention_efficiency=float(generated["masked_attention_efficiency"]),
-        vendor_attention_efficiency=float(data.get("vendor", {}).get("attention_efficiency", 0.0)),
+        tflops={k: float(v) for k, v in compute.items() if not k.endswith("_gops")},
         bandwidth_share={k: float(v) for k, v in data.get("bandwidth_share", {}).items()},
-        conv_efficiency=float(generated["conv_efficiency"]),
         linear_slowdown=tuple((float(m), float(t)) for m, t in generated["linear_slowdown"]),
     )
 

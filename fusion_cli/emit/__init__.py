@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from fusion_cli.codegen import text as common
 from fusion_cli.codes import emit as codes
-from fusion_cli.emit import cpu, cuda, template
+from fusion_cli.emit import template
+from fusion_cli.emit.generated import from_plan
 from fusion_cli.errors import Unsupported
 from fusion_cli.types import FusedOp, Source, Target
 
@@ -32,12 +32,12 @@ def emit(op: FusedOp, target: Target, *, debug: bool = False, template_paths: Se
     if op.kernel == "auto":
         if op.plan is None:
             raise Unsupported(codes.NO_PLAN, "a region with a plan", op.rule)
-        variables |= _backend(target).context(op.plan)
+        variables |= from_plan(op.plan, target)
     else:
         name = template.find_template(op.kernel, target, template_paths)
         variables |= template.variables(op)
-    env = common.environment(target.kind, template_paths)
-    return Source(target.name, op.name, op.name + suffix, common.render(env, name, variables))
+    text = common.render(target.kind, template_paths, name, variables)
+    return Source(target.name, op.name, op.name + suffix, text)
 
 
 def emit_registration(target: Target, ops: Sequence[FusedOp], *, template_paths: Sequence[Path] = ()) -> Source:
@@ -51,9 +51,11 @@ def emit_registration(target: Target, ops: Sequence[FusedOp], *, template_paths:
         "ops": [common.identifier(op.name) for op in ops],
     }
     if target.kind == "cuda":
-        variables |= cuda.registration(target)
-    env = common.environment(target.kind, template_paths)
-    text = common.render(env, "ort/register.cc.jinja", variables)
+        # The compute capability that the library's code is for: variables of templates/cuda/guard.inc.jinja.
+        number = target.arch.removeprefix("sm_")
+        digits = number.rstrip("a")
+        variables |= {"major": int(digits[:-1]), "minor": int(digits[-1]), "exact": number.endswith("a")}
+    text = common.render(target.kind, template_paths, "ort/register.cc.jinja", variables)
     return Source(target.name, "", f"register_{target.kind}.cc", text)
 
 
@@ -61,10 +63,6 @@ def _suffix(target: Target) -> str:
     if target.kind not in template.SUFFIX:
         raise Unsupported(codes.NO_PLAN, "a target with kernels", target.name)
     return template.SUFFIX[target.kind]
-
-
-def _backend(target: Target) -> ModuleType:
-    return cpu if target.kind == "cpu" else cuda
 
 
 def _common(op: FusedOp, target: Target, debug: bool) -> dict[str, Any]:

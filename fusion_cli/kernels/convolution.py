@@ -13,7 +13,7 @@ from fusion_cli.devices.work import Work, count
 from fusion_cli.errors import Unsupported
 from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, product_work
 from fusion_cli.kernels.pointwise import PointwiseStage, epilogue
-from fusion_cli.planir.stages import Conv, Plan
+from fusion_cli.planir.stages import Conv, Plan, own_operands
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,13 +30,13 @@ class ConvolutionFamily(Family):
     def work(self, at: Sized) -> list[Work]:
         stage: Conv = at.stage
         flops = 2.0 * at.space * count(at.shape(stage.w)[1:])
-        return product_work(at, _factors(stage), flops, 1 / at.profile.conv_efficiency)
+        return product_work(at, own_operands(stage), flops, 1 / at.profile.conv_efficiency)
 
     def schedules(self, plan: Plan, stage: Conv, kind: Kind) -> tuple[Schedule, ...]:
         return (Schedule("vendor", "always: ONNX Runtime's convolution, and a pass over its result"),)
 
     def cpu(self, plan: Plan, stage: Conv, index: int) -> ProductStage:
-        operands = [stage.operands[i] for i in _factors(stage)]
+        operands = [stage.operands[i] for i in own_operands(stage)]
         dtype = product_dtype(plan, operands[0])
         arrays = (dense(dtype, o.tensor, "" if o.perm is None else ints(o.perm)) for o in operands)
         member = product_member("Conv", index, dtype, ["false" if stage.bias < 0 else "true", _attributes(stage)])
@@ -45,7 +45,7 @@ class ConvolutionFamily(Family):
 
     def cuda(self, plan: Plan, stage: Conv, index: int) -> ConvStage:
         names = Names(plan, stage)
-        slots = _factors(stage)
+        slots = own_operands(stage)
         loads = [names.load(k) for k in slots]
         if any(load.dtype not in ("float32", "float16") or load.dtype != loads[0].dtype for load in loads):
             raise Unsupported(codes.DTYPE, "a convolution in float32 or float16", ", ".join(x.dtype for x in loads))
@@ -64,11 +64,6 @@ class ConvolutionFamily(Family):
             operands=tuple(x.tensor for x in loads),
             passes=tail.passes,
         )
-
-
-def _factors(stage: Conv) -> list[int]:
-    """The operands that the convolution itself reads."""
-    return [stage.x, stage.w, *([stage.bias] if stage.bias >= 0 else [])]
 
 
 def _attributes(stage: Conv) -> str:

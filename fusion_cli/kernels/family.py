@@ -92,10 +92,12 @@ class Family(ABC):
         type, a rank) is said by Unsupported when its source is made."""
         return isinstance(stage, self.stages)
 
-    @abstractmethod
     def work(self, at: Sized) -> list[Work]:
-        """What the kernels of a stage have to do, in the order in which they run. Raises Unsupported where one would
-        not fit the device."""
+        """What the kernels of a stage have to do, in the order in which they run: unless a family says otherwise, one
+        pass over its iteration space. Raises Unsupported where one would not fit the device."""
+        simple, special = operations(at.stage.program)
+        name = type(at.stage).__name__
+        return [Work(name, at.moved(at.touched), simple=simple * at.space, special=special * at.space)]
 
     @abstractmethod
     def schedules(self, plan: Plan, stage: Any, kind: Kind) -> tuple[Schedule, ...]:
@@ -123,13 +125,6 @@ def operations(program: Sequence[Instr]) -> tuple[int, int]:
         elif instr.op not in _FREE and not once:
             simple += 1
     return simple, special
-
-
-def elementwise_work(at: Sized) -> list[Work]:
-    """A stage that is one pass over its iteration space."""
-    simple, special = operations(at.stage.program)
-    name = type(at.stage).__name__
-    return [Work(name, at.moved(at.touched), simple=simple * at.space, special=special * at.space)]
 
 
 def product_work(at: Sized, factors: Sequence[int], flops: float, slowdown: float) -> list[Work]:

@@ -55,8 +55,8 @@ class LinearFamily(Family):
 
     def cpu(self, plan: Plan, stage: Linear, index: int) -> ProductStage:
         dtype = product_dtype(plan, stage.operands[stage.a])
-        sides = [_side(plan, stage.operands[stage.a], stage.trans_a, dtype)]
-        sides.append(_side(plan, stage.operands[stage.b], stage.trans_b, dtype))
+        factors = ((stage.a, stage.trans_a), (stage.b, stage.trans_b))
+        sides = [_side(plan, stage.operands[k], trans, dtype) for k, trans in factors]
         arrays = ", ".join(array for array, _ in sides)
         member = product_member("MatMul", index, dtype, ["true" if trans else "false" for _, trans in sides])
         return product_stage(plan, stage, dtype, member, arrays, stage.alpha)
@@ -67,7 +67,7 @@ class LinearFamily(Family):
         if a.dtype != b.dtype or a.dtype not in FLOATS:
             expected = "a product of two float32, float16 or bfloat16 matrices"
             raise Unsupported(codes.DTYPE, expected, f"{a.dtype} @ {b.dtype}")
-        outs = names.outs(stage.stores, stage.program)
+        outs = names.outs()
         body = names.body(
             stage.program,
             [o.instr for o in outs],

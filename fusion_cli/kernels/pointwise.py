@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from fusion_cli.codegen.cpu_loops import loop
 from fusion_cli.codegen.cpu_parts import CpuStage, common
 from fusion_cli.codegen.cuda_parts import Body, Buffer, CudaStage, Load, Names, Out
-from fusion_cli.devices.work import Work
-from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, elementwise_work
+from fusion_cli.kernels.family import Family, Kind, Schedule
 from fusion_cli.operators.dtypes import element_bytes
 from fusion_cli.planir.stages import Conv, Instr, Linear, Plan, Pointwise, Stage
 
@@ -29,9 +28,6 @@ class PointwiseStage(CudaStage):
 class PointwiseFamily(Family):
     name = "pointwise"
     stages = (Pointwise,)
-
-    def work(self, at: Sized) -> list[Work]:
-        return elementwise_work(at)
 
     def schedules(self, plan: Plan, stage: Pointwise, kind: Kind) -> tuple[Schedule, ...]:
         if kind == "cpu":
@@ -54,7 +50,7 @@ class PointwiseFamily(Family):
 
 def pointwise_stage(names: Names, program: Sequence[Instr], extra: Mapping[int, Load]) -> PointwiseStage:
     """A pass that runs `program`; `extra` are operands that are not the stage's own."""
-    outs = names.outs(names.stage.stores, program)
+    outs = names.outs()
     body = names.body(
         program,
         [o.instr for o in outs],
@@ -87,7 +83,7 @@ def epilogue(plan: Plan, stage: Linear | Conv, dtype: str, index: int) -> Epilog
         return Epilogue(None, f"t{home.tensor}.data")
     extra = len(stage.operands)
     program = tuple(Instr("load", (), i.dtype, extra) if i.op == "acc" else i for i in stage.program)
-    product = Load(extra, f"in{extra}", dtype, "product", "gpu::view(product)")
+    product = Load(f"in{extra}", dtype, "product", extra, "gpu::view(product)")
     passes = pointwise_stage(Names(plan, stage), program, {extra: product})
     if home is not None:
         return Epilogue(passes, f"t{home.tensor}.data")

@@ -14,8 +14,7 @@ from fusion_cli.codegen.cuda_parts import CudaStage, Load, Names, Out, result
 from fusion_cli.codegen.expr import compute, needed, render_program
 from fusion_cli.codegen.row_passes import Pass, schedule
 from fusion_cli.codegen.text import space_shape, viewed_shape
-from fusion_cli.devices.work import Work
-from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, elementwise_work
+from fusion_cli.kernels.family import Family, Kind, Schedule
 from fusion_cli.planir.stages import Instr, Plan, Rowwise
 
 
@@ -67,9 +66,6 @@ class RowwiseFamily(Family):
     name = "rowwise"
     stages = (Rowwise,)
 
-    def work(self, at: Sized) -> list[Work]:
-        return elementwise_work(at)
-
     def schedules(self, plan: Plan, stage: Rowwise, kind: Kind) -> tuple[Schedule, ...]:
         if kind == "cpu":
             return (Schedule("rows", "always: a row after the other, as many at a time as there are threads"),)
@@ -82,36 +78,27 @@ class RowwiseFamily(Family):
         return CpuStage(**common(stage, "rowwise"), body=loop(plan, stage, rowwise=True))
 
     def cuda(self, plan: Plan, stage: Rowwise, index: int) -> RowwiseStage:
-        return rowwise_stage(plan, stage)
-
-
-def rowwise_stage(plan: Plan, stage: Rowwise) -> RowwiseStage:
-    names = Names(plan, stage)
-    space = space_shape(plan, stage)
-    program = stage.program
-    live = needed(program, [s.instr for s in stage.stores])
-    loaded = sorted({int(program[i].value or 0) for i in live if program[i].op == "load"})
-    uniform = frozenset(
-        k for k in loaded if space[-1] != 1 and (viewed_shape(plan, stage.operands[k]) or (1,))[-1] == 1
-    )
-    row_stores = frozenset(
-        s.tensor for s in stage.stores if space[-1] != 1 and _per_row(plan.tensors[s.tensor].shape, len(space))
-    )
-    passes = schedule(program, stage.stores, uniform, row_stores)
-    outs = names.outs(stage.stores, program)
-    printer = _Printer(names, outs, uniform, loaded)
-    return RowwiseStage(
-        **names.common("rowwise", "rowwise.cuh"),
-        loads=tuple(names.load(k) for k in loaded),
-        outs=outs,
-        axes=tuple(sorted({-int(program[i].value or 0) for i in live if program[i].op == "index"})),
-        short=printer.short(passes),
-        long=printer.long(passes),
-    )
-
-
-def _per_row(shape: tuple[int | str, ...], rank: int) -> bool:
-    return len(shape) < rank or shape[-1] == 1
+        names = Names(plan, stage)
+        space = space_shape(plan, stage)
+        program = stage.program
+        live = needed(program, [s.instr for s in stage.stores])
+        loaded = sorted({int(program[i].value or 0) for i in live if program[i].op == "load"})
+        uniform = frozenset(
+            k for k in loaded if space[-1] != 1 and (viewed_shape(plan, stage.operands[k]) or (1,))[-1] == 1
+        )
+        shapes = {s.tensor: plan.tensors[s.tensor].shape for s in stage.stores}
+        row_stores = frozenset(t for t, s in shapes.items() if space[-1] != 1 and (len(s) < len(space) or s[-1] == 1))
+        passes = schedule(program, stage.stores, uniform, row_stores)
+        outs = names.outs()
+        printer = _Printer(names, outs, uniform, loaded)
+        return RowwiseStage(
+            **names.common("rowwise", "rowwise.cuh"),
+            loads=tuple(names.load(k) for k in loaded),
+            outs=outs,
+            axes=tuple(sorted({-int(program[i].value or 0) for i in live if program[i].op == "index"})),
+            short=printer.short(passes),
+            long=printer.long(passes),
+        )
 
 
 class _Printer:
@@ -140,19 +127,9 @@ class _Printer:
         printed = []
         for p in passes:
             roots = [self.program[i].args[0] for i in p.reduce] + [s.instr for s in p.stores]
-            each = self._needed_each(roots, per_row)
+            each = sorted(needed(self.program, roots, per_row))
             printed.append(self._pass(p, each, {}, self._loads(each), ()))
         return tuple(printed)
-
-    def _needed_each(self, roots: Sequence[int], per_row: Collection[int]) -> tuple[int, ...]:
-        found: set[int] = set()
-        pending = [i for i in roots if i not in per_row]
-        while pending:
-            i = pending.pop()
-            if i not in found:
-                found.add(i)
-                pending += [a for a in self.program[i].args if a not in per_row]
-        return tuple(sorted(found))
 
     def _loads(self, each: Sequence[int]) -> list[int]:
         loads = {int(self.program[i].value or 0) for i in each if self.program[i].op == "load"}

@@ -17,10 +17,6 @@ from fusion_cli.operators.operator import Operator
 Array = npt.NDArray[Any]
 
 
-def _sigmoid(x: Array) -> Array:
-    return np.asarray(np.exp(-np.logaddexp(0.0, -x)))
-
-
 def _clip(x: Array, low: Array | None = None, high: Array | None = None, **bounds: float) -> Array:
     low = np.asarray(bounds.get("min", -math.inf)) if low is None else low
     return np.asarray(np.clip(x, low, np.asarray(bounds.get("max", math.inf)) if high is None else high))
@@ -70,7 +66,7 @@ ELEMENTWISE = (
     _unary("Reciprocal", np.reciprocal),
     _unary("Relu", lambda x: np.maximum(x, 0.0)),
     _unary("Round", np.round),
-    _unary("Sigmoid", _sigmoid, 12),
+    _unary("Sigmoid", lambda x: np.exp(-np.logaddexp(0.0, -x)), 12),
     _unary("Sign", np.sign),
     _unary("Sin", np.sin, 40),
     _unary("Sinh", np.sinh, 40),

@@ -73,14 +73,12 @@ COUNTING = having("counting")
 COMMUTATIVE = having("commutative")
 CONTRIBUTED = frozenset({"SimplifiedLayerNormalization"})
 """Operators that ONNX Runtime adds to ONNX's own domain."""
-_CONTRIBUTED_ELEMENTWISE = having("elementwise", "com.microsoft")
+_ELEMENTWISE = frozenset((o.domain, o.name) for o in ELEMENTWISE)
 
 
 def is_elementwise(node: ir.Node) -> bool:
     """Whether each element of the node's result is made of the elements that lie there in its operands."""
-    if node.domain == "com.microsoft":
-        return node.op_type in _CONTRIBUTED_ELEMENTWISE
-    return not node.domain and node.op_type in ELEMENTWISE_NAMES
+    return (node.domain, node.op_type) in _ELEMENTWISE
 
 
 def is_known(domain: str, op: str) -> bool:

@@ -12,9 +12,10 @@ import onnx.defs
 import onnx.helper
 import onnx_ir as ir
 
-_REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
+from fusion_cli.operators.registry import ROW_OPERATORS
+
 _INTEGERS: Mapping[str, tuple[str, ...]] = {
-    **{f"Reduce{kind}": ("axes",) for kind in _REDUCTIONS},
+    **{op: ("axes",) for op in sorted(ROW_OPERATORS) if op.startswith("Reduce")},
     "Expand": ("shape",),
     "Reshape": ("shape",),
     "Slice": ("starts", "ends", "axes", "steps"),

@@ -65,82 +65,69 @@ def _stage(stage: Stage) -> Iterator[str]:
         found = stage.operands[operand]
         return f"t{found.tensor}{found.perm or ''}"
 
+    targets = [(f"t{s.tensor}", s.instr) for s in stage.stores]
     match stage:
         case Linear():
             factor = "" if stage.alpha == 1.0 else f"{stage.alpha} * "
-            a, b = read(stage.a) + "^T" * stage.trans_a, read(stage.b) + "^T" * stage.trans_b
-            yield f"acc = {factor}{a} @ {b}"
+            yield f"acc = {factor}{read(stage.a)}{'^T' * stage.trans_a} @ {read(stage.b)}{'^T' * stage.trans_b}"
         case Conv():
             bias = "" if stage.bias == -1 else f", {read(stage.bias)}"
             options = f"strides {stage.strides} pads {stage.pads} dilations {stage.dilations} group {stage.group}"
             yield f"acc = conv({read(stage.x)}, {read(stage.w)}{bias}) {options} {stage.auto_pad}"
         case Attention():
-            yield from _attention(stage, read)
-            return
-    targets = [(f"t{s.tensor}", s.instr) for s in stage.stores]
-    yield from _Program(stage.program, read, "v").lines(targets)
+            yield f"acc = {stage.scale} * {read(stage.q)} @ {read(stage.k)}{'' if stage.k_transposed else '^T'}"
+            targets = [("score", stage.score), *([("sink", stage.sink)] if stage.sink >= 0 else [])]
+    yield from _program(stage.program, read, "v", targets)
+    if isinstance(stage, Attention):
+        kind = stage.kind
+        also = [name for name, holds in (("causal", kind.causal), ("grouped", kind.grouped)) if holds]
+        yield f"kind = {', '.join([f'masking {kind.masking}', f'probabilities {kind.probabilities}', *also])}"
+        empty = ", 0 where all are -inf" if kind.probabilities == "zero_empty" else ""
+        softmax = f"softmax({', '.join(name for name, _ in targets)}){empty}"
+        yield f"{'acc' if stage.prob_program else 'prob'} = {softmax}"
+        if stage.prob_program:
+            yield from _program(stage.prob_program, read, "p", [("prob", stage.prob)])
+        turned = "" if stage.out_perm is None else f" as {stage.out_perm}"
+        yield from (f"t{s.tensor} = prob @ {read(stage.v)}{turned}" for s in stage.stores)
 
 
-def _attention(stage: Attention, read: Callable[[int], str]) -> Iterator[str]:
-    yield f"acc = {stage.scale} * {read(stage.q)} @ {read(stage.k)}{'' if stage.k_transposed else '^T'}"
-    sink = [("sink", stage.sink)] if stage.sink >= 0 else []
-    yield from _Program(stage.program, read, "v").lines([("score", stage.score), *sink])
-    kind = stage.kind
-    empty = ", 0 where all are -inf" if kind.probabilities == "zero_empty" else ""
-    softmax = f"softmax(score{', sink' if sink else ''}){empty}"
-    also = [name for name, holds in (("causal", kind.causal), ("grouped", kind.grouped)) if holds]
-    yield f"kind = {', '.join([f'masking {kind.masking}', f'probabilities {kind.probabilities}', *also])}"
-    yield f"{'acc' if stage.prob_program else 'prob'} = {softmax}"
-    if stage.prob_program:
-        yield from _Program(stage.prob_program, read, "p").lines([("prob", stage.prob)])
-    for store in stage.stores:
-        yield f"t{store.tensor} = prob @ {read(stage.v)}{'' if stage.out_perm is None else f' as {stage.out_perm}'}"
+def _program(
+    program: Sequence[Instr], read: Callable[[int], str], prefix: str, targets: Sequence[tuple[str, int]]
+) -> Iterator[str]:
+    """A scalar program as assignments to the targets (names, and instructions), and to names for values on the way to
+    them: what is used once, and is not long, is written where it is used."""
+    uses = Counter([*(a for instr in program for a in instr.args), *(instr for _, instr in targets)])
+    texts = {i: f"instruction {i}" for i in uses}
+    infix: set[int] = set()
+    for index, instr in enumerate(program):
+        type_of = next((program[a].dtype for a in instr.args[-1:] if 0 <= a < len(program)), "int64")
+        texts[index], is_infix = _expression(instr, type_of, read, [(texts[a], a in infix) for a in instr.args])
+        is_long = len(texts[index]) > _LONGEST and all(index != last for _, last in targets)
+        if instr.op not in _LEAVES and (uses[index] != 1 or is_long):
+            yield f"{prefix}{index} = {texts[index]}"
+            texts[index] = f"{prefix}{index}"
+        elif is_infix:
+            infix.add(index)
+    for target, number in targets:
+        yield f"{target} = {texts[number]}"
 
 
-class _Program:
-    """A scalar program as assignments: what is used once, and is not long, is written where it is used."""
-
-    def __init__(self, program: Sequence[Instr], read: Callable[[int], str], prefix: str) -> None:
-        self.program = program
-        self.read = read
-        self.prefix = prefix
-        self.texts: list[str] = []
-        self.infix: set[int] = set()
-
-    def lines(self, targets: Sequence[tuple[str, int]]) -> Iterator[str]:
-        """Assignments to the targets (names, and instructions), and to names for values on the way to them."""
-        uses = Counter([*(a for instr in self.program for a in instr.args), *(instr for _, instr in targets)])
-        last = {instr for _, instr in targets}
-        for index, instr in enumerate(self.program):
-            text = self._expression(index, instr)
-            if instr.op not in _LEAVES and (uses[index] != 1 or (len(text) > _LONGEST and index not in last)):
-                yield f"{self.prefix}{index} = {text}"
-                text = f"{self.prefix}{index}"
-                self.infix.discard(index)
-            self.texts.append(text)
-        for target, number in targets:
-            yield f"{target} = {self._text(number)}"
-
-    def _text(self, instr: int) -> str:
-        return self.texts[instr] if 0 <= instr < len(self.texts) else f"instruction {instr}"
-
-    def _expression(self, index: int, instr: Instr) -> str:
-        args = [self._text(a) for a in instr.args]
-        if instr.op == "load":
-            return self.read(instr.value) if isinstance(instr.value, int) else "load"
-        if instr.op in ("const", "acc"):
+def _expression(
+    instr: Instr, type_of: str, read: Callable[[int], str], operands: Sequence[tuple[str, bool]]
+) -> tuple[str, bool]:
+    """An instruction as text, and whether that is two sides of a sign; `type_of` is that of its last argument."""
+    args = [text for text, _ in operands]
+    match instr.op:
+        case "load":
+            return read(instr.value) if isinstance(instr.value, int) else "load", False
+        case "const" | "acc":
             text = "acc" if instr.op == "acc" else f"{instr.value}"
-            return text if instr.dtype in ("float32", "bool", "int64") else f"{text}:{instr.dtype}"
-        if instr.op == "Cast":
-            return f"{instr.dtype}({', '.join(args)})"
-        if instr.op in _INFIX and len(args) == 2:
-            self.infix.add(index)
-            sides = (f"({t})" if a in self.infix else t for a, t in zip(instr.args, args, strict=True))
-            text = f" {_INFIX[instr.op]} ".join(sides)
-        else:
-            text = f"{instr.op}({', '.join([*args, *([] if instr.value is None else [str(instr.value)])])})"
-        type_of = self.program[instr.args[-1]].dtype if args else "int64"
-        if instr.dtype in (type_of, "bool"):
-            return text
-        self.infix.discard(index)
-        return f"({text}):{instr.dtype}"
+            return text if instr.dtype in ("float32", "bool", "int64") else f"{text}:{instr.dtype}", False
+        case "Cast":
+            return f"{instr.dtype}({', '.join(args)})", False
+    is_infix = instr.op in _INFIX and len(args) == 2
+    if is_infix:
+        text = f" {_INFIX[instr.op]} ".join(f"({text})" if inner else text for text, inner in operands)
+    else:
+        text = f"{instr.op}({', '.join([*args, *([] if instr.value is None else [str(instr.value)])])})"
+    return (text, is_infix) if instr.dtype in (type_of, "bool") else (f"({text}):{instr.dtype}", False)

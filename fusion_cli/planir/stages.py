@@ -262,3 +262,15 @@ def root_of(tensors: Sequence[Tensor], tensor: int) -> int:
     while not tensors[tensor].is_own:
         tensor = tensors[tensor].slot
     return tensor
+
+
+def own_operands(stage: Stage) -> tuple[int, ...]:
+    """The operands that a stage's own result ("acc") is made of."""
+    match stage:
+        case Linear():
+            return stage.a, stage.b
+        case Conv():
+            return (stage.x, stage.w) if stage.bias == -1 else (stage.x, stage.w, stage.bias)
+        case Attention():
+            return stage.q, stage.k, stage.v
+    return ()

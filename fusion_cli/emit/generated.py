@@ -1,0 +1,99 @@
+"""A plan as C++ or CUDA: the variables of `templates/cpu/region.cc.jinja` and `templates/cuda/region.cu.jinja`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from fusion_cli.codegen.cpu_parts import CpuStage
+from fusion_cli.codegen.cuda_parts import Buffer, CudaStage
+from fusion_cli.codegen.expr import storage
+from fusion_cli.codegen.text import ancestry
+from fusion_cli.kernels import family_of
+from fusion_cli.planir.stages import Plan
+from fusion_cli.types import Target
+
+View = TypeVar("View", bound=CpuStage | CudaStage)
+
+
+def from_plan(plan: Plan, target: Target) -> dict[str, Any]:
+    """What a file generated from a plan is made of. Raises Unsupported for a plan that has no form for the target."""
+    if target.kind == "cpu":
+        loops = [family_of(plan, stage, "cpu").cpu(plan, stage, i) for i, stage in enumerate(plan.stages)]
+        return _functions(loops) | {"tensors": _cpu_tensors(plan), "buffers": _buffers(plan, "buffer", "bytes")}
+    views = [family_of(plan, stage, "cuda").cuda(plan, stage, i) for i, stage in enumerate(plan.stages)]
+    return _functions(views) | {
+        "members": [member for view in views for member in view.members],
+        "setup": dict.fromkeys(line for view in views for line in view.setup),
+        "tensors": _cuda_tensors(plan),
+        "buffers": _buffers(plan, "buffer_", "gpu::bytes") + [buffer for view in views for buffer in view.buffers],
+    }
+
+
+def _functions(views: Sequence[View]) -> dict[str, Any]:
+    """The functions of a file, each with the nodes of all stages that call it (those that are equal but for their
+    tensors); and every stage with its function's name."""
+    functions: list[View] = []
+    calls: list[View] = []
+    for view in views:
+        if view not in functions:
+            functions.append(replace(view, name=f"stage_{len(functions)}", nodes=()))
+        place = functions.index(view)
+        nodes = tuple(dict.fromkeys([*functions[place].nodes, *view.nodes]))
+        functions[place] = replace(functions[place], nodes=nodes)
+        calls.append(replace(view, name=functions[place].name))
+    return {"functions": functions, "calls": calls, "headers": sorted({h for view in views for h in view.headers})}
+
+
+def _cpu_tensors(plan: Plan) -> list[str]:
+    """Statements that define the arrays t0, t1, ...; each after the one whose memory it names."""
+    lines = []
+    for i in ancestry(plan, range(len(plan.tensors))):
+        tensor = plan.tensors[i]
+        ctype, dims = storage(tensor.dtype), f"h{tensor.dims}"
+        match tensor.role:
+            case "input":
+                array = f"array<{ctype}>(run.input({tensor.slot}), {dims})"
+            case "output":
+                array = f"array<{ctype}>(run.output({tensor.slot}, {dims}), {dims})"
+            case "temp":
+                array = f"array<{ctype}>(buffer{tensor.slot}, {dims})"
+            case "alias":
+                array = f"reshaped(t{tensor.slot}, {dims})"
+            case "view":
+                array = f"part(t{tensor.slot}, {dims}, h{tensor.starts}, h{tensor.steps})"
+        lines.append(f"const auto t{i} = {array};")
+    return lines
+
+
+def _cuda_tensors(plan: Plan) -> list[str]:
+    """One line per tensor that a stage reads or writes, and per tensor that those are part of."""
+    used = {o.tensor for stage in plan.stages for o in stage.operands}
+    used |= {s.tensor for stage in plan.stages for s in stage.stores}
+    lines = []
+    for i in ancestry(plan, used):
+        tensor = plan.tensors[i]
+        match tensor.role:
+            case "input":
+                value = f"{{const_cast<void*>(run.input({tensor.slot})), &h{tensor.dims}}}"
+            case "output":
+                value = f"{{output_{tensor.slot}, &h{tensor.dims}}}"
+            case "temp":
+                value = f"{{work + buffer_{tensor.slot}, &h{tensor.dims}}}"
+            case "alias":
+                value = f" = gpu::reshaped(t{tensor.slot}, h{tensor.dims})"
+            case "view":
+                places = f"h{tensor.dims}, h{tensor.starts}, h{tensor.steps}"
+                value = f" = gpu::part<{storage(tensor.dtype)}>(t{tensor.slot}, {places})"
+        lines.append(f"const gpu::Tensor t{i}{value};")
+    return lines
+
+
+def _buffers(plan: Plan, name: str, size: str) -> list[Buffer]:
+    """The plan's workspace buffers, each with the byte counts of the tensors that live in it."""
+    sizes: dict[int, list[str]] = {}
+    for tensor in plan.tensors:
+        if tensor.role == "temp":
+            sizes.setdefault(tensor.slot, []).append(f"{size}<{storage(tensor.dtype)}>(h{tensor.dims})")
+    return [Buffer(f"{name}{slot}", tuple(held)) for slot, held in sorted(sizes.items())]
