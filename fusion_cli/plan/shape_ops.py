@@ -110,8 +110,10 @@ def _picked(ints: Ints, vector: Shape) -> Shape:
 
 
 def _put(ints: Ints, vector: Shape, values: Shape) -> Shape:
-    new = dict(zip(ints, values, strict=True))
-    return tuple(new.get(i, size) for i, size in enumerate(vector))
+    new = list(vector)
+    for index, value in zip(ints, values, strict=True):
+        new[index] = value
+    return tuple(new)
 
 
 def _fill(ints: Ints, counts: Shape) -> Shape:
