@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from fusion_cli.codegen.expr import compute, literal, render_program, storage
-from fusion_cli.codegen.text import ints, is_unit, viewed_shape
+from fusion_cli.codegen.text import ints, is_unit
 from fusion_cli.operators.dtypes import NARROW
 from fusion_cli.planir.stages import Instr, Operand, Plan, Store
 
@@ -89,7 +89,7 @@ def acc_access(dtype: str, factor: float) -> Access:
 
 def inner_stride(plan: Plan, operand: Operand, space: Sequence[int | str]) -> int:
     """The stride of an operand along the innermost axis that is not always 1, where that is known."""
-    shape = viewed_shape(plan, operand)
+    shape = plan.viewed(operand)
     axis = next((a for a in range(-1, -len(space) - 1, -1) if space[a] != 1), -1)
     if len(shape) < -axis or shape[axis] == 1:
         return 0

@@ -12,7 +12,7 @@ import jinja2
 
 from fusion_cli.codegen.expr import onnx_type
 from fusion_cli.errors import TemplateError
-from fusion_cli.planir.stages import HostOp, Operand, Plan, _Kernel
+from fusion_cli.planir.stages import HostOp, Plan, _Kernel
 from fusion_cli.resources import resource_dir
 from fusion_cli.types import TensorSpec
 
@@ -71,14 +71,9 @@ _WITH_LITERALS = frozenset(
 )
 
 
-def viewed_shape(plan: Plan, operand: Operand) -> tuple[int | str, ...]:
-    """The operand's compile-time shape after its transposition."""
-    return plan.viewed(operand)
-
-
 def space_shape(plan: Plan, stage: _Kernel) -> tuple[int | str, ...]:
     """What is known at compile time of a pointwise or rowwise stage's iteration space (unknown entries: "?")."""
-    shapes = [viewed_shape(plan, o) for o in stage.operands] + [plan.tensors[s.tensor].shape for s in stage.stores]
+    shapes = [plan.viewed(o) for o in stage.operands] + [plan.tensors[s.tensor].shape for s in stage.stores]
     rank = max((len(s) for s in shapes), default=0)
     result: list[int | str] = []
     for axis in range(rank):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from fusion_cli.codegen.cpu_loops import score_loop
 from fusion_cli.codegen.cpu_parts import CpuStage, common, product_dtype
 from fusion_cli.codegen.cuda_parts import Body, Buffer, CudaStage, Load, Member, Names, Out, result
-from fusion_cli.codegen.text import ints, viewed_shape
+from fusion_cli.codegen.text import ints
 from fusion_cli.codes import emit as codes
 from fusion_cli.codes.score import ON_CHIP
 from fusion_cli.devices.profile import DeviceProfile
@@ -121,8 +121,8 @@ class AttentionFamily(Family):
             expected = "attention in float32, float16 or bfloat16"
             raise Unsupported(codes.DTYPE, expected, plan.tensors[q.tensor].dtype)
         program, root = softmax_program(stage)
-        columns = viewed_shape(plan, k)[-1 if stage.k_transposed else -2]
-        space = ("?",) * (len(viewed_shape(plan, q)) - 1) + (columns,)
+        columns = plan.viewed(k)[-1 if stage.k_transposed else -2]
+        space = ("?",) * (len(plan.viewed(q)) - 1) + (columns,)
         flags = ("false", "false" if stage.k_transposed else "true")
         products = (("product", flags), ("values", ("false", "false")))
         return CpuAttentionStage(
@@ -252,8 +252,8 @@ def _inverse(perm: tuple[int, ...] | None) -> tuple[int, ...] | None:
 
 
 def _head_dims(plan: Plan, stage: Attention) -> tuple[tuple[int, int], ...]:
-    depth = viewed_shape(plan, stage.operands[stage.q])[-1]
-    value_depth = viewed_shape(plan, stage.operands[stage.v])[-1]
+    depth = plan.viewed(stage.operands[stage.q])[-1]
+    value_depth = plan.viewed(stage.operands[stage.v])[-1]
     if isinstance(depth, str) or isinstance(value_depth, str):
         return tuple((d, d) for d in DYNAMIC_HEAD_DIMS)
     if max(depth, value_depth) > HEAD_DIMS[-1]:

@@ -13,7 +13,7 @@ from fusion_cli.codegen.cpu_parts import CpuStage, common
 from fusion_cli.codegen.cuda_parts import CudaStage, Load, Names, Out, result
 from fusion_cli.codegen.expr import compute, needed, render_program
 from fusion_cli.codegen.row_passes import Pass, schedule
-from fusion_cli.codegen.text import space_shape, viewed_shape
+from fusion_cli.codegen.text import space_shape
 from fusion_cli.kernels.family import Family, Kind, Schedule
 from fusion_cli.planir.stages import Instr, Plan, Rowwise
 
@@ -83,9 +83,7 @@ class RowwiseFamily(Family):
         program = stage.program
         live = needed(program, [s.instr for s in stage.stores])
         loaded = sorted({int(program[i].value or 0) for i in live if program[i].op == "load"})
-        uniform = frozenset(
-            k for k in loaded if space[-1] != 1 and (viewed_shape(plan, stage.operands[k]) or (1,))[-1] == 1
-        )
+        uniform = frozenset(k for k in loaded if space[-1] != 1 and (plan.viewed(stage.operands[k]) or (1,))[-1] == 1)
         shapes = {s.tensor: plan.tensors[s.tensor].shape for s in stage.stores}
         row_stores = frozenset(t for t, s in shapes.items() if space[-1] != 1 and (len(s) < len(space) or s[-1] == 1))
         passes = schedule(program, stage.stores, uniform, row_stores)
