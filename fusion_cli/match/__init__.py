@@ -140,9 +140,11 @@ def _regions(
         try:
             region = make_region(index, nodes, rule.name, rule.kernel, rule.opt_level)
         except NoRegion as reason:
-            failed.append((rule, nodes, reason))
+            # Without the frames it was raised through: they hold every match, in a circle.
+            failed.append((rule, nodes, reason.with_traceback(None)))
         else:
-            region = replace(region, attentions=attentions_in(idioms, region.nodes))
+            attentions = attentions_in(idioms, region.nodes)
+            region = replace(region, attentions=attentions) if attentions else region
             regions[region.nodes] = region if match is None else _in_rule_order(region, match)
     return regions.values(), failed
 

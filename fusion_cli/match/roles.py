@@ -12,10 +12,9 @@ from fusion_cli.types import AttentionRoles
 
 def attentions_in(idioms: Idioms, nodes: Iterable[ir.Node]) -> tuple[AttentionRoles, ...]:
     """The attentions that lie wholly within these nodes, each in its largest reading."""
-    ordered = list(nodes)
-    inside = set(ordered)
-    results = (v for n in ordered for v in n.outputs)
-    readings = (next((m for m in idioms.producers("Attention", v) if m.nodes <= inside), None) for v in results)
+    inside = dict.fromkeys(nodes)
+    results = (v for n in inside for v in n.outputs)
+    readings = (next((m for m in idioms.producers("Attention", v) if m.nodes <= inside.keys()), None) for v in results)
     return tuple(_roles(idioms, match) for match in readings if match is not None)
 
 

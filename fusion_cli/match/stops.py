@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,18 +59,24 @@ class Stop:
 
     def failed(self, index: GraphIndex) -> list[str]:
         """The parts of the condition that do not hold."""
+        return list(self._failing(index))
+
+    def _failing(self, index: GraphIndex) -> Iterator[str]:
+        """The same one by one, as working out each takes its time."""
         condition = self.pattern.where[self.condition]
-        return [part for part in conjuncts(condition) if not holds(part, self.names, index)] or [condition]
+        failing = (part for part in conjuncts(condition) if not holds(part, self.names, index))
+        first = next(failing, condition)
+        yield first
+        yield from failing
 
     def is_meant_otherwise(self, index: GraphIndex) -> bool:
         """Whether all that is wrong is that a value is no constant, and that it could not be: the product of two
         computed values is no linear layer, nor near one."""
         if self.code != CONDITION:
             return False
-        for part in self.failed(index):
-            asked = _IS_CONSTANT.fullmatch(part)
-            value = self.bindings.get(asked[1]) if asked is not None else None
-            if value is not None:
+        for asked in filter(None, map(_IS_CONSTANT.fullmatch, conjuncts(self.pattern.where[self.condition]))):
+            value = self.bindings.get(asked[1])
+            if value is not None and not index.is_constant(value):
                 return origin_of(value, index) == "data" and index.weighted(value).isdisjoint(FILTERS)
         return False
 
@@ -79,7 +85,7 @@ class Stop:
         layer is a query, a ninth is not."""
         if self.code != CONDITION:
             return False
-        first = self.failed(index)[0]
+        first = next(self._failing(index))
         is_about_sizes = {predicate for predicate, _ in predicate_calls(first)} == {"dim"}
         return is_about_sizes and not unknown_sizes(first, self.names, index)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from sys import intern
 
 import numpy as np
 import onnx_ir as ir
@@ -82,7 +83,7 @@ def _renamed(dimension: str, symbols: dict[str, str]) -> str:
     if dimension not in symbols:
         size = parse(dimension)
         numbered = {n: Size(1, (symbols.setdefault(n, f"?{len(symbols)}"),)) for n in names_in(size)}
-        symbols.setdefault(dimension, str(substitute(size, numbered)))
+        symbols.setdefault(dimension, intern(str(substitute(size, numbered))))  # one text in thousands of keys
     return symbols[dimension]
 
 

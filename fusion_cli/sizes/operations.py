@@ -10,7 +10,7 @@ from fusion_cli.sizes.algebra import ONE, Shape, Size, Term, term
 
 def substitute(size: Size, values: Mapping[str, Size]) -> Size:
     """The size with `values` for symbols and terms, and for those in these values."""
-    if values.keys().isdisjoint(size.parts):
+    if not size.factors or values.keys().isdisjoint(size.parts):
         return size
     result = Size(size.coef)
     for factor in size.factors:
@@ -57,6 +57,8 @@ def broadcast(*sizes: Size) -> Size:
     Which makes it a semilattice: as an idempotent, commutative term it describes the result exactly, whatever the
     symbols turn out to be.
     """
+    if all(size == sizes[0] for size in sizes):
+        return sizes[0]
     members = _members("broadcast", sizes) - {ONE}
     numbers = [m.coef for m in members if m.known is not None]
     return Size(max(numbers)) if numbers else _united("broadcast", members or {ONE})
