@@ -132,6 +132,22 @@ class CudaStage:
     buffers: tuple[Buffer, ...] = field(default=(), compare=False)
 
 
+@dataclass(frozen=True, kw_only=True)
+class CudaGroup:
+    """Stages that one launch runs together where their sizes allow it, each chain in order; where they do not, the
+    function of its name says so, and the stages' own run."""
+
+    template: str
+    """Its macro `together` takes the group and prints the function."""
+    chains: tuple[tuple[CudaStage, ...], ...]
+    """Every stage reads what nothing in the group writes but those before it in its chain."""
+    name: str = field(default="", compare=False)
+
+    @property
+    def stages(self) -> tuple[CudaStage, ...]:
+        return tuple(stage for chain in self.chains for stage in chain)
+
+
 class Names:
     """Builds the parts that all kinds of stage share. A function names its tensors by their order in its stage."""
 

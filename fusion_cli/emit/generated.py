@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from fusion_cli.codegen.cpu_parts import CpuStage
-from fusion_cli.codegen.cuda_parts import Buffer, CudaStage
+from fusion_cli.codegen.cuda_parts import Buffer, CudaGroup, CudaStage
 from fusion_cli.codegen.expr import storage
 from fusion_cli.codegen.text import ancestry
 from fusion_cli.kernels import family_of
@@ -23,12 +23,17 @@ def from_plan(plan: Plan, target: Target) -> dict[str, Any]:
         loops = [family_of(plan, stage, "cpu").cpu(plan, stage, i) for i, stage in enumerate(plan.stages)]
         return _functions(loops) | {"tensors": _cpu_tensors(plan), "buffers": _buffers(plan, "buffer", "bytes")}
     views = [family_of(plan, stage, "cuda").cuda(plan, stage, i) for i, stage in enumerate(plan.stages)]
-    return _functions(views) | {
-        "members": [member for view in views for member in view.members],
-        "setup": dict.fromkeys(line for view in views for line in view.setup),
-        "tensors": _cuda_tensors(plan),
-        "buffers": _buffers(plan, "buffer_", "gpu::bytes") + [buffer for view in views for buffer in view.buffers],
-    }
+    made = _functions(views)
+    return (
+        made
+        | _launches(plan, made["calls"])
+        | {
+            "members": [member for view in views for member in view.members],
+            "setup": dict.fromkeys(line for view in views for line in view.setup),
+            "tensors": _cuda_tensors(plan),
+            "buffers": _buffers(plan, "buffer_", "gpu::bytes") + [buffer for view in views for buffer in view.buffers],
+        }
+    )
 
 
 def _functions(views: Sequence[View]) -> dict[str, Any]:
@@ -44,6 +49,32 @@ def _functions(views: Sequence[View]) -> dict[str, Any]:
         functions[place] = replace(functions[place], nodes=nodes)
         calls.append(replace(view, name=functions[place].name))
     return {"functions": functions, "calls": calls, "headers": sorted({h for view in views for h in view.headers})}
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Stages as they are called: one by one, unless the function of their group runs them together."""
+
+    stages: tuple[CudaStage, ...]
+    group: CudaGroup | None = None
+
+
+def _launches(plan: Plan, calls: Sequence[CudaStage]) -> dict[str, Any]:
+    """The stages' calls in their order, and the functions of the groups that a family runs together."""
+    groups: list[CudaGroup] = []
+    launches = {i: Launch((call,)) for i, call in enumerate(calls)}
+    for group in plan.groups:
+        stages = tuple(calls[i] for i in group.stages)
+        found = family_of(plan, plan.stages[group.stages[-1]], "cuda").together(plan, group, stages)
+        # One launch stands where all its stages stand: memory of those between may be what a later one writes to.
+        adjacent = group.stages == tuple(range(group.stages[0], group.stages[-1] + 1))
+        if found is not None and adjacent and all(i in launches and launches[i].group is None for i in group.stages):
+            if found not in groups:
+                groups.append(replace(found, name=f"group_{len(groups)}"))
+            launches[group.stages[0]] = Launch(stages, groups[groups.index(found)])
+            for i in group.stages[1:]:
+                del launches[i]
+    return {"groups": groups, "launches": list(launches.values())}
 
 
 def _cpu_tensors(plan: Plan) -> list[str]:

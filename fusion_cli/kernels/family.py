@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from fusion_cli.codegen.cpu_parts import CpuStage
-from fusion_cli.codegen.cuda_parts import CudaStage
+from fusion_cli.codegen.cuda_parts import CudaGroup, CudaStage
 from fusion_cli.devices.profile import DeviceProfile
 from fusion_cli.devices.work import Work, count
 from fusion_cli.operators.dtypes import element_bytes
 from fusion_cli.operators.elementwise import ELEMENTWISE
-from fusion_cli.planir.stages import Instr, Operand, Plan, Stage
+from fusion_cli.planir.stages import Group, Instr, Operand, Plan, Stage
 
 Kind = Literal["cpu", "cuda"]
 _FREE = {"load", "acc", "const", "index"} | {o.name for o in ELEMENTWISE if not o.cost}
@@ -110,6 +110,11 @@ class Family(ABC):
     def cuda(self, plan: Plan, stage: Any, index: int) -> CudaStage:
         """The stage as the CUDA templates print it. Raises Unsupported."""
         raise NotImplementedError(f"{self.name} accepts no stage for GPUs")
+
+    def together(self, plan: Plan, group: Group, stages: Sequence[CudaStage]) -> CudaGroup | None:
+        """The stages of a group, given as `cuda` makes them, as one launch; None if the family has no kernel that runs
+        them together. Asked of the family of the group's last stage."""
+        return None
 
 
 def operations(program: Sequence[Instr]) -> tuple[int, int]:

@@ -1,19 +1,22 @@
-"""Matrix products: the vendor's kernel with a pass over its result, or our own with the epilogue in it."""
+"""Matrix products: the vendor's kernel with a pass over its result, or our own with the epilogue in it; those of few
+rows and one left operand in one launch."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from fusion_cli.codegen.cpu_parts import ProductStage, dense, product_dtype, product_member, product_stage
-from fusion_cli.codegen.cuda_parts import Body, CudaStage, Load, Names
+from fusion_cli.codegen.cuda_parts import Body, CudaGroup, CudaStage, Load, Names
 from fusion_cli.codegen.text import ints
 from fusion_cli.codes import emit as codes
 from fusion_cli.devices.work import Work, count
 from fusion_cli.errors import Unsupported
+from fusion_cli.kernels import skinny
 from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, product_work
 from fusion_cli.kernels.pointwise import PointwiseStage, epilogue
 from fusion_cli.operators.dtypes import FLOATS
-from fusion_cli.planir.stages import Linear, Operand, Plan
+from fusion_cli.planir.stages import Group, Linear, Operand, Plan
 
 _OWN_TILE = (("rows", 64), ("columns", 64))
 
@@ -43,13 +46,16 @@ class LinearFamily(Family):
         rows = count(at.dims[stage.dims][:-1])
         slowdown = at.profile.gemm_slowdown(rows) if at.is_weight(stage.b) else 1.0
         flops = 2.0 * at.space * b[-1 if stage.trans_b else -2]
+        if at.profile.kind != "cpu" and skinny.is_skinny(at):
+            return [replace(super().work(at)[0], flops=flops, dtype=at.dtype(stage.a))]
         return product_work(at, (stage.a, stage.b), flops, slowdown / at.profile.linear_efficiency)
 
     def schedules(self, plan: Plan, stage: Linear, kind: Kind) -> tuple[Schedule, ...]:
         if kind == "cpu":
             return (Schedule("vendor", "always: ONNX Runtime's product, and a loop over its result"),)
         return (
-            Schedule("vendor", "cuBLAS is loaded and takes the operands' strides; a pass over its result"),
+            skinny.SCHEDULE,
+            Schedule("vendor", "else where cuBLAS is loaded and takes the operands' strides; a pass over its result"),
             Schedule("tiles", "otherwise: our own product with the epilogue in it", _OWN_TILE),
         )
 
@@ -77,7 +83,7 @@ class LinearFamily(Family):
         )
         tail = epilogue(plan, stage, a.dtype, index)
         return LinearStage(
-            **names.common("linear", "linear.cuh", "blas.h", "vector.cuh"),
+            **names.common("linear", "linear.cuh", "blas.h", "skinny.cuh", "vector.cuh"),
             takes=("const gpu::Blas& blas", "void* accumulator"),
             arguments=("blas", tail.accumulator),
             setup=(("const gpu::Blas blas", "gpu::Blas::find(run.api, run.context, stream)"),),
@@ -92,6 +98,12 @@ class LinearFamily(Family):
             alpha=f"{stage.alpha!r}f",
             passes=tail.passes,
         )
+
+    def together(self, plan: Plan, group: Group, stages: Sequence[CudaStage]) -> CudaGroup | None:
+        chains = skinny.chains_of(plan, group)
+        if chains is None:
+            return None
+        return CudaGroup(template=stages[0].template, chains=tuple(tuple(stages[i] for i in c) for c in chains))
 
 
 def _side(plan: Plan, operand: Operand, trans: bool, dtype: str) -> tuple[str, bool]:

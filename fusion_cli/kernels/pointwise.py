@@ -76,9 +76,9 @@ class Epilogue:
 def epilogue(plan: Plan, stage: Linear | Conv, dtype: str, index: int) -> Epilogue:
     """The epilogue of a product of this element type, which runs in place where an output has the type and nothing else
     in the kernel reads its memory."""
-    operands = {_memory(plan, o.tensor) for o in stage.operands}
+    operands = {plan.memory(o.tensor) for o in stage.operands}
     written = [s for s in stage.stores if plan.tensors[s.tensor].dtype == dtype]
-    home = next((s for s in written if _memory(plan, s.tensor) not in operands), None)
+    home = next((s for s in written if plan.memory(s.tensor) not in operands), None)
     if home is not None and len(stage.stores) == 1 and stage.program[home.instr].op == "acc":
         return Epilogue(None, f"t{home.tensor}.data")
     extra = len(stage.operands)
@@ -89,9 +89,3 @@ def epilogue(plan: Plan, stage: Linear | Conv, dtype: str, index: int) -> Epilog
         return Epilogue(passes, f"t{home.tensor}.data")
     buffer = Buffer(f"product_{index}", (f"gpu::bytes<{product.type}>(h{stage.dims})",))
     return Epilogue(passes, f"work + {buffer.name}", (buffer,))
-
-
-def _memory(plan: Plan, tensor: int) -> tuple[str, int]:
-    """What tells the memory of two tensors apart."""
-    root = plan.tensors[plan.root(tensor)]
-    return root.role, root.slot

@@ -256,6 +256,11 @@ class Plan:
         """The tensor in whose memory this one lies."""
         return root_of(self.tensors, tensor)
 
+    def memory(self, tensor: int) -> tuple[str, int]:
+        """What tells the memory of two tensors apart: equal where they lie in one array or workspace buffer."""
+        root = self.tensors[self.root(tensor)]
+        return root.role, root.slot
+
 
 def root_of(tensors: Sequence[Tensor], tensor: int) -> int:
     """The tensor in whose memory `tensor` lies."""

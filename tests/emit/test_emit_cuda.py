@@ -86,7 +86,7 @@ def test_sources_render(case) -> None:  # type: ignore[no-untyped-def]
     assert text.count("{") == text.count("}")
     assert f"FUSION_OP(Case_{case.name}, " in text
     assert not re.search(r"[ \t]+$", text, re.MULTILINE)
-    called = re.findall(r"^    (stage_\d+)\(device, stream, h", text, re.MULTILINE)
+    called = re.findall(r"^ +(stage_\d+)\(device, stream, h", text, re.MULTILINE)
     assert len(called) == len(case.plan.stages)
     assert all(text.count(f"void {name}(const gpu::Device") == 1 for name in called)
 

@@ -35,6 +35,7 @@ def linear(dtype: str, *, trans_a: bool = False, trans_b: bool = False, narrow: 
         {"m": 128, "n": 192, "k": 64},
         {"m": 33, "n": 65, "k": 47},
         {"m": 1, "n": 9, "k": 129},
+        {"m": 2, "n": 24, "k": 33},
         {"m": 5, "n": 1, "k": 1},
         {"m": 0, "n": 4, "k": 8},
         {"m": 3, "n": 4, "k": 0},
@@ -66,6 +67,41 @@ def batched(dtype: str) -> Case:
         {"b": 2, "s": 1, "k": 8, "h": 1, "n": 8},
     )
     return Case(f"batched_{dtype}", b.plan(), sizes)
+
+
+def products(dtype: str) -> Case:
+    """Products of one left operand: query, and narrower key and value; then gate and up, the second of which reads the
+    first's result."""
+    b = Builder()
+    x, bias = b.input(dtype, "b", "s", "k"), b.input(dtype, "n")
+    weights = [b.input(dtype, "k", width) for width in ("n", "m", "m", "n", "n")]
+    spaces = [b.op("matmul", b.dims(x), b.dims(w)) for w in weights]
+    for i, (w, dims, width) in enumerate(zip(weights[:3], spaces, ("n", "m", "m"), strict=False)):
+        p = Program()
+        acc = p("acc", dtype=dtype)
+        value = p("Add", acc, p.load(2, dtype)) if i == 0 else acc
+        operands = (Operand(x), Operand(w), *([Operand(bias)] if i == 0 else []))
+        out = b.output(dtype, ("b", "s", width), dims)
+        b.stages.append(Linear(operands, p.done(), (Store(out, value),), dims, (f"/proj{i}",)))
+    p = Program()
+    value = p.silu(p("acc", dtype=dtype))
+    gate = b.temp(dtype, ("b", "s", "n"), spaces[3])
+    b.stages.append(Linear((Operand(x), Operand(weights[3])), p.done(), (Store(gate, value),), spaces[3], ("/gate",)))
+    p = Program()
+    value = p("Mul", p("acc", dtype=dtype), p.load(2, dtype))
+    out = b.output(dtype, ("b", "s", "n"), spaces[4])
+    operands = (Operand(x), Operand(weights[4]), Operand(gate))
+    b.stages.append(Linear(operands, p.done(), (Store(out, value),), spaces[4], ("/gated",)))
+    sizes = (
+        {"b": 1, "s": 1, "k": 200, "n": 96, "m": 40},
+        {"b": 2, "s": 1, "k": 2100, "n": 40, "m": 8},
+        {"b": 1, "s": 2, "k": 1, "n": 8, "m": 16},
+        {"b": 1, "s": 2, "k": 65, "n": 24, "m": 9},
+        {"b": 3, "s": 1, "k": 64, "n": 32, "m": 8},
+        {"b": 1, "s": 1, "k": 0, "n": 8, "m": 8},
+        {"b": 0, "s": 1, "k": 8, "n": 8, "m": 8},
+    )
+    return Case(f"linear_products_{dtype}", b.plan(), sizes)
 
 
 def conv(dtype: str) -> Case:

@@ -20,6 +20,7 @@ OPERATORS = {
     "linear": "linear_epilogue",
     "linear_float16": "linear_float16",
     "linear_pair": "linear_pair",
+    "linear_products": "gated_by_two_products",
     "conv": "conv_block",
     "attention": "attention_masked",
     "attention_float16": "attention_float16",

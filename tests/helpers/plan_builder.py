@@ -7,6 +7,7 @@ from typing import Literal
 
 import onnx_ir as ir
 
+from fusion_cli.plan.grouping import find_groups
 from fusion_cli.planir.invariants import check
 from fusion_cli.planir.stages import Const, HostOp, Instr, Operand, Plan, Stage, Tensor
 from fusion_cli.types import FusedOp, TensorSpec
@@ -80,7 +81,9 @@ class Builder:
 
     def plan(self, host_inputs: tuple[int, ...] = ()) -> Plan:
         tensors, host, stages = tuple(self.tensors), tuple(self.host), tuple(self.stages)
-        return check(Plan(tensors, host, stages, tuple(self.inputs), tuple(self.outputs), self.temps, host_inputs))
+        groups = find_groups(tensors, stages, self.outputs)
+        inputs, outputs = tuple(self.inputs), tuple(self.outputs)
+        return check(Plan(tensors, host, stages, inputs, outputs, self.temps, host_inputs, groups))
 
 
 def operands(*tensors: int | tuple[int, tuple[int, ...]]) -> tuple[Operand, ...]:

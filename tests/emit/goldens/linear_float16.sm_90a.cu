@@ -3,6 +3,7 @@
 // Original nodes:
 #include "include/blas.h"
 #include "include/linear.cuh"
+#include "include/skinny.cuh"
 #include "include/vector.cuh"
 #include "ort/op.h"
 
@@ -83,29 +84,18 @@ struct stage_0_epilogue {
   }
 };
 
-__global__ void __launch_bounds__(gpu::kTensorThreads)
-    stage_0_kernel(const fusion::half* a, const fusion::half* b, const gpu::Product p,
-                   const gpu::Space<3> batches, const stage_0_epilogue epilogue) {
-  gpu::linear_tensor<fusion::half, false, false>(a, b, p, batches, epilogue);
-}
+// What the product is made of; operands 0 and 1 of the batch space are A and B.
+struct stage_0_operands {
+  const fusion::half* a;
+  const fusion::half* b;
+  gpu::Product p;
+  gpu::Space<3> batches;
+  stage_0_epilogue epilogue;
+};
 
-// `product` is memory for the bare product, if the vendor's kernel computes it.
-void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3, const gpu::Blas& blas, void* accumulator) {
+stage_0_operands stage_0_of(const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3) {
   const gpu::View a = gpu::view(t0), b = gpu::view(t1);
-  const auto* const data_a = static_cast<const fusion::half*>(t0.data);
-  const auto* const data_b = static_cast<const fusion::half*>(t1.data);
   gpu::Product p = gpu::product(a, b, 1.0f);
-  if (blas && gpu::prefer_vendor(p, dims)) {
-    gpu::Product tall = p;
-    const gpu::View matrices[] = {a, b};
-    gpu::Space<2> batches = gpu::space<2>(dims, matrices, 2);
-    gpu::fold_batches(tall, batches, {p.a_row, 0});
-    if (blas.multiply(data_a, data_b, static_cast<fusion::half*>(accumulator), tall, batches)) {
-      const gpu::Tensor product{accumulator, &dims};
-      stage_0_pass(device, stream, dims, product, t0, t1, t2, t3);
-      return;
-    }
-  }
   const gpu::View views[] = {a, b, gpu::view(t2)};
   gpu::Space<3> batches = gpu::space<3>(dims, views, 2);
   gpu::fold_batches(p, batches, {p.a_row, 0, views[2].step(2)});
@@ -113,9 +103,60 @@ void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
       static_cast<const fusion::half*>(t2.data), views[2].step(2), views[2].step(1),
       static_cast<fusion::half*>(t3.data),
       p.m, p.n};
-  const unsigned grid = gpu::tile_grid(p, batches.count, "stage_0");
+  return {static_cast<const fusion::half*>(t0.data),
+          static_cast<const fusion::half*>(t1.data), p, batches, epilogue};
+}
+
+__global__ void __launch_bounds__(gpu::kTensorThreads)
+    stage_0_kernel(const stage_0_operands x) {
+  gpu::linear_tensor<fusion::half, false, false>(x.a, x.b, x.p, x.batches, x.epilogue);
+}
+
+template <int kRows>
+__global__ void __launch_bounds__(gpu::kSkinnyThreads, gpu::kSkinnyBlocks)
+    stage_0_skinny(const stage_0_operands x0, int lanes) {
+  __shared__ gpu::SkinnySums<fusion::half, kRows> sums;
+  int64_t strip = blockIdx.x;
+  gpu::skinny_strip<fusion::half, kRows>(x0, strip, lanes, sums);
+}
+
+void stage_0_launch(const gpu::Device& device, cudaStream_t stream, const stage_0_operands& x0) {
+  const gpu::Product* const widths[] = {&x0.p};
+  int64_t columns = 0, strips = 0;
+  for (const gpu::Product* p : widths) columns += p->n;
+  const int lanes = gpu::skinny_lanes<fusion::half>(device, columns);
+  for (const gpu::Product* p : widths) strips += gpu::skinny_strips<fusion::half>(*p, lanes);
+  const unsigned grid = gpu::grid_size(strips, "stage_0");
+  if (x0.p.m == 1) {
+    stage_0_skinny<1><<<grid, gpu::kSkinnyThreads, 0, stream>>>(x0, lanes);
+  } else {
+    stage_0_skinny<gpu::kSkinnyRows><<<grid, gpu::kSkinnyThreads, 0, stream>>>(x0, lanes);
+  }
+  gpu::check(cudaGetLastError(), "stage_0");
+}
+
+// `product` is memory for the bare product, if the vendor's kernel computes it.
+void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3, const gpu::Blas& blas, void* accumulator) {
+  const stage_0_operands x = stage_0_of(dims, t0, t1, t2, t3);
+  if (gpu::is_skinny(x)) {
+    stage_0_launch(device, stream, x);
+    return;
+  }
+  const gpu::View a = gpu::view(t0), b = gpu::view(t1);
+  gpu::Product tall = gpu::product(a, b, 1.0f);
+  if (blas && gpu::prefer_vendor(tall, dims)) {
+    const gpu::View matrices[] = {a, b};
+    gpu::Space<2> batches = gpu::space<2>(dims, matrices, 2);
+    gpu::fold_batches(tall, batches, {tall.a_row, 0});
+    if (blas.multiply(x.a, x.b, static_cast<fusion::half*>(accumulator), tall, batches)) {
+      const gpu::Tensor product{accumulator, &dims};
+      stage_0_pass(device, stream, dims, product, t0, t1, t2, t3);
+      return;
+    }
+  }
+  const unsigned grid = gpu::tile_grid(x.p, x.batches.count, "stage_0");
   if (grid == 0) return;
-  stage_0_kernel<<<grid, gpu::kTensorThreads, 0, stream>>>(data_a, data_b, p, batches, epilogue);
+  stage_0_kernel<<<grid, gpu::kTensorThreads, 0, stream>>>(x);
   gpu::check(cudaGetLastError(), "stage_0");
 }
 

@@ -3,6 +3,7 @@
 // Original nodes:
 #include "include/blas.h"
 #include "include/linear.cuh"
+#include "include/skinny.cuh"
 #include "include/vector.cuh"
 #include "ort/op.h"
 
@@ -80,29 +81,18 @@ struct stage_0_epilogue {
   }
 };
 
-__global__ void __launch_bounds__(gpu::kScalarThreads)
-    stage_0_kernel(const float* a, const float* b, const gpu::Product p,
-                   const gpu::Space<3> batches, const stage_0_epilogue epilogue) {
-  gpu::linear_scalar(a, b, p, batches, epilogue);
-}
+// What the product is made of; operands 0 and 1 of the batch space are A and B.
+struct stage_0_operands {
+  const float* a;
+  const float* b;
+  gpu::Product p;
+  gpu::Space<3> batches;
+  stage_0_epilogue epilogue;
+};
 
-// `product` is memory for the bare product, if the vendor's kernel computes it.
-void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3, const gpu::Blas& blas, void* accumulator) {
+stage_0_operands stage_0_of(const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3) {
   const gpu::View a = gpu::view(t0), b = gpu::view(t1);
-  const auto* const data_a = static_cast<const float*>(t0.data);
-  const auto* const data_b = static_cast<const float*>(t1.data);
   gpu::Product p = gpu::product(a, b, 1.0f);
-  if (blas && gpu::prefer_vendor(p, dims)) {
-    gpu::Product tall = p;
-    const gpu::View matrices[] = {a, b};
-    gpu::Space<2> batches = gpu::space<2>(dims, matrices, 2);
-    gpu::fold_batches(tall, batches, {p.a_row, 0});
-    if (blas.multiply(data_a, data_b, static_cast<float*>(accumulator), tall, batches)) {
-      const gpu::Tensor product{accumulator, &dims};
-      stage_0_pass(device, stream, dims, product, t0, t1, t2, t3);
-      return;
-    }
-  }
   const gpu::View views[] = {a, b, gpu::view(t2)};
   gpu::Space<3> batches = gpu::space<3>(dims, views, 2);
   gpu::fold_batches(p, batches, {p.a_row, 0, views[2].step(2)});
@@ -110,10 +100,100 @@ void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
       static_cast<const float*>(t2.data), views[2].step(2), views[2].step(1),
       static_cast<float*>(t3.data),
       p.m, p.n};
-  const unsigned grid = gpu::tile_grid(p, batches.count, "stage_0");
-  if (grid == 0) return;
-  stage_0_kernel<<<grid, gpu::kScalarThreads, 0, stream>>>(data_a, data_b, p, batches, epilogue);
+  return {static_cast<const float*>(t0.data),
+          static_cast<const float*>(t1.data), p, batches, epilogue};
+}
+
+__global__ void __launch_bounds__(gpu::kScalarThreads)
+    stage_0_kernel(const stage_0_operands x) {
+  gpu::linear_scalar(x.a, x.b, x.p, x.batches, x.epilogue);
+}
+
+template <int kRows>
+__global__ void __launch_bounds__(gpu::kSkinnyThreads, gpu::kSkinnyBlocks)
+    stage_0_skinny(const stage_0_operands x0, int lanes) {
+  __shared__ gpu::SkinnySums<float, kRows> sums;
+  int64_t strip = blockIdx.x;
+  gpu::skinny_strip<float, kRows>(x0, strip, lanes, sums);
+}
+
+void stage_0_launch(const gpu::Device& device, cudaStream_t stream, const stage_0_operands& x0) {
+  const gpu::Product* const widths[] = {&x0.p};
+  int64_t columns = 0, strips = 0;
+  for (const gpu::Product* p : widths) columns += p->n;
+  const int lanes = gpu::skinny_lanes<float>(device, columns);
+  for (const gpu::Product* p : widths) strips += gpu::skinny_strips<float>(*p, lanes);
+  const unsigned grid = gpu::grid_size(strips, "stage_0");
+  if (x0.p.m == 1) {
+    stage_0_skinny<1><<<grid, gpu::kSkinnyThreads, 0, stream>>>(x0, lanes);
+  } else {
+    stage_0_skinny<gpu::kSkinnyRows><<<grid, gpu::kSkinnyThreads, 0, stream>>>(x0, lanes);
+  }
   gpu::check(cudaGetLastError(), "stage_0");
+}
+
+// `product` is memory for the bare product, if the vendor's kernel computes it.
+void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3, const gpu::Blas& blas, void* accumulator) {
+  const stage_0_operands x = stage_0_of(dims, t0, t1, t2, t3);
+  if (gpu::is_skinny(x)) {
+    stage_0_launch(device, stream, x);
+    return;
+  }
+  const gpu::View a = gpu::view(t0), b = gpu::view(t1);
+  gpu::Product tall = gpu::product(a, b, 1.0f);
+  if (blas && gpu::prefer_vendor(tall, dims)) {
+    const gpu::View matrices[] = {a, b};
+    gpu::Space<2> batches = gpu::space<2>(dims, matrices, 2);
+    gpu::fold_batches(tall, batches, {tall.a_row, 0});
+    if (blas.multiply(x.a, x.b, static_cast<float*>(accumulator), tall, batches)) {
+      const gpu::Tensor product{accumulator, &dims};
+      stage_0_pass(device, stream, dims, product, t0, t1, t2, t3);
+      return;
+    }
+  }
+  const unsigned grid = gpu::tile_grid(x.p, x.batches.count, "stage_0");
+  if (grid == 0) return;
+  stage_0_kernel<<<grid, gpu::kScalarThreads, 0, stream>>>(x);
+  gpu::check(cudaGetLastError(), "stage_0");
+}
+
+// stage_0, stage_0 in one launch.
+
+template <int kRows>
+__global__ void __launch_bounds__(gpu::kSkinnyThreads, gpu::kSkinnyBlocks)
+    group_0_skinny(const stage_0_operands x0, const stage_0_operands x1, int lanes) {
+  __shared__ gpu::SkinnySums<float, kRows> sums;
+  int64_t strip = blockIdx.x;
+  const int64_t strips0 = gpu::skinny_strips<float>(x0.p, lanes);
+  if (strip < strips0) {
+    gpu::skinny_strip<float, kRows>(x0, strip, lanes, sums);
+    return;
+  }
+  strip -= strips0;
+  gpu::skinny_strip<float, kRows>(x1, strip, lanes, sums);
+}
+
+void group_0_launch(const gpu::Device& device, cudaStream_t stream, const stage_0_operands& x0, const stage_0_operands& x1) {
+  const gpu::Product* const widths[] = {&x0.p, &x1.p};
+  int64_t columns = 0, strips = 0;
+  for (const gpu::Product* p : widths) columns += p->n;
+  const int lanes = gpu::skinny_lanes<float>(device, columns);
+  for (const gpu::Product* p : widths) strips += gpu::skinny_strips<float>(*p, lanes);
+  const unsigned grid = gpu::grid_size(strips, "group_0");
+  if (x0.p.m == 1) {
+    group_0_skinny<1><<<grid, gpu::kSkinnyThreads, 0, stream>>>(x0, x1, lanes);
+  } else {
+    group_0_skinny<gpu::kSkinnyRows><<<grid, gpu::kSkinnyThreads, 0, stream>>>(x0, x1, lanes);
+  }
+  gpu::check(cudaGetLastError(), "group_0");
+}
+
+bool group_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims0, const gpu::Tensor& s0_t0, const gpu::Tensor& s0_t1, const gpu::Tensor& s0_t2, const gpu::Tensor& s0_t3, const Ints& dims1, const gpu::Tensor& s1_t0, const gpu::Tensor& s1_t1, const gpu::Tensor& s1_t2, const gpu::Tensor& s1_t3) {
+  const stage_0_operands x0 = stage_0_of(dims0, s0_t0, s0_t1, s0_t2, s0_t3);
+  const stage_0_operands x1 = stage_0_of(dims1, s1_t0, s1_t1, s1_t2, s1_t3);
+  if (!gpu::is_skinny(x0) || !gpu::is_skinny(x1)) return false;
+  group_0_launch(device, stream, x0, x1);
+  return true;
 }
 
 struct Kernel {
@@ -147,8 +227,10 @@ struct Kernel {
 
     // Kernels.
     const gpu::Blas blas = gpu::Blas::find(run.api, run.context, stream);
-    stage_0(device, stream, h2, t0, t1, t2, t5, blas, t5.data);
-    stage_0(device, stream, h4, t0, t3, t4, t6, blas, t6.data);
+    if (!group_0(device, stream, h2, t0, t1, t2, t5, h4, t0, t3, t4, t6)) {
+      stage_0(device, stream, h2, t0, t1, t2, t5, blas, t5.data);
+      stage_0(device, stream, h4, t0, t3, t4, t6, blas, t6.data);
+    }
   }
 };
 

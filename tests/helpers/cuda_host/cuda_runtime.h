@@ -19,7 +19,7 @@
 #define __device__
 #define __host__
 #define __forceinline__ inline
-#define __launch_bounds__(n)
+#define __launch_bounds__(...)
 #define __shared__ static
 
 struct dim3 {
@@ -162,6 +162,7 @@ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
 }  // namespace cuda_host
 
 inline void __syncthreads() { cuda_host::wait(cuda_host::At::kBlock); }
+inline uint4 __ldcs(const uint4* p) { return *p; }
 inline void __syncwarp() { cuda_host::wait(cuda_host::At::kWarp); }
 template <class X>
 X __shfl_xor_sync(unsigned, X x, int mask) {

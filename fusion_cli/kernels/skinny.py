@@ -1,0 +1,63 @@
+"""Products of few rows: nothing but reading the right operand. One launch runs those of one left operand, and chains of
+them, where an epilogue reads what the one before it made: gate and up."""
+
+from __future__ import annotations
+
+import math
+
+from fusion_cli.kernels.family import Schedule, Sized
+from fusion_cli.operators.dtypes import element_bytes
+from fusion_cli.planir.stages import Group, Linear, Operand, Plan
+
+_ROWS = 2
+_VECTOR = 16
+"""Bytes that a thread reads of a row at a time; both as in skinny.cuh."""
+
+SCHEDULE = Schedule(
+    "skinny",
+    f"at most {_ROWS} rows, and those of the right operand are whole vectors; neighbours of the same left operand in "
+    "one launch, the epilogues in it",
+    (("rows", _ROWS), ("threads", 512)),
+)
+
+
+def is_skinny(at: Sized) -> bool:
+    """Whether the kernel of few rows takes a product at these sizes."""
+    stage: Linear = at.stage
+    *batches, _, columns = at.shape(stage.b)
+    straight = not stage.trans_b and stage.operands[stage.b].perm is None
+    few = 0 < math.prod(at.dims[stage.dims][:-1]) <= _ROWS and math.prod(batches) == 1
+    return straight and few and columns * element_bytes(at.dtype(stage.b)) % _VECTOR == 0
+
+
+def chains_of(plan: Plan, group: Group) -> tuple[tuple[int, ...], ...] | None:
+    """The group's stages, by position in it, as chains that may run side by side: each stage reads, element by element,
+    what those before it in its chain made, and nothing else that the group writes. None where that cannot be."""
+    stages = [stage for i in group.stages if isinstance(stage := plan.stages[i], Linear)]
+    if group.kind != "products":
+        return None
+    written = [{plan.memory(s.tensor) for s in stage.stores} for stage in stages]
+    if len(set().union(*written)) != sum(map(len, written)):
+        return None
+    chains: list[list[int]] = []
+    for n, stage in enumerate(stages):
+        read = {plan.memory(o.tensor) for o in stage.operands}
+        makers = {m for m in range(len(stages)) if m != n and not read.isdisjoint(written[m])}
+        chain = next((c for c in chains if makers <= set(c)), None) if makers else []
+        if chain is None or not all(_is_in_place(plan, stages[m], stage) for m in makers):
+            return None
+        if not makers:
+            chains.append(chain)
+        chain.append(n)
+    return tuple(map(tuple, chains))
+
+
+def _is_in_place(plan: Plan, maker: Linear, reader: Linear) -> bool:
+    """Whether the reader's epilogue takes from the maker's results, at each point, what was stored at that point."""
+    results = {s.tensor for s in maker.stores}
+    memory = {plan.memory(t) for t in results}
+    shapes = {plan.tensors[s.tensor].shape for s in (*maker.stores, *reader.stores)}
+    read = [k for k, o in enumerate(reader.operands) if plan.memory(o.tensor) in memory]
+    plain = all(reader.operands[k] == Operand(reader.operands[k].tensor) for k in read)
+    own = all(reader.operands[k].tensor in results and plan.tensors[reader.operands[k].tensor].is_own for k in read)
+    return plain and own and len(shapes) == 1 and {reader.a, reader.b}.isdisjoint(read)
