@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from fusion_cli.errors import ModelError
 from fusion_cli.load import is_fused, load_model
 from fusion_cli.load.overridable import is_constant
+from fusion_cli.sizes.dims import dims_of
 from tests.helpers.graphs import parse
 
 
@@ -173,3 +174,14 @@ def test_a_name_that_cannot_be_assumed_constant(tmp_path: Path, name: str, messa
     assert "all" in error.value.hint
     with pytest.raises(ModelError, match="leave --assume-constant out"):
         load_model(write(tmp_path, small_model()), ["w"])
+
+
+def test_a_negative_dimension_is_an_unknown_one(tmp_path: Path) -> None:
+    """Some exporters write -1 for a batch; no size is negative, and two such are not the same."""
+    model = parse("g (float[2, 3] x, float[2, 3] z) => (float[2, 3] y) { y = Add (x, z) }")
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = -1
+    onnx.save(model, tmp_path / "m.onnx")
+    first, second = (dims_of(v) for v in load_model(tmp_path / "m.onnx").graph.inputs)
+    assert first is not None and second is not None
+    assert isinstance(first[0], str) and first[0] != second[0] and first[1] == second[1] == 3
