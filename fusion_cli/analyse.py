@@ -14,12 +14,12 @@ import onnx_ir as ir
 from fusion_cli.codes import emit as emit_codes
 from fusion_cli.codes import plan as plan_codes
 from fusion_cli.codes import score as score_codes
-from fusion_cli.emit.template import find_template
 from fusion_cli.errors import FusionError, NothingToDo, Unsupported, did_you_mean
 from fusion_cli.explain.near_misses import near_misses
 from fusion_cli.explain.potential import Potential
 from fusion_cli.explain.rank import rank
 from fusion_cli.explain.why import Answer, answer, unconcerned
+from fusion_cli.kernels.user_template import find_template
 from fusion_cli.load import is_fused, load_model
 from fusion_cli.match import find_regions, load_rules
 from fusion_cli.plan import Plan, Planner

@@ -1,4 +1,4 @@
-"""What both back ends need to turn a plan into source: names, comments, the host program, the template environment."""
+"""What both back ends need to turn a plan into source: names, comments, the shape program, the template environment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import jinja2
 
 from fusion_cli.codegen.expr import onnx_type
 from fusion_cli.errors import TemplateError
-from fusion_cli.planir.stages import HostOp, Plan, _Kernel
+from fusion_cli.planir.stages import Plan, ShapeOp, _Kernel
 from fusion_cli.resources import resource_dir
 from fusion_cli.types import TensorSpec
 
@@ -52,10 +52,10 @@ def ints(values: Sequence[int]) -> str:
 
 def host_lines(plan: Plan) -> list[str]:
     """The shape program as C++ statements defining h0, h1, ..."""
-    return [f"const Ints h{i} = {_host_value(op)};" for i, op in enumerate(plan.host)]
+    return [f"const Ints h{i} = {_host_value(op)};" for i, op in enumerate(plan.shape_program)]
 
 
-def _host_value(op: HostOp) -> str:
+def _host_value(op: ShapeOp) -> str:
     if op.kind in ("dims", "read"):
         return f"run.{op.kind}({op.ints[0]})"
     if op.kind == "const":
@@ -99,7 +99,7 @@ def is_unit(plan: Plan, tensor: int, axis: int) -> bool:
     """Whether neighbours along an axis of a tensor are known to be neighbours in memory."""
     found = plan.tensors[tensor]
     if found.role == "view":
-        step = plan.host[found.steps]
+        step = plan.shape_program[found.steps]
         return step.kind == "const" and step.ints[axis] == 1 and is_unit(plan, found.slot, axis)
     last = all(d == 1 for d in found.shape[axis + 1 :])
     if found.role == "alias" and plan.tensors[found.slot].role == "view":

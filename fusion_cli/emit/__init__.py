@@ -8,9 +8,9 @@ from typing import Any
 
 from fusion_cli.codegen import text as common
 from fusion_cli.codes import emit as codes
-from fusion_cli.emit import template
 from fusion_cli.emit.generated import from_plan
 from fusion_cli.errors import Unsupported
+from fusion_cli.kernels.user_template import SUFFIX, find_template, variables_of
 from fusion_cli.types import FusedOp, Source, Target
 
 __all__ = ["emit", "emit_registration"]
@@ -34,8 +34,8 @@ def emit(op: FusedOp, target: Target, *, debug: bool = False, template_paths: Se
             raise Unsupported(codes.NO_PLAN, "a region with a plan", op.rule)
         variables |= from_plan(op.plan, target)
     else:
-        name = template.find_template(op.kernel, target, template_paths)
-        variables |= template.variables(op)
+        name = find_template(op.kernel, target, template_paths)
+        variables |= variables_of(op)
     text = common.render(target.kind, template_paths, name, variables)
     return Source(target.name, op.name, op.name + suffix, text)
 
@@ -60,9 +60,9 @@ def emit_registration(target: Target, ops: Sequence[FusedOp], *, template_paths:
 
 
 def _suffix(target: Target) -> str:
-    if target.kind not in template.SUFFIX:
+    if target.kind not in SUFFIX:
         raise Unsupported(codes.NO_PLAN, "a target with kernels", target.name)
-    return template.SUFFIX[target.kind]
+    return SUFFIX[target.kind]
 
 
 def _common(op: FusedOp, target: Target, debug: bool) -> dict[str, Any]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from fusion_cli.plan.aliases import swaps_last_two
 from fusion_cli.plan.attention_kind import kind_of
 from fusion_cli.plan.attention_parts import Parts, between
 from fusion_cli.plan.graph import Val
 from fusion_cli.plan.partition import Group, Partition
-from fusion_cli.plan.reading import swaps_last_two
 from fusion_cli.plan.workspace import Storage
 from fusion_cli.planir.stages import Attention, Const, Conv, Instr, Linear, Operand, Pointwise, Rowwise, Stage, Store
 from fusion_cli.sizes.algebra import ONE, Shape
@@ -68,7 +68,7 @@ class Operands:
         self.storage = storage
 
     def add(self, val: Val, perm: tuple[int, ...] | None = None) -> int:
-        while val.op == "transpose" and val not in self.partition.reading.copied:
+        while val.op == "transpose" and val not in self.partition.aliases.copied:
             perm = val.perm if perm is None else tuple(val.perm[p] for p in perm)
             val = val.args[0]
         return self._add(Operand(self.storage.tensor(val), perm))
@@ -123,7 +123,7 @@ def _linear_operands(operands: Operands, matmul: Val) -> dict[str, Any]:
     fields: dict[str, Any] = {"alpha": matmul.attr("alpha")}
     for name, val in zip("ab", matmul.args, strict=True):
         transposed = bool(matmul.attr(f"trans_{name}"))
-        if val.op == "transpose" and swaps_last_two(val.perm) and val not in operands.partition.reading.copied:
+        if val.op == "transpose" and swaps_last_two(val.perm) and val not in operands.partition.aliases.copied:
             transposed, val = not transposed, val.args[0]
         fields[name] = operands.add(val)
         fields[f"trans_{name}"] = transposed

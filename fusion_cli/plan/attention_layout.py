@@ -26,7 +26,7 @@ def stored(found: str) -> Unsupported:
 
 @dataclass(frozen=True, eq=False)
 class Laid:
-    """A value as `core` transposed by `perm`, with axes merged then to dimensions `merged` (a host value) if given."""
+    """A value as `core` transposed by `perm`, with axes merged then to dimensions `merged` (a shape value) if given."""
 
     core: Val
     perm: Perm
@@ -66,15 +66,15 @@ def _apart(b: Builder, x: Val, runs: Sequence[Sequence[int]], split: int, rows: 
     axes split, and its rows too or (for a factor that the product's rows are not of) with 1s for the further rows."""
     parts = []
     for axis in range(-min(len(runs), len(x.shape)), -1):
-        ones = b.host.const((1,) * (len(runs[axis]) - (axis == -2 and not rows)))
+        ones = b.shapes.const((1,) * (len(runs[axis]) - (axis == -2 and not rows)))
         if axis == -2 and not rows:
-            parts += [ones, b.host.emit("take", (x.dims,), (len(x.shape) - 2,))]
+            parts += [ones, b.shapes.emit("take", (x.dims,), (len(x.shape) - 2,))]
         elif b.sizes.norm(x.shape[axis]) == ONE:
             parts.append(ones)
         else:
-            parts.append(b.host.emit("take", (split,), runs[axis]))
-    parts.append(b.host.emit("take", (x.dims,), (len(x.shape) - 1,)))
-    return b.reshape(x, b.host.emit("concat", parts))
+            parts.append(b.shapes.emit("take", (split,), runs[axis]))
+    parts.append(b.shapes.emit("take", (x.dims,), (len(x.shape) - 1,)))
+    return b.reshape(x, b.shapes.emit("concat", parts))
 
 
 class Layouts:
@@ -118,7 +118,7 @@ class Layouts:
             if laid.merged is not None:
                 rank = len(product.shape)
                 turn = swapped(tuple(range(rank))) if at else tuple(range(rank))
-                x = b.reshape(x, b.host.emit("permute", (product.dims,), turn))
+                x = b.reshape(x, b.shapes.emit("permute", (product.dims,), turn))
             return swap(b, x) if at else x
 
         return b.matmul(laid.core, values), outer
@@ -174,13 +174,13 @@ class Layouts:
 
     def _is_shape(self, dims: int, val: Val) -> bool:
         norm = self.b.sizes.norm
-        return [norm(s) for s in self.b.host.values[dims]] == [norm(s) for s in val.shape]
+        return [norm(s) for s in self.b.shapes.values[dims]] == [norm(s) for s in val.shape]
 
     def _dims(self, laid: Laid) -> int:
-        """The dimensions before axes are merged (a host value)."""
+        """The dimensions before axes are merged (a shape value)."""
         if laid.perm == tuple(range(len(laid.perm))):
             return laid.core.dims
-        return self.b.host.emit("permute", (laid.core.dims,), laid.perm)
+        return self.b.shapes.emit("permute", (laid.core.dims,), laid.perm)
 
     def _runs(self, laid: Laid) -> list[list[int]]:
         assert laid.merged is not None

@@ -32,7 +32,7 @@ class Parts:
     zero_empty: bool
     leaves: tuple[Val, ...]
     dims: int
-    """Host value: dimensions of P @ V, before `out_perm`."""
+    """Shape value: dimensions of P @ V, before `out_perm`."""
     out_perm: Perm
     nodes: tuple[str, ...]
 
@@ -102,7 +102,7 @@ def output_dims(b: Builder, scores: Val, product: Val) -> int:
     value = product.args[1]
     if b.sizes.equal(scores.shape[-1], value.shape[-2]):
         return product.dims
-    return b.host.emit("broadcast", (product.dims, b.host.emit("matmul", (scores.dims, value.dims))))
+    return b.shapes.emit("broadcast", (product.dims, b.shapes.emit("matmul", (scores.dims, value.dims))))
 
 
 def output_of(

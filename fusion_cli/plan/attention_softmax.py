@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fusion_cli.plan.graph import Uses, Val
 from fusion_cli.plan.lowering import Builder
-from fusion_cli.plan.slicing import Cut, cut
+from fusion_cli.plan.slicing import Slice, sliced
 from fusion_cli.sizes.algebra import ONE
 
 _LOST = 2.0**-25
@@ -50,12 +50,12 @@ def _with_sink(b: Builder, uses: Uses, softmax: Val, x: Val) -> Softmax | None:
         return None
     (root,), (scores, sink) = readers, (part.args[0] for part in x.args)
     width = b.sizes.norm(sink.shape[-1])
-    starts, steps = b.literals(root.host("starts")), b.literals(root.host("steps"))
+    starts, steps = b.literals(root.shape_value("starts")), b.literals(root.shape_value("steps"))
     if any(starts) or any(s != 1 for s in steps) or width.known not in (None, 1):
         return None
     if width != ONE:
-        one = b.host.const((1,))
-        sink = cut(b, sink, Cut((-1,), b.host.const((0,)), one, one))
+        one = b.shapes.const((1,))
+        sink = sliced(b, sink, Slice((-1,), b.shapes.const((0,)), one, one))
     return Softmax(root, scores, sink, is_one_told=width == ONE and b.sizes.equal(root.shape[-1], scores.shape[-1]))
 
 

@@ -28,10 +28,10 @@ from fusion_cli.plan.graph import LEAVES, Val
 from fusion_cli.plan.grouping import find_groups
 from fusion_cli.plan.lower_shapes import HOST_RULES
 from fusion_cli.plan.partition import Partition
-from fusion_cli.plan.shape_program import HostProgram
+from fusion_cli.plan.shape_program import ShapeProgram
 from fusion_cli.plan.workspace import Storage, assign_buffers, rename_symbols
 from fusion_cli.planir.invariants import check
-from fusion_cli.planir.stages import HostOp, Plan, Stage, Tensor
+from fusion_cli.planir.stages import Plan, Stage, Tensor
 from fusion_cli.types import Region
 
 RULES = {
@@ -67,7 +67,7 @@ def plan_region(region: Region) -> Plan:
     storage = Storage(partition, _input_values(context), outputs)
     stages = tuple(assemble(partition, storage, group) for group in partition.ordered())
     tensors, buffers = assign_buffers(storage.tensors, stages)
-    return _finish(context.b.host, tensors, stages, storage, buffers)
+    return _finish(context.b.shapes, tensors, stages, storage, buffers)
 
 
 def _lower(context: Context) -> list[Val]:
@@ -125,21 +125,20 @@ def _input_values(context: Context) -> list[Val | None]:
 
 
 def _finish(
-    host: HostProgram, tensors: Sequence[Tensor], stages: tuple[Stage, ...], storage: Storage, buffers: int
+    shapes: ShapeProgram, tensors: Sequence[Tensor], stages: tuple[Stage, ...], storage: Storage, buffers: int
 ) -> Plan:
-    """The plan with the host operations that something uses, in their order."""
+    """The plan with the shape operations that something uses, in their order."""
     needed = {t.dims for t in tensors} | {s.dims for s in stages}
     needed |= {host_value for t in tensors if t.role == "view" for host_value in (t.starts, t.steps)}
-    for index in range(len(host.ops) - 1, -1, -1):
+    for index in range(len(shapes.ops) - 1, -1, -1):
         if index in needed:
-            needed.update(host.ops[index].args)
+            needed.update(shapes.ops[index].args)
     position = {old: new for new, old in enumerate(sorted(needed))}
-    ops = tuple(
-        HostOp(host.ops[i].kind, tuple(position[a] for a in host.ops[i].args), host.ops[i].ints) for i in sorted(needed)
-    )
+    kept = [shapes.ops[i] for i in sorted(needed)]
+    ops = tuple(replace(op, args=tuple(position[a] for a in op.args)) for op in kept)
     plan = Plan(
         tensors=rename_symbols([_renumbered(t, position) for t in tensors]),
-        host=ops,
+        shape_program=ops,
         stages=tuple(replace(s, dims=position[s.dims]) for s in stages),
         inputs=storage.inputs,
         outputs=storage.outputs,
@@ -151,7 +150,7 @@ def _finish(
 
 
 def _renumbered(tensor: Tensor, position: Mapping[int, int]) -> Tensor:
-    """The tensor with host values by their new numbers."""
+    """The tensor with shape values by their new numbers."""
     moved = replace(tensor, dims=position[tensor.dims])
     if tensor.role != "view":
         return moved

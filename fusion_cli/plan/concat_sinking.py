@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from fusion_cli.plan.graph import LEAVES, Uses, Val
 from fusion_cli.plan.lowering import Builder
-from fusion_cli.plan.slicing import Cut, Split, cut, viewed
+from fusion_cli.plan.slicing import Slice, Split, sliced, viewed
 from fusion_cli.sizes.algebra import ONE
 
 
@@ -32,8 +32,8 @@ def _again(b: Builder, uses: Uses, val: Val, new: dict[Val, Val]) -> Val:
         return b.concat(args, val.axis)
     if val.op == "slice":
         axes = tuple(range(-len(val.shape), 0))
-        taken = Cut(axes, val.host("starts"), val.dims, val.host("steps")).trimmed(b, args[0])
-        return viewed(b, args[0], taken) if taken.fits(b, args[0], args[0]) else cut(b, args[0], taken)
+        taken = Slice(axes, val.shape_value("starts"), val.dims, val.shape_value("steps")).trimmed(b, args[0])
+        return viewed(b, args[0], taken) if taken.fits(b, args[0], args[0]) else sliced(b, args[0], taken)
     result = None
     if val.op in ("reshape", "transpose"):
         read_here = val.args[0] not in uses.outputs and uses.readers(val.args[0]) == [val]
@@ -75,8 +75,8 @@ def _by_parts(b: Builder, val: Val, args: Sequence[Val], joined: Val) -> Val | N
     parts = []
     for part in joined.args:
         place = (len(joined.shape) + axis,)
-        first, count = (b.host.emit("take", (v,), place) for v in (part.host("starts"), part.dims))
-        piece = Cut((axis,), first, count, b.host.const((1,)))
+        first, count = (b.shapes.emit("take", (v,), place) for v in (part.shape_value("starts"), part.dims))
+        piece = Slice((axis,), first, count, b.shapes.const((1,)))
         if not all(piece.fits(b, a, val) for a in args):
             return None
         pieces = [part.args[0] if a is joined else viewed(b, a, piece) for a in args]
@@ -120,6 +120,6 @@ def _viewed_parts(b: Builder, val: Val, joined: Val) -> Val | None:
         return None
     parts = []
     for part in joined.args:
-        count = b.host.emit("take", (part.dims,), (axis,))
-        parts.append(b.reshape(part.args[0], b.host.emit("put", (val.dims, count), run)))
+        count = b.shapes.emit("take", (part.dims,), (axis,))
+        parts.append(b.reshape(part.args[0], b.shapes.emit("put", (val.dims, count), run)))
     return b.concat(parts, run[0] - len(val.shape))

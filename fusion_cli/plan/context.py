@@ -1,4 +1,4 @@
-"""A region while it is lowered: what each ONNX value became, as a tensor and as a host value."""
+"""A region while it is lowered: what each ONNX value became, as a tensor and as a shape value."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Context:
         self.region = region
         self.nodes = _sorted(region.nodes)
         self.tensors: dict[ir.Value, Val] = {}
-        self._hosts: dict[ir.Value, int] = {}
+        self._shape_values: dict[ir.Value, int] = {}
         self._host_rules = host_rules
         self._constants = set(region.constants)
         self._slots = {v: i for i, v in enumerate(region.inputs)}
@@ -63,9 +63,15 @@ class Context:
         return None
 
     def vector(self, node: ir.Node, name: str) -> int | None:
-        """Integers that are an attribute in some operator sets and an input in others, as a host value."""
+        """Integers that are an attribute in some operator sets and an input in others, as a shape value."""
         found = integers(node, name)
-        return self.b.host.const(found) if isinstance(found, tuple) else None if found is None else self.host(found)
+        return (
+            self.b.shapes.const(found)
+            if isinstance(found, tuple)
+            else None
+            if found is None
+            else self.shape_value(found)
+        )
 
     def ints(self, node: ir.Node, name: str) -> tuple[int, ...] | None:
         """The same where they are constant."""
@@ -73,7 +79,7 @@ class Context:
         return None if found is None else self.known(found, f"{name} of {node.op_type}")
 
     def known(self, host: int, what: str) -> tuple[int, ...]:
-        """The elements of a host value that has to be constant."""
+        """The elements of a shape value that has to be constant."""
         found = self.b.literals(host)
         if None in found:
             raise Unsupported(codes.CONSTANT, f"constant {what}", "a computed input")
@@ -99,7 +105,7 @@ class Context:
 
     def _host_tensor(self, value: ir.Value) -> Val:
         """Shape arithmetic read as data: possible where its outcome is one known number."""
-        elements = self.b.literals(self.host(value))
+        elements = self.b.literals(self.shape_value(value))
         if len(elements) != 1 or elements[0] is None:
             raise Unsupported(
                 codes.SHAPE_PROGRAM, "shape arithmetic used for shapes only", f"{value.name} used as data"
@@ -107,18 +113,18 @@ class Context:
         rank = 0 if value.shape is None else len(value.shape)
         return self.b.const(elements[0], dtype_name(value.dtype), (1,) * rank)
 
-    def host(self, value: ir.Value) -> int:
+    def shape_value(self, value: ir.Value) -> int:
         """The value as an integer vector of the shape program (a scalar is a vector of one)."""
-        if value not in self._hosts:
-            self._hosts[value] = self._host(value)
-        return self._hosts[value]
+        if value not in self._shape_values:
+            self._shape_values[value] = self._find_shape_value(value)
+        return self._shape_values[value]
 
-    def _host(self, value: ir.Value) -> int:
+    def _find_shape_value(self, value: ir.Value) -> int:
         array = self.literal(value)
         if array is not None:
             if array.dtype.kind not in "ibu":
                 raise Unsupported(codes.SHAPE_PROGRAM, "integers", f"{value.name} of type {array.dtype}")
-            return self.b.host.const([int(i) for i in array.reshape(-1)])
+            return self.b.shapes.const([int(i) for i in array.reshape(-1)])
         if value in self._slots:
             return self._read(value)
         node = self._producers.get(value)
@@ -135,7 +141,7 @@ class Context:
             raise Unsupported(codes.SHAPE_PROGRAM, "an integer vector", f"{value.name} of type {value.dtype}")
         count = self.b.fixed(shape[0], f"{value.name}, a shape") if shape else 1
         elements = tuple(unknown(f"{id(value)}_{i}", signed=True) for i in range(count))
-        return self.b.host.source("read", self._slots[value], elements)
+        return self.b.shapes.source("read", self._slots[value], elements)
 
     def annotation(self, value: ir.Value) -> Shape:
         """What shape inference said of the value."""

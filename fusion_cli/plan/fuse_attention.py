@@ -143,7 +143,7 @@ def _laid_out(b: Builder, uses: Uses, way: _Way, base: Laid) -> _Found:
     if not softmax.is_one_told:
         if outer(new) is not new:
             raise stored("sinks of which nobody knows how many there are")
-        dims = b.host.emit("broadcast", (dims, product.dims))
+        dims = b.shapes.emit("broadcast", (dims, product.dims))
     sink = softmax.sink and layouts.undone(softmax.sink, layouts.of(softmax.x), softmax.x)
     out, out_perm, outer = output_of(b, uses, product, new, outer)
     score, prob = weights.core.args[0], new.args[0]
@@ -208,9 +208,9 @@ def _rebuild(b: Builder, found: Mapping[Val, _Found], outputs: Sequence[Val]) ->
 def _renewed(b: Builder, val: Val, attention: _Found | None, args: list[Val]) -> Val:
     if attention is not None:
         parts = attention.parts
-        dims = parts.dims if parts.out_perm is None else b.host.emit("permute", (parts.dims,), parts.out_perm)
+        dims = parts.dims if parts.out_perm is None else b.shapes.emit("permute", (parts.dims,), parts.out_perm)
         made = replace(val, op="attention", args=tuple(args), attrs=(("parts", parts),), dims=dims)
-        return attention.outer(replace(made, shape=b.host.values[dims], value=None))
+        return attention.outer(replace(made, shape=b.shapes.values[dims], value=None))
     if val.op == "softmax":
         b.node = val.node
         return _plain_softmax(b, args[0], bool(val.attr("zero_empty")))

@@ -29,7 +29,7 @@ RECOMPUTED = 8
 class Val:
     """A value of the tensor program; compared by identity.
 
-    `dims` is the host value with its dimensions and `shape` what is known of them. `attrs` are literals that tell
+    `dims` is the shape value with its dimensions and `shape` what is known of them. `attrs` are literals that tell
     equal operations on equal arguments apart: ("perm", ...), ("axis", ...) and so on. `node` names the ONNX node.
     """
 
@@ -64,8 +64,8 @@ class Val:
         assert isinstance(axis, int)
         return axis
 
-    def host(self, name: str) -> int:
-        """A host value among the attributes."""
+    def shape_value(self, name: str) -> int:
+        """A shape value among the attributes."""
         index = self.attr(name)
         assert isinstance(index, int)
         return index

@@ -40,10 +40,10 @@ def _product(b: Builder, terms: tuple[str, str], out: str, vals: tuple[Val, Val]
     w = _matrix(b, vals[1], second, (batch, columns, inner) if trans_b else (batch, inner, columns))
     product = b.matmul(a, w, trans_a=trans_a, trans_b=trans_b)
     # Batch axes stay as they are: two that differ only in being 1 are broadcast.
-    sizes = [b.host.emit("slice", (product.dims,), (0, len(batch), 1))]
+    sizes = [b.shapes.emit("slice", (product.dims,), (0, len(batch), 1))]
     for term, val, labels in ((first, vals[0], rows), (second, vals[1], columns)):
-        sizes.append(b.host.emit("take", (val.dims,), [term.index(c) for c in labels]))
-    apart = b.reshape(product, b.host.emit("concat", sizes))
+        sizes.append(b.shapes.emit("take", (val.dims,), [term.index(c) for c in labels]))
+    apart = b.reshape(product, b.shapes.emit("concat", sizes))
     order = batch + rows + columns
     return b.transpose(apart, [order.index(c) for c in out])
 
@@ -53,11 +53,11 @@ def _matrix(b: Builder, x: Val, labels: str, groups: tuple[str, str, str]) -> Va
     batch, m, n = groups
     x = b.transpose(x, [labels.index(c) for c in batch + m + n])
     at = len(batch)
-    sizes = [b.host.emit("slice", (x.dims,), (0, at, 1))]
+    sizes = [b.shapes.emit("slice", (x.dims,), (0, at, 1))]
     for group in (m, n):
-        sizes.append(b.host.emit("prod", (b.host.emit("slice", (x.dims,), (at, at + len(group), 1)),)))
+        sizes.append(b.shapes.emit("prod", (b.shapes.emit("slice", (x.dims,), (at, at + len(group), 1)),)))
         at += len(group)
-    return b.reshape(x, b.host.emit("concat", sizes))
+    return b.reshape(x, b.shapes.emit("concat", sizes))
 
 
 RULES: dict[str, Rule] = {"Einsum": _einsum}

@@ -59,7 +59,7 @@ def _conv(ctx: Context, node: ir.Node) -> Val:
     strides, dilations = (tuple(get.get_ints(name) or (1,) * n) for name in ("strides", "dilations"))
     pads = tuple(get.get_ints("pads") or (0,) * (2 * n))
     auto_pad = get.get_string("auto_pad", "NOTSET")
-    dims = ctx.b.host.emit("conv", (x.dims, w.dims), (n, *strides, *pads, *dilations, _AUTO_PAD.index(auto_pad)))
+    dims = ctx.b.shapes.emit("conv", (x.dims, w.dims), (n, *strides, *pads, *dilations, _AUTO_PAD.index(auto_pad)))
     attrs = (
         ("strides", strides),
         ("pads", pads),
@@ -73,16 +73,16 @@ def _conv(ctx: Context, node: ir.Node) -> Val:
 def _split_heads(ctx: Context, x: Val, heads: int) -> Val:
     """[B, S, heads * D] as [B, heads, S, D]."""
     b = ctx.b
-    target = b.host.emit("concat", (b.host.emit("slice", (x.dims,), (0, 2, 1)), b.host.const((heads, -1))))
-    return b.transpose(b.reshape(x, b.host.emit("reshape", (x.dims, target), (0,))), (0, 2, 1, 3))
+    target = b.shapes.emit("concat", (b.shapes.emit("slice", (x.dims,), (0, 2, 1)), b.shapes.const((heads, -1))))
+    return b.transpose(b.reshape(x, b.shapes.emit("reshape", (x.dims, target), (0,))), (0, 2, 1, 3))
 
 
 def _merge_heads(ctx: Context, x: Val) -> Val:
     """[B, heads, S, D] as [B, S, heads * D]."""
     b = ctx.b
     x = b.transpose(x, (0, 2, 1, 3))
-    target = b.host.emit("concat", (b.host.emit("slice", (x.dims,), (0, 2, 1)), b.host.const((-1,))))
-    return b.reshape(x, b.host.emit("reshape", (x.dims, target), (0,)))
+    target = b.shapes.emit("concat", (b.shapes.emit("slice", (x.dims,), (0, 2, 1)), b.shapes.const((-1,))))
+    return b.reshape(x, b.shapes.emit("reshape", (x.dims, target), (0,)))
 
 
 def _group_axis(ctx: Context, x: Val, heads: int) -> Val:
@@ -90,9 +90,9 @@ def _group_axis(ctx: Context, x: Val, heads: int) -> Val:
     b = ctx.b
     if b.sizes.norm(x.shape[1]) == ONE:
         return b.unsqueeze(x, (1,))
-    head, tail = b.host.emit("slice", (x.dims,), (0, 1, 1)), b.host.emit("slice", (x.dims,), (2, 4, 1))
+    head, tail = b.shapes.emit("slice", (x.dims,), (0, 1, 1)), b.shapes.emit("slice", (x.dims,), (2, 4, 1))
     group = b.fixed(x.shape[1], "the heads") // heads
-    return b.reshape(x, b.host.emit("concat", (head, b.host.const((heads, group)), tail)))
+    return b.reshape(x, b.shapes.emit("concat", (head, b.shapes.const((heads, group)), tail)))
 
 
 def _attention(ctx: Context, node: ir.Node) -> Val:
@@ -123,8 +123,8 @@ def _attention(ctx: Context, node: ir.Node) -> Val:
     weights = b.softmax(_masked(ctx, node, scores, mask), zero_empty=mask is not None)
     out = b.matmul(weights, v)
     if grouped:
-        head, last = b.host.emit("slice", (whole,), (0, 3, 1)), b.host.emit("slice", (v.dims,), (-1, 5, 1))
-        out = b.reshape(out, b.host.emit("concat", (head, last)))
+        head, last = b.shapes.emit("slice", (whole,), (0, 3, 1)), b.shapes.emit("slice", (v.dims,), (-1, 5, 1))
+        out = b.reshape(out, b.shapes.emit("concat", (head, last)))
     return _merge_heads(ctx, out) if packed else out
 
 

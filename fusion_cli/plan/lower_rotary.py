@@ -10,12 +10,12 @@ from fusion_cli.plan.context import Context
 from fusion_cli.plan.graph import Val
 from fusion_cli.plan.lower_elementwise import Rule
 from fusion_cli.plan.lowering import Builder
-from fusion_cli.plan.slicing import Cut, cut
+from fusion_cli.plan.slicing import Slice, sliced
 
 
 def _last(b: Builder, x: Val, start: int, count: int, step: int = 1) -> Val:
     """Elements of the last axis."""
-    return cut(b, x, Cut((-1,), *(b.host.const((n,)) for n in (start, count, step))))
+    return sliced(b, x, Slice((-1,), *(b.shapes.const((n,)) for n in (start, count, step))))
 
 
 def _rotary_embedding(ctx: Context, node: ir.Node) -> Val:
@@ -27,8 +27,8 @@ def _rotary_embedding(ctx: Context, node: ir.Node) -> Val:
     packed = len(x.shape) == 3
     whole = x.dims
     if packed:
-        heads = b.host.const((0, 0, get.get_int("num_heads", 0), -1))
-        x = b.reshape(x, b.host.emit("reshape", (x.dims, heads), (0,)))
+        heads = b.shapes.const((0, 0, get.get_int("num_heads", 0), -1))
+        x = b.reshape(x, b.shapes.emit("reshape", (x.dims, heads), (0,)))
     cos, sin = (b.unsqueeze(table, (2 if packed else 1,)) for table in (cos, sin))
     depth = b.fixed(x.shape[-1], "the head")
     turned = get.get_int("rotary_embedding_dim", 0) or depth
@@ -50,8 +50,8 @@ def _joined(ctx: Context, first: Val, second: Val, interleaved: bool) -> Val:
     if not interleaved:
         return b.concat([first, second], -1)
     pairs = b.concat([b.unsqueeze(v, (len(v.shape),)) for v in (first, second)], -1)
-    head, pair = b.host.emit("slice", (first.dims,), (0, -1, 1)), b.host.emit("slice", (first.dims,), (-1, 9, 1))
-    return b.reshape(pairs, b.host.emit("concat", (head, b.host.emit("mul", (pair, b.host.const((2,)))))))
+    head, pair = b.shapes.emit("slice", (first.dims,), (0, -1, 1)), b.shapes.emit("slice", (first.dims,), (-1, 9, 1))
+    return b.reshape(pairs, b.shapes.emit("concat", (head, b.shapes.emit("mul", (pair, b.shapes.const((2,)))))))
 
 
 RULES: dict[str, Rule] = {"RotaryEmbedding": _rotary_embedding}

@@ -34,7 +34,7 @@ def _reduce(ctx: Context, node: ir.Node) -> Val:
     # Axes of size 1 change nothing, wherever they are.
     real = [a for a in axes if b.sizes.norm(x.shape[a]) != ONE]
     first = trailing(real, rank) if real else rank
-    dims = b.host.emit("reduce", (x.dims,), (attribute(node, "keepdims"), *axes))
+    dims = b.shapes.emit("reduce", (x.dims,), (attribute(node, "keepdims"), *axes))
     flat = b.flatten_from(x, first)
     before = _BEFORE.get(node.op_type)
     if before == "square":
@@ -157,9 +157,9 @@ def _group_norm(ctx: Context, node: ir.Node) -> Val:
     b, x = ctx.b, _float32(ctx, ctx.operand(node, 0))
     scale, bias = ctx.operand(node, 1), ctx.operand(node, 2)
     instance = node.op_type == "InstanceNormalization"
-    head = b.host.emit("slice", (x.dims,), (0, 2 if instance else 1, 1))
-    groups = () if instance else (b.host.const((attribute(node, "num_groups"),)),)
-    rows = b.host.emit("reshape", (x.dims, b.host.emit("concat", (head, *groups, b.host.const((-1,))))), (0,))
+    head = b.shapes.emit("slice", (x.dims,), (0, 2 if instance else 1, 1))
+    groups = () if instance else (b.shapes.const((attribute(node, "num_groups"),)),)
+    rows = b.shapes.emit("reshape", (x.dims, b.shapes.emit("concat", (head, *groups, b.shapes.const((-1,))))), (0,))
     normal, *_ = _normalize(ctx, b.reshape(x, rows), attribute(node, "epsilon"))
     if instance:
         scaled = b.apply("Mul", normal, b.unsqueeze(scale, (1,)))
@@ -174,7 +174,7 @@ def _global_pool(ctx: Context, node: ir.Node) -> Val:
     b, x = ctx.b, ctx.operand(node, 0)
     op = "reduce_max" if node.op_type == "GlobalMaxPool" else "reduce_mean"
     result = b.reduce(op, b.flatten_from(x, 2))
-    return b.reshape(result, b.host.emit("reduce", (x.dims,), (1, *range(2, len(x.shape)))))
+    return b.reshape(result, b.shapes.emit("reduce", (x.dims,), (1, *range(2, len(x.shape)))))
 
 
 def _lp_norm(ctx: Context, node: ir.Node) -> Val:

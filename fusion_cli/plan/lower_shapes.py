@@ -13,35 +13,35 @@ def _arg(ctx: Context, node: ir.Node, index: int) -> int:
     value = node.inputs[index]
     if value is None:
         raise Unsupported(codes.SHAPE_PROGRAM, f"input {index} of {node.op_type}", "none")
-    return ctx.host(value)
+    return ctx.shape_value(value)
 
 
 def _shape(ctx: Context, node: ir.Node) -> int:
     value = node.inputs[0]
     assert value is not None
     dims = ctx.tensor(value).dims
-    rank = len(ctx.b.host.values[dims])
+    rank = len(ctx.b.shapes.values[dims])
     start, end = node.attributes.get_int("start", 0), node.attributes.get_int("end", rank)
-    return dims if (start, end) == (0, rank) else ctx.b.host.emit("slice", (dims,), (start, end, 1))
+    return dims if (start, end) == (0, rank) else ctx.b.shapes.emit("slice", (dims,), (start, end, 1))
 
 
 def _size(ctx: Context, node: ir.Node) -> int:
-    return ctx.b.host.emit("prod", (_shape(ctx, node),))
+    return ctx.b.shapes.emit("prod", (_shape(ctx, node),))
 
 
 def _gather(ctx: Context, node: ir.Node) -> int:
-    return ctx.b.host.emit("take", (_arg(ctx, node, 0),), ctx.known(_arg(ctx, node, 1), "indices of Gather"))
+    return ctx.b.shapes.emit("take", (_arg(ctx, node, 0),), ctx.known(_arg(ctx, node, 1), "indices of Gather"))
 
 
 def _slice(ctx: Context, node: ir.Node) -> int:
     starts, ends, steps = (ctx.ints(node, name) for name in ("starts", "ends", "steps"))
     if not starts or not ends:
         raise Unsupported(codes.SHAPE_PROGRAM, "starts and ends of Slice", "none")
-    return ctx.b.host.emit("slice", (_arg(ctx, node, 0),), (starts[0], ends[0], steps[0] if steps else 1))
+    return ctx.b.shapes.emit("slice", (_arg(ctx, node, 0),), (starts[0], ends[0], steps[0] if steps else 1))
 
 
 def _concat(ctx: Context, node: ir.Node) -> int:
-    return ctx.b.host.emit("concat", [_arg(ctx, node, i) for i in range(len(node.inputs))])
+    return ctx.b.shapes.emit("concat", [_arg(ctx, node, i) for i in range(len(node.inputs))])
 
 
 def _same_elements(ctx: Context, node: ir.Node) -> int:
@@ -52,25 +52,25 @@ def _same_elements(ctx: Context, node: ir.Node) -> int:
 
 def _elementwise(ctx: Context, node: ir.Node) -> int:
     args = [_arg(ctx, node, i) for i in range(len(node.inputs))]
-    lengths = {len(ctx.b.host.values[a]) for a in args} - {1}
+    lengths = {len(ctx.b.shapes.values[a]) for a in args} - {1}
     if len(lengths) > 1:
         raise Unsupported(codes.SHAPE_PROGRAM, "vectors of one length", f"lengths {sorted(lengths)}")
-    return ctx.b.host.emit(node.op_type.lower(), args)
+    return ctx.b.shapes.emit(node.op_type.lower(), args)
 
 
 def _filled(ctx: Context, node: ir.Node) -> int:
     tensor = node.attributes.get_tensor("value")
     value = 0 if tensor is None else int(tensor.numpy().reshape(-1)[0])
     count = _arg(ctx, node, 0)
-    if not ctx.b.host.values[count]:
-        return ctx.b.host.const((value,))
-    if len(ctx.b.host.values[count]) > 1 or ctx.b.sizes.norm(ctx.b.host.values[count][0]).known is None:
+    if not ctx.b.shapes.values[count]:
+        return ctx.b.shapes.const((value,))
+    if len(ctx.b.shapes.values[count]) > 1 or ctx.b.sizes.norm(ctx.b.shapes.values[count][0]).known is None:
         raise Unsupported(codes.SHAPE_PROGRAM, "a vector of fixed length", "ConstantOfShape of a dynamic length")
-    return ctx.b.host.emit("fill", (count,), (value,))
+    return ctx.b.shapes.emit("fill", (count,), (value,))
 
 
 def _product(ctx: Context, node: ir.Node) -> int:
-    return ctx.b.host.emit("prod", (_arg(ctx, node, 0),))
+    return ctx.b.shapes.emit("prod", (_arg(ctx, node, 0),))
 
 
 HOST_RULES: dict[str, HostRule] = {

@@ -12,7 +12,7 @@ from fusion_cli.errors import Unsupported
 from fusion_cli.plan.context import Context, normalized_axis
 from fusion_cli.plan.graph import Val
 from fusion_cli.plan.lower_elementwise import Rule
-from fusion_cli.plan.slicing import Cut, cut
+from fusion_cli.plan.slicing import Slice, sliced
 from fusion_cli.sizes.algebra import ONE
 
 _END = 2**63 - 1
@@ -24,20 +24,20 @@ def _slice(ctx: Context, node: ir.Node) -> Val:
     starts, ends = ctx.vector(node, "starts"), ctx.vector(node, "ends")
     if starts is None or ends is None:
         raise Unsupported(codes.ATTRIBUTE, "starts and ends of Slice", "none")
-    count = len(b.host.values[starts])
+    count = len(b.shapes.values[starts])
     axes = ctx.ints(node, "axes") or tuple(range(count))
     steps = ctx.vector(node, "steps")
-    return _window(ctx, x, axes, starts, ends, b.host.const((1,) * count) if steps is None else steps)
+    return _window(ctx, x, axes, starts, ends, b.shapes.const((1,) * count) if steps is None else steps)
 
 
 def _window(ctx: Context, x: Val, axes: Sequence[int], starts: int, ends: int, steps: int) -> Val:
-    """Along each of `axes` the positions from a start to an end (host values, as ONNX's Slice reads them)."""
+    """Along each of `axes` the positions from a start to an end (shape values, as ONNX's Slice reads them)."""
     b, rank = ctx.b, len(x.shape)
     own = [normalized_axis(a, rank) for a in axes]
-    sizes = b.host.emit("take", (x.dims,), own)
-    first = b.host.emit("slice_start", (sizes, starts, steps))
-    counts = b.host.emit("slice_count", (sizes, starts, ends, steps))
-    return cut(b, x, Cut(tuple(a - rank for a in own), first, counts, steps))
+    sizes = b.shapes.emit("take", (x.dims,), own)
+    first = b.shapes.emit("slice_start", (sizes, starts, steps))
+    counts = b.shapes.emit("slice_count", (sizes, starts, ends, steps))
+    return sliced(b, x, Slice(tuple(a - rank for a in own), first, counts, steps))
 
 
 def _split(ctx: Context, node: ir.Node) -> list[Val]:
@@ -45,24 +45,26 @@ def _split(ctx: Context, node: ir.Node) -> list[Val]:
     axis = normalized_axis(node.attributes.get_int("axis", 0), len(x.shape))
     given = ctx.vector(node, "split")
     sizes = _equal_parts(ctx, x, axis, len(node.outputs)) if given is None else given
-    start, one = b.host.const((0,)), b.host.const((1,))
+    start, one = b.shapes.const((0,)), b.shapes.const((1,))
     parts = []
     for i in range(len(node.outputs)):
-        size = b.host.emit("take", (sizes,), (i,))
-        parts.append(cut(b, x, Cut((axis - len(x.shape),), start, size, one)))
-        start = b.host.emit("add", (start, size))
+        size = b.shapes.emit("take", (sizes,), (i,))
+        parts.append(sliced(b, x, Slice((axis - len(x.shape),), start, size, one)))
+        start = b.shapes.emit("add", (start, size))
     return parts
 
 
 def _equal_parts(ctx: Context, x: Val, axis: int, count: int) -> int:
     """Sizes of `count` parts: equal ones, but for a smaller last one where the axis does not divide."""
     b = ctx.b
-    size = b.host.emit("take", (x.dims,), (axis,))
+    size = b.shapes.emit("take", (x.dims,), (axis,))
     if b.sizes.norm(x.shape[axis]).coef % count == 0:
-        return b.host.emit("div", (size, b.host.const((count,) * count)))
-    rounded = b.host.emit("div", (b.host.emit("add", (size, b.host.const((count - 1,)))), b.host.const((count,))))
-    before = b.host.emit("mul", (rounded, b.host.const((count - 1,))))
-    return b.host.emit("concat", (*[rounded] * (count - 1), b.host.emit("sub", (size, before))))
+        return b.shapes.emit("div", (size, b.shapes.const((count,) * count)))
+    rounded = b.shapes.emit(
+        "div", (b.shapes.emit("add", (size, b.shapes.const((count - 1,)))), b.shapes.const((count,)))
+    )
+    before = b.shapes.emit("mul", (rounded, b.shapes.const((count - 1,))))
+    return b.shapes.emit("concat", (*[rounded] * (count - 1), b.shapes.emit("sub", (size, before))))
 
 
 def _concat(ctx: Context, node: ir.Node) -> Val:
@@ -93,7 +95,7 @@ def _gather(ctx: Context, node: ir.Node) -> Val:
         end = _END
     elif indices[-1] == 0 and step < 0:
         end = -_END
-    const = ctx.b.host.const
+    const = ctx.b.shapes.const
     result = _window(ctx, x, (axis,), const((indices[0],)), const((end,)), const((step,)))
     return result if array.ndim else ctx.b.squeeze(result, (axis,))
 
@@ -107,14 +109,14 @@ def _tile(ctx: Context, node: ir.Node) -> Val:
     apart: list[int] = []
     repeated: list[int] = []
     for axis, count in enumerate(repeats):
-        size = b.host.emit("take", (x.dims,), (axis,))
+        size = b.shapes.emit("take", (x.dims,), (axis,))
         if count != 1 and b.sizes.norm(x.shape[axis]) != ONE:
-            apart.append(b.host.const((1,)))
-            repeated.append(b.host.const((count,)))
+            apart.append(b.shapes.const((1,)))
+            repeated.append(b.shapes.const((count,)))
         apart.append(size)
-        repeated.append(b.host.const((count,)) if b.sizes.norm(x.shape[axis]) == ONE else size)
-    tiled = b.expand(b.reshape(x, b.host.emit("concat", apart)), b.host.emit("concat", repeated))
-    return b.reshape(tiled, b.host.emit("mul", (x.dims, b.host.const(repeats))))
+        repeated.append(b.shapes.const((count,)) if b.sizes.norm(x.shape[axis]) == ONE else size)
+    tiled = b.expand(b.reshape(x, b.shapes.emit("concat", apart)), b.shapes.emit("concat", repeated))
+    return b.reshape(tiled, b.shapes.emit("mul", (x.dims, b.shapes.const(repeats))))
 
 
 RULES: dict[str, Rule] = {

@@ -21,7 +21,7 @@ def _shape_operand(ctx: Context, node: ir.Node) -> int:
 def _reshape(ctx: Context, node: ir.Node) -> Val:
     b, x = ctx.b, ctx.operand(node, 0)
     target = _shape_operand(ctx, node)
-    dims = b.host.emit("reshape", (x.dims, target), (node.attributes.get_int("allowzero", 0),))
+    dims = b.shapes.emit("reshape", (x.dims, target), (node.attributes.get_int("allowzero", 0),))
     return b.reshape(x, dims)
 
 
@@ -41,7 +41,7 @@ def _with_axes(ctx: Context, node: ir.Node) -> Val:
 
 def _flatten(ctx: Context, node: ir.Node) -> Val:
     x = ctx.operand(node, 0)
-    return ctx.b.reshape(x, ctx.b.host.emit("flatten", (x.dims,), (node.attributes.get_int("axis", 1),)))
+    return ctx.b.reshape(x, ctx.b.shapes.emit("flatten", (x.dims,), (node.attributes.get_int("axis", 1),)))
 
 
 def _expand(ctx: Context, node: ir.Node) -> Val:

@@ -12,7 +12,7 @@ from fusion_cli.errors import Unsupported
 from fusion_cli.operators.dtypes import PLANNED, name_of
 from fusion_cli.operators.registry import having
 from fusion_cli.plan.graph import Val
-from fusion_cli.plan.shape_program import HostProgram
+from fusion_cli.plan.shape_program import ShapeProgram
 from fusion_cli.planir.stages import Const
 from fusion_cli.sizes.algebra import ONE, Shape, Size, runs
 from fusion_cli.sizes.equalities import Sizes
@@ -34,18 +34,18 @@ class Builder:
 
     def __init__(self) -> None:
         self.sizes = Sizes()
-        self.host = HostProgram(self.sizes)
+        self.shapes = ShapeProgram(self.sizes)
         self.node = ""
         self._shared: dict[tuple[object, ...], Val] = {}
 
     # Leaves
 
     def input(self, slot: int, dtype: str, shape: Shape, name: str) -> Val:
-        dims = self.host.source("dims", slot, shape)
+        dims = self.shapes.source("dims", slot, shape)
         return self._make("input", (), dtype, dims, attrs=(("slot", slot),), name=name)
 
     def const(self, value: Const, dtype: str, shape: Sequence[int] = ()) -> Val:
-        return self._make("const", (), dtype, self.host.const(shape), value=value)
+        return self._make("const", (), dtype, self.shapes.const(shape), value=value)
 
     def array(self, array: np.ndarray, dtype: str, name: str) -> Val:
         """A constant whose elements are all equal."""
@@ -56,7 +56,7 @@ class Builder:
         return self.const(element, dtype, array.shape)
 
     def positions(self, axis: int, dims: int) -> Val:
-        """int64 positions along `axis` (negative, from the end), of dimensions `dims` (a host value)."""
+        """int64 positions along `axis` (negative, from the end), of dimensions `dims` (a shape value)."""
         return self._make("index", (), "int64", dims, value=axis)
 
     # Elementwise
@@ -73,7 +73,7 @@ class Builder:
         return x if x.dtype == dtype else self._make("Cast", (x,), dtype, x.dims)
 
     def expand(self, x: Val, dims: int) -> Val:
-        """Broadcast to the (two-way) broadcast with host value `dims`."""
+        """Broadcast to the (two-way) broadcast with shape value `dims`."""
         result = self._broadcast([x.dims, dims])
         return x if result == x.dims else self._make("Expand", (x,), x.dtype, result)
 
@@ -85,7 +85,7 @@ class Builder:
 
     def reduce(self, op: str, x: Val) -> Val:
         """`op` ("reduce_sum", ...) over the last axis, which stays as 1."""
-        return self._make(op, (x,), x.dtype, self.host.emit("reduce", (x.dims,), (1, len(x.shape) - 1)))
+        return self._make(op, (x,), x.dtype, self.shapes.emit("reduce", (x.dims,), (1, len(x.shape) - 1)))
 
     def softmax(self, x: Val, zero_empty: bool = False) -> Val:
         """A row that is all -inf gives NaN, with `zero_empty` zeros."""
@@ -126,17 +126,17 @@ class Builder:
             return None
         by_axis = dict(zip(x.perm, runs, strict=True))
         order = [i for axis in sorted(by_axis) for i in by_axis[axis]]
-        before = self.reshape(x.args[0], self.host.emit("take", (dims,), order))
+        before = self.reshape(x.args[0], self.shapes.emit("take", (dims,), order))
         return self.transpose(before, [order.index(i) for i in range(len(order))])
 
     def _without_ones(self, x: Val) -> Val:
         """A transpose without its axes of size 1."""
         kept = [p for p, size in zip(x.perm, self._shape(x.dims), strict=True) if size != ONE]
         order = sorted(kept)
-        before = self.reshape(x.args[0], self.host.emit("take", (x.args[0].dims,), order))
+        before = self.reshape(x.args[0], self.shapes.emit("take", (x.args[0].dims,), order))
         perm = tuple(map(order.index, kept))
         return self._make(
-            "transpose", (before,), x.dtype, self.host.emit("permute", (before.dims,), perm), attrs=(("perm", perm),)
+            "transpose", (before,), x.dtype, self.shapes.emit("permute", (before.dims,), perm), attrs=(("perm", perm),)
         )
 
     def axis_runs(self, whole: int, split: int) -> list[list[int]] | None:
@@ -152,14 +152,14 @@ class Builder:
         if x.op == "transpose":
             x, perm = x.args[0], [x.perm[p] for p in perm]
         moved = [p for p in perm if self.sizes.norm(x.shape[p]) != ONE]
-        dims = self.host.emit("permute", (x.dims,), perm)
+        dims = self.shapes.emit("permute", (x.dims,), perm)
         if moved == sorted(moved):
             return self.reshape(x, dims)
         return self._make("transpose", (x,), x.dtype, dims, attrs=(("perm", tuple(perm)),))
 
     def slice(self, x: Val, dims: int, starts: int, steps: int) -> Val:
-        """Along each axis every `steps`-th element from `starts` on, all inside x (host values; see `plan.cut`)."""
-        dims, starts, steps = map(self.host.canonical, (dims, starts, steps))
+        """Along each axis every `steps`-th element from `starts` on, all inside x (shape values; see slicing.py)."""
+        dims, starts, steps = map(self.shapes.canonical, (dims, starts, steps))
         return self._make("slice", (x,), x.dtype, dims, attrs=(("starts", starts), ("steps", steps)))
 
     def concat(self, vals: Sequence[Val], axis: int) -> Val:
@@ -168,12 +168,12 @@ class Builder:
         if len(flat) == 1:
             return flat[0]
         rank = len(flat[0].shape)
-        start, starts = self.host.const((0,)), []
+        start, starts = self.shapes.const((0,)), []
         for val in flat:
-            starts.append(self.host.emit("put", (self.host.const((0,) * rank), start), (rank + axis,)))
-            start = self.host.emit("add", (start, self.host.emit("take", (val.dims,), (rank + axis,))))
-        dims = self._broadcast([self.host.emit("put", (v.dims, start), (rank + axis,)) for v in flat])
-        attrs = (("axis", axis), ("joined", tuple(flat)), ("steps", self.host.const((1,) * rank)))
+            starts.append(self.shapes.emit("put", (self.shapes.const((0,) * rank), start), (rank + axis,)))
+            start = self.shapes.emit("add", (start, self.shapes.emit("take", (val.dims,), (rank + axis,))))
+        dims = self._broadcast([self.shapes.emit("put", (v.dims, start), (rank + axis,)) for v in flat])
+        attrs = (("axis", axis), ("joined", tuple(flat)), ("steps", self.shapes.const((1,) * rank)))
         parts = [
             self._make("part", (v,), v.dtype, v.dims, attrs=(*attrs, ("starts", s)))
             for v, s in zip(flat, starts, strict=True)
@@ -185,29 +185,29 @@ class Builder:
         return [part.args[0] for part in concat.args]
 
     def unsqueeze(self, x: Val, axes: Sequence[int]) -> Val:
-        return self.reshape(x, self.host.emit("unsqueeze", (x.dims,), axes)) if axes else x
+        return self.reshape(x, self.shapes.emit("unsqueeze", (x.dims,), axes)) if axes else x
 
     def squeeze(self, x: Val, axes: Sequence[int]) -> Val:
-        return self.reshape(x, self.host.emit("squeeze", (x.dims,), axes)) if axes else x
+        return self.reshape(x, self.shapes.emit("squeeze", (x.dims,), axes)) if axes else x
 
     def flatten_from(self, x: Val, axis: int) -> Val:
         """Axes `axis` and after as one (axis >= 0)."""
-        head = self.host.emit("slice", (x.dims,), (0, axis, 1))
-        tail = self.host.emit("prod", (self.host.emit("slice", (x.dims,), (axis, len(x.shape), 1)),))
-        return self.reshape(x, self.host.emit("concat", (head, tail)))
+        head = self.shapes.emit("slice", (x.dims,), (0, axis, 1))
+        tail = self.shapes.emit("prod", (self.shapes.emit("slice", (x.dims,), (axis, len(x.shape), 1)),))
+        return self.reshape(x, self.shapes.emit("concat", (head, tail)))
 
     # Anchors
 
     def matmul(self, a: Val, b: Val, trans_a: bool = False, trans_b: bool = False, alpha: float = 1.0) -> Val:
         """alpha * A @ B over the last two axes of values of rank 2 or more."""
         dims_a, dims_b = (
-            self.host.emit("permute", (x.dims,), (*range(len(x.shape) - 2), len(x.shape) - 1, len(x.shape) - 2))
+            self.shapes.emit("permute", (x.dims,), (*range(len(x.shape) - 2), len(x.shape) - 1, len(x.shape) - 2))
             if trans
             else x.dims
             for x, trans in ((a, trans_a), (b, trans_b))
         )
         attrs = (("trans_a", trans_a), ("trans_b", trans_b), ("alpha", alpha))
-        return self._make("matmul", (a, b), a.dtype, self.host.emit("matmul", (dims_a, dims_b)), attrs=attrs)
+        return self._make("matmul", (a, b), a.dtype, self.shapes.emit("matmul", (dims_a, dims_b)), attrs=attrs)
 
     def conv(self, args: Sequence[Val], dims: int, attrs: tuple[tuple[str, object], ...]) -> Val:
         return self._make("conv", tuple(args), args[0].dtype, dims, attrs=attrs)
@@ -215,8 +215,8 @@ class Builder:
     # Shared
 
     def literals(self, host: int) -> list[int | None]:
-        """The elements of a host value as far as they are known."""
-        return [self.sizes.norm(e).known for e in self.host.values[host]]
+        """The elements of a shape value as far as they are known."""
+        return [self.sizes.norm(e).known for e in self.shapes.values[host]]
 
     def merge_shape(self, x: Val, shape: Shape) -> None:
         """Learn that x has this shape too."""
@@ -231,7 +231,7 @@ class Builder:
         return known
 
     def _shape(self, dims: int) -> Shape:
-        return self.sizes.shape(self.host.values[dims])
+        return self.sizes.shape(self.shapes.values[dims])
 
     def _broadcast(self, dims: Sequence[int]) -> int:
         """The broadcast, as one of `dims` itself where that is provably the result."""
@@ -239,7 +239,7 @@ class Builder:
         for candidate in dims:
             if self._shape(candidate) == shape:
                 return candidate
-        return self.host.emit("broadcast", list(dict.fromkeys(dims)))
+        return self.shapes.emit("broadcast", list(dict.fromkeys(dims)))
 
     def _make(
         self,
@@ -253,6 +253,6 @@ class Builder:
     ) -> Val:
         key = (op, tuple(map(id, args)), dtype, dims, type(value), repr(value), attrs)
         if key not in self._shared:
-            shape = self.host.values[dims]
+            shape = self.shapes.values[dims]
             self._shared[key] = Val(op, args, dtype, dims, shape, value, attrs, self.node, name)
         return self._shared[key]

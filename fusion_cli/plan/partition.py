@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from fusion_cli.plan.aliases import AliasAnalysis
 from fusion_cli.plan.graph import ANCHORS, CHEAP, RECOMPUTED, REDUCTIONS, VIEWS, Uses, Val
 from fusion_cli.plan.lowering import Builder
-from fusion_cli.plan.reading import Reading
 from fusion_cli.sizes.algebra import ONE, Shape
 
 _OPERANDS = 12
@@ -51,13 +51,13 @@ class Partition:
         self.sizes = builder.sizes
         self.uses = Uses(outputs)
         self.outputs = set(outputs)
-        self.reading = Reading(builder, self.uses)
+        self.aliases = AliasAnalysis(builder, self.uses)
         self.group: dict[Val, Group] = {}
         self._position = {v: i for i, v in enumerate(self.uses.order)}
-        self._output_sources = {self.reading.source(o) for o in outputs}
+        self._output_sources = {self.aliases.storage_root(o) for o in outputs}
         self._keys: dict[Shape, Shape] = {}
         for val in self.uses.order:
-            if self.reading.is_computed(val):
+            if self.aliases.is_computed(val):
                 self._place(val)
         self._merge()
 
@@ -74,7 +74,7 @@ class Partition:
 
     def makers(self, val: Val) -> list[Group]:
         """The groups that write the memory that reading `val` reads."""
-        source = self.reading.source(val)
+        source = self.aliases.storage_root(val)
         written = source.args if source.op == "concat" else (source,)
         return [self.group[v] for v in written if v in self.group]
 
@@ -93,7 +93,7 @@ class Partition:
             or self._is_output(val)
             or any(
                 self.group[r] is not group or not direct or self._materialises(r, val)
-                for r, direct in self.reading.readers(val)
+                for r, direct in self.aliases.readers(val)
             )
         )
 
@@ -123,7 +123,7 @@ class Partition:
     def _home(self, val: Val) -> Group | None:
         """The group among the producers that can compute `val` too: a product or convolution before others, since
         those take epilogues only here, and the latest of them."""
-        if val in self.reading.copied:
+        if val in self.aliases.copied:
             return None
         groups = dict.fromkeys(self.group[a] for a in val.args if a in self.group)
         ordered = sorted(groups, key=lambda g: (g.kind in ("linear", "conv"), g.last), reverse=True)
@@ -243,11 +243,11 @@ class Partition:
     def _blocks(self, val: Val, second: Group) -> bool:
         return any(
             self.group[r] is second and (not direct or self._materialises(r, val))
-            for r, direct in self.reading.readers(val)
+            for r, direct in self.aliases.readers(val)
         )
 
     def _escapes(self, val: Val, inside: tuple[Group, Group]) -> bool:
-        return any(self.group[r] not in inside for r, _ in self.reading.readers(val))
+        return any(self.group[r] not in inside for r, _ in self.aliases.readers(val))
 
     @staticmethod
     def _is_cheap(group: Group) -> bool:
@@ -267,5 +267,5 @@ class Partition:
     def _loads(self, group: Group) -> list[Val]:
         """What a group reads from memory at full size."""
         args = (a for v in group.vals for a in v.args if self._same(a.shape, group.shape))
-        sources = dict.fromkeys(self.reading.source(a) for a in args)
+        sources = dict.fromkeys(self.aliases.storage_root(a) for a in args)
         return [s for s in sources if s.op in ("input", "concat") or self.group.get(s, group) is not group]

@@ -1,4 +1,4 @@
-"""The operations of the shape program (see `HostOp`), on numbers and on sizes known up to symbols."""
+"""The operations of the shape program (see `ShapeOp`), on numbers and on sizes known up to symbols."""
 
 from __future__ import annotations
 

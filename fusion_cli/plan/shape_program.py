@@ -5,33 +5,33 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fusion_cli.plan.shape_ops import EVALUATE
-from fusion_cli.planir.stages import HostOp
+from fusion_cli.planir.stages import ShapeOp
 from fusion_cli.sizes.algebra import Shape, Size
 from fusion_cli.sizes.equalities import Sizes
 
 
-class HostProgram:
+class ShapeProgram:
     """A shape program under construction. Equal operations are shared; operations on literals are folded."""
 
     def __init__(self, sizes: Sizes) -> None:
         self.sizes = sizes
-        self.ops: list[HostOp] = []
+        self.ops: list[ShapeOp] = []
         self.values: list[Shape] = []
-        """What is known of each host value, element by element."""
-        self._index: dict[HostOp, int] = {}
+        """What is known of each shape value, element by element."""
+        self._index: dict[ShapeOp, int] = {}
         self._first: dict[Shape, int] = {}
 
     def source(self, kind: str, slot: int, value: Shape) -> int:
         """A "dims" or "read" operation on operator input `slot`, with what is known of its result."""
         self.sizes.give(value)
-        return self._add(HostOp(kind, (), (slot,)), value)
+        return self._add(ShapeOp(kind, (), (slot,)), value)
 
     def const(self, ints: Sequence[int]) -> int:
-        return self._add(HostOp("const", (), tuple(ints)), tuple(Size(i) for i in ints))
+        return self._add(ShapeOp("const", (), tuple(ints)), tuple(Size(i) for i in ints))
 
     def emit(self, kind: str, args: Sequence[int] = (), ints: Sequence[int] = ()) -> int:
-        """Append an operation (see `HostOp`), or return the earlier one that is equal; the index of its value."""
-        op = HostOp(kind, tuple(args), tuple(ints))
+        """Append an operation (see `ShapeOp`), or return the earlier one that is equal; the index of its value."""
+        op = ShapeOp(kind, tuple(args), tuple(ints))
         if kind in ("take", "put"):
             found = self._looked_through(op)
             if isinstance(found, int):
@@ -55,7 +55,7 @@ class HostProgram:
         """The first value that was asked for here and is provably equal to this one."""
         return self._first.setdefault(self.sizes.shape(self.values[value]), value)
 
-    def _looked_through(self, op: HostOp) -> HostOp | int:
+    def _looked_through(self, op: ShapeOp) -> ShapeOp | int:
         """A "take" or "put" without what a "put" before it changes for nothing; or an earlier value that it is."""
         while self.ops[op.args[0]].kind == "put":
             inner = self.ops[op.args[0]]
@@ -63,17 +63,17 @@ class HostProgram:
             if op.kind == "put":
                 if not set(inner.ints) <= set(op.ints):
                     break
-                op = HostOp("put", (base, op.args[1]), op.ints)
+                op = ShapeOp("put", (base, op.args[1]), op.ints)
             elif set(op.ints) <= set(inner.ints):
-                op = HostOp("take", (values,), tuple(map(inner.ints.index, op.ints)))
+                op = ShapeOp("take", (values,), tuple(map(inner.ints.index, op.ints)))
             elif not set(op.ints) & set(inner.ints):
-                op = HostOp("take", (base,), op.ints)
+                op = ShapeOp("take", (base,), op.ints)
             else:
                 break
         whole = op.kind == "take" and op.ints == tuple(range(len(self.values[op.args[0]])))
         return op.args[0] if whole or (op.kind == "put" and not op.ints) else op
 
-    def _add(self, op: HostOp, value: Shape) -> int:
+    def _add(self, op: ShapeOp, value: Shape) -> int:
         if op not in self._index:
             self._index[op] = len(self.ops)
             self.ops.append(op)
@@ -81,8 +81,8 @@ class HostProgram:
         return self._index[op]
 
 
-def run_host(
-    ops: Sequence[HostOp],
+def run_shape_program(
+    ops: Sequence[ShapeOp],
     dims: Mapping[int, Sequence[int]],
     reads: Mapping[int, Sequence[int]] | None = None,
 ) -> list[tuple[int, ...]]:

@@ -17,15 +17,15 @@ class View(Protocol):
         """The view of x."""
 
     def dims(self, b: Builder, x: Val) -> int:
-        """The host value with the dimensions of the view of x."""
+        """The shape value with the dimensions of the view of x."""
 
     def fits(self, b: Builder, x: Val, full: Val) -> bool:
         """Whether x is provably either broadcast or as long as `full` wherever the view looks."""
 
 
 @dataclass(frozen=True)
-class Cut:
-    """Along each of `axes` (negative, from the end) `counts` elements from `first` on, `steps` apart (host values).
+class Slice:
+    """Along each of `axes` (negative, from the end) `counts` elements from `first` on, `steps` apart (shape values).
     An axis that x does not have, or of size 1, is one that x is broadcast over."""
 
     axes: tuple[int, ...]
@@ -34,7 +34,7 @@ class Cut:
     steps: int
 
     def of(self, b: Builder, x: Val) -> Val:
-        return cut(b, x, self._within(b, x))
+        return sliced(b, x, self._within(b, x))
 
     def dims(self, b: Builder, x: Val) -> int:
         return self._within(b, x).put(b, x.dims, self._within(b, x).counts)
@@ -42,31 +42,31 @@ class Cut:
     def fits(self, b: Builder, x: Val, full: Val) -> bool:
         return all(_covers(b, x, full, a) and b.sizes.norm(full.shape[a]) != ONE for a in self.axes)
 
-    def only(self, b: Builder, positions: list[int]) -> Cut:
-        """The cut of some of the axes."""
-        first, counts, steps = (b.host.emit("take", (v,), positions) for v in (self.first, self.counts, self.steps))
-        return Cut(tuple(self.axes[p] for p in positions), first, counts, steps)
+    def only(self, b: Builder, positions: list[int]) -> Slice:
+        """The slice of some of the axes."""
+        first, counts, steps = (b.shapes.emit("take", (v,), positions) for v in (self.first, self.counts, self.steps))
+        return Slice(tuple(self.axes[p] for p in positions), first, counts, steps)
 
-    def trimmed(self, b: Builder, x: Val) -> Cut:
+    def trimmed(self, b: Builder, x: Val) -> Slice:
         """Without the axes of which it takes all."""
-        steps, counts = b.literals(self.steps), b.host.values[self.counts]
+        steps, counts = b.literals(self.steps), b.shapes.values[self.counts]
         return self.only(
             b, [i for i, a in enumerate(self.axes) if steps[i] != 1 or not b.sizes.equal(counts[i], x.shape[a])]
         )
 
     def put(self, b: Builder, vector: int, values: int) -> int:
-        """`vector`, one element per axis of a tensor, with `values` for the cut axes."""
-        rank = len(b.host.values[vector])
-        return b.host.emit("put", (vector, values), [a + rank for a in self.axes])
+        """`vector`, one element per axis of a tensor, with `values` for the sliced axes."""
+        rank = len(b.shapes.values[vector])
+        return b.shapes.emit("put", (vector, values), [a + rank for a in self.axes])
 
-    def _within(self, b: Builder, x: Val) -> Cut:
+    def _within(self, b: Builder, x: Val) -> Slice:
         inside = [i for i, a in enumerate(self.axes) if -a <= len(x.shape) and b.sizes.norm(x.shape[a]) != ONE]
         return self.only(b, inside)
 
 
 @dataclass(frozen=True)
 class Split:
-    """Axes split in several: `runs` are the axes of the shape `split` (a host value) that each axis becomes."""
+    """Axes split in several: `runs` are the axes of the shape `split` (a shape value) that each axis becomes."""
 
     runs: tuple[tuple[int, ...], ...]
     split: int
@@ -75,12 +75,12 @@ class Split:
         return b.reshape(x, self.dims(b, x))
 
     def dims(self, b: Builder, x: Val) -> int:
-        target = [b.host.const(())]
+        target = [b.shapes.const(())]
         for axis in range(-len(x.shape), 0):
             run = self.runs[axis]
             is_one = b.sizes.norm(x.shape[axis]) == ONE
-            target.append(b.host.const((1,) * len(run)) if is_one else b.host.emit("take", (self.split,), run))
-        return b.host.emit("concat", target)
+            target.append(b.shapes.const((1,) * len(run)) if is_one else b.shapes.emit("take", (self.split,), run))
+        return b.shapes.emit("concat", target)
 
     def fits(self, b: Builder, x: Val, full: Val) -> bool:
         return all(_covers(b, x, full, axis) for axis in range(-len(full.shape), 0))
@@ -130,39 +130,39 @@ def _covers(b: Builder, x: Val, full: Val, axis: int) -> bool:
     return b.sizes.equal(x.shape[axis], full.shape[axis])
 
 
-def cut(b: Builder, x: Val, c: Cut) -> Val:
-    """x, cut: as a view of what x is itself a view of, and as part of what x is joined from."""
+def sliced(b: Builder, x: Val, c: Slice) -> Val:
+    """x, sliced: as a view of what x is itself a view of, and as part of what x is joined from."""
     c = c.trimmed(b, x)
     if not c.axes:
         return x
     if x.op == "const":
         return b.again(x, (), c.put(b, x.dims, c.counts))
     if x.op == "index":
-        return _cut_index(b, x, c)
+        return _slice_index(b, x, c)
     if x.op == "transpose":
         rank = len(x.shape)
-        turned = Cut(tuple(x.perm[a] - rank for a in c.axes), c.first, c.counts, c.steps)
-        return b.transpose(cut(b, x.args[0], turned), x.perm)
-    part = _cut_concat(b, x, c) if x.op == "concat" else None
+        turned = Slice(tuple(x.perm[a] - rank for a in c.axes), c.first, c.counts, c.steps)
+        return b.transpose(sliced(b, x.args[0], turned), x.perm)
+    part = _slice_concat(b, x, c) if x.op == "concat" else None
     return part or _slice(b, x, c)
 
 
-def _slice(b: Builder, x: Val, c: Cut) -> Val:
+def _slice(b: Builder, x: Val, c: Slice) -> Val:
     """A slice of memory; of a slice, the slice that both make."""
     dims = c.put(b, x.dims, c.counts)
     rank = len(x.shape)
     if x.op != "slice":
-        starts, steps = b.host.const((0,) * rank), b.host.const((1,) * rank)
+        starts, steps = b.shapes.const((0,) * rank), b.shapes.const((1,) * rank)
         return b.slice(x, dims, c.put(b, starts, c.first), c.put(b, steps, c.steps))
-    starts, steps = x.host("starts"), x.host("steps")
-    own_start, own_step = (b.host.emit("take", (v,), [a + rank for a in c.axes]) for v in (starts, steps))
-    first = b.host.emit("add", (b.host.emit("mul", (c.first, own_step)), own_start))
-    step = b.host.emit("mul", (c.steps, own_step))
+    starts, steps = x.shape_value("starts"), x.shape_value("steps")
+    own_start, own_step = (b.shapes.emit("take", (v,), [a + rank for a in c.axes]) for v in (starts, steps))
+    first = b.shapes.emit("add", (b.shapes.emit("mul", (c.first, own_step)), own_start))
+    step = b.shapes.emit("mul", (c.steps, own_step))
     return b.slice(x.args[0], dims, c.put(b, starts, first), c.put(b, steps, step))
 
 
-def _cut_index(b: Builder, x: Val, c: Cut) -> Val:
-    """Positions along an axis: those of the cut shape, scaled and moved."""
+def _slice_index(b: Builder, x: Val, c: Slice) -> Val:
+    """Positions along an axis: those of the sliced shape, scaled and moved."""
     axis = int(x.value or 0)
     positions = b.positions(axis, c.put(b, x.dims, c.counts))
     if axis not in c.axes:
@@ -174,17 +174,17 @@ def _cut_index(b: Builder, x: Val, c: Cut) -> Val:
     return b.apply("Add", b.apply("Mul", positions, step), first)
 
 
-def _cut_concat(b: Builder, x: Val, c: Cut) -> Val | None:
+def _slice_concat(b: Builder, x: Val, c: Slice) -> Val | None:
     """Of joined values: the one that is cut out, or each of them cut along other axes."""
     axis = x.axis
     if axis not in c.axes:
-        return b.concat([cut(b, part.args[0], c) for part in x.args], axis)
+        return b.concat([sliced(b, part.args[0], c) for part in x.args], axis)
     place = c.axes.index(axis)
     others = c.only(b, [i for i in range(len(c.axes)) if i != place])
-    first, count = b.host.values[c.first][place], b.host.values[c.counts][place]
+    first, count = b.shapes.values[c.first][place], b.shapes.values[c.counts][place]
     for part in x.args:
-        begin = b.host.values[part.host("starts")][axis]
+        begin = b.shapes.values[part.shape_value("starts")][axis]
         whole = b.sizes.equal(first, begin) and b.sizes.equal(count, part.shape[axis])
         if whole and b.literals(c.steps)[place] == 1:
-            return cut(b, part.args[0], others)
+            return sliced(b, part.args[0], others)
     return None

@@ -24,7 +24,7 @@ class Storage:
         self._sizes = partition.sizes
         self._tensor: dict[Val, int] = {}
         self._root: dict[Val, int] = {}
-        self._copied = partition.reading.copied
+        self._copied = partition.aliases.copied
         self._joined = {part: val for val in partition.uses.order if val.op == "concat" for part in val.args}
         for slot, val in enumerate(inputs):
             if val is not None:
@@ -33,7 +33,7 @@ class Storage:
         self.outputs = tuple(self._output(partition, slot, val) for slot, val in enumerate(outputs))
 
     def _output(self, partition: Partition, slot: int, val: Val) -> int:
-        source = partition.reading.source(val)
+        source = partition.aliases.storage_root(val)
         index = self._new("output", slot, val)
         self._root[source] = index
         if source is val:
@@ -64,7 +64,7 @@ class Storage:
         return self._view(val.args[0], val)
 
     def _view(self, of: Val, val: Val) -> int:
-        return self._new("view", self.tensor(of), val, val.host("starts"), val.host("steps"))
+        return self._new("view", self.tensor(of), val, val.shape_value("starts"), val.shape_value("steps"))
 
     def _alias(self, of: int, val: Val) -> int:
         if self._shape(val.shape) == self.tensors[of].shape and val.dims == self.tensors[of].dims:

@@ -10,7 +10,7 @@ from fusion_cli.operators.dtypes import DTYPES
 from fusion_cli.planir.faults import BrokenPlan, Shape, require, within
 from fusion_cli.planir.printer import show
 from fusion_cli.planir.stage_invariants import check_stage
-from fusion_cli.planir.stages import Attention, Conv, HostOp, Linear, Plan, Pointwise, Rowwise, Stage, Tensor
+from fusion_cli.planir.stages import Attention, Conv, Linear, Plan, Pointwise, Rowwise, ShapeOp, Stage, Tensor
 
 __all__ = ["BrokenPlan", "check"]
 
@@ -44,7 +44,7 @@ _LENGTHS: dict[str, tuple[int, Callable[..., int | None]]] = {
     "prod": (1, lambda ints, a: 1),
     "fill": (1, lambda ints, count: None),
 }
-"""Per kind of host operation: the number of arguments (-1: one or more), and the result's length from `ints` and the
+"""Per kind of shape operation: the number of arguments (-1: one or more), and the result's length from `ints` and the
 lengths of the arguments; None where only a run can tell, -1 where they do not fit together."""
 
 
@@ -67,7 +67,7 @@ def _check(plan: Plan) -> None:
         with within(f"tensor {index} ({tensor.role})"):
             _check_tensor(plan, index, tensor, lengths)
             known = shapes.setdefault(tensor.dims, tensor.shape)
-            require(known == tensor.shape, "host value {} is {} elsewhere", tensor.dims, known)
+            require(known == tensor.shape, "shape value {} is {} elsewhere", tensor.dims, known)
     memory = _Memory(plan)
     for index, stage in enumerate(plan.stages):
         with within(f"stage {index} ({type(stage).__name__})"):
@@ -89,7 +89,7 @@ def _check_interface(plan: Plan) -> None:
             on_host = index == -1 and role == "input"
             require(on_host or (index, slot) in known, "{} {}: tensor {} is not it", role, slot, index)
         require(len(known) == sum(i >= 0 for i in listed), "tensors that are no {0} of the plan by role {0}", role)
-    are_read = list(plan.host_inputs) == sorted({op.ints[0] for op in plan.host if op.kind == "read"})
+    are_read = list(plan.host_inputs) == sorted({op.ints[0] for op in plan.shape_program if op.kind == "read"})
     require(are_read, "host inputs {} are not those that the shape program reads", plan.host_inputs)
 
 
@@ -97,14 +97,14 @@ def _host_lengths(plan: Plan) -> list[int | None]:
     """How many integers each value of the shape program has, where that is known."""
     ranks = {t.dims: len(t.shape) for t in plan.tensors}
     lengths: list[int | None] = []
-    for index, op in enumerate(plan.host):
-        with within(f"host value {index} ({op.kind})"):
+    for index, op in enumerate(plan.shape_program):
+        with within(f"shape value {index} ({op.kind})"):
             length = _host_length(plan, op, lengths)
         lengths.append(ranks.get(index) if length is None else length)
     return lengths
 
 
-def _host_length(plan: Plan, op: HostOp, lengths: Sequence[int | None]) -> int | None:
+def _host_length(plan: Plan, op: ShapeOp, lengths: Sequence[int | None]) -> int | None:
     if op.kind in ("dims", "read"):
         require(not op.args and len(op.ints) == 1 and 0 <= op.ints[0] < len(plan.inputs), "of no input")
         tensor = plan.inputs[op.ints[0]]
@@ -123,9 +123,9 @@ def _check_tensor(plan: Plan, index: int, tensor: Tensor, lengths: Sequence[int 
     rank = len(tensor.shape)
     require(tensor.dtype in DTYPES, "unknown element type {}", tensor.dtype)
     for value in (tensor.dims, tensor.starts, tensor.steps) if tensor.role == "view" else (tensor.dims,):
-        require(0 <= value < len(lengths), "{} is no host value", value)
+        require(0 <= value < len(lengths), "{} is no shape value", value)
         length = lengths[value]
-        require(length in (None, rank), "host value {} has {} elements for {} axes", value, length, rank)
+        require(length in (None, rank), "shape value {} has {} elements for {} axes", value, length, rank)
     require(tensor.role != "temp" or 0 <= tensor.slot < plan.buffers, "there is no buffer {}", tensor.slot)
     if tensor.is_own:
         return

@@ -1,4 +1,4 @@
-"""A plan as text, for people and for differences: a line per tensor, host value and assignment."""
+"""A plan as text, for people and for differences: a line per tensor, shape value and assignment."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from fusion_cli.planir.stages import Attention, Conv, HostOp, Instr, Linear, Plan, Stage, Tensor
+from fusion_cli.planir.stages import Attention, Conv, Instr, Linear, Plan, ShapeOp, Stage, Tensor
 
 _INFIX = {
     "Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "Equal": "==", "Less": "<", "LessOrEqual": "<=", "Greater": ">",
@@ -28,7 +28,7 @@ def show(plan: Plan) -> str:
     counted = ", ".join(f"{n} {kind}" for kind, n in kinds.items())
     lines = [f"stages: {counted or None}; buffers: {plan.buffers}"]
     lines += [f"t{i} = {_tensor(t)}" for i, t in enumerate(plan.tensors)]
-    lines += [f"h{i} = {_host(op)}" for i, op in enumerate(plan.host)]
+    lines += [f"h{i} = {_host(op)}" for i, op in enumerate(plan.shape_program)]
     shapes = {t.dims: _shape(t) for t in plan.tensors}
     for index, stage in enumerate(plan.stages):
         space = f"h{stage.dims}{shapes.get(stage.dims, '')}"
@@ -54,7 +54,7 @@ def _shape(tensor: Tensor) -> str:
     return f"[{', '.join(map(str, tensor.shape))}]"
 
 
-def _host(op: HostOp) -> str:
+def _host(op: ShapeOp) -> str:
     return f"{op.kind}({', '.join([*(f'h{a}' for a in op.args), *map(str, op.ints)])})"
 
 

@@ -12,8 +12,8 @@ _AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 
 
 def check_stage(plan: Plan, stage: Stage, lengths: Sequence[int | None], shapes: Mapping[int, Shape]) -> None:
-    """A stage, given how many elements each host value has, and what is known of some."""
-    require(0 <= stage.dims < len(lengths), "its space {} is no host value", stage.dims)
+    """A stage, given how many elements each shape value has, and what is known of some."""
+    require(0 <= stage.dims < len(lengths), "its space {} is no shape value", stage.dims)
     own = own_operands(stage)
     _check_operands(plan, stage, own)
     rank = lengths[stage.dims]

@@ -3,8 +3,8 @@
 Everything here is plain frozen data, free of `onnx_ir` objects, so that two equal regions give equal plans and the
 code generators need know nothing of graphs.
 
-Shapes are known only at run time. The generated operator first runs the plan's `host` program, a straight line of
-operations on short integer vectors; each tensor names the host value that holds its dimensions.
+Shapes are known only at run time. The generated operator first runs the plan's `shape_program`, a straight line of
+operations on short integer vectors; each tensor names the shape value that holds its dimensions.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ Const = int | float | bool
 
 
 @dataclass(frozen=True)
-class HostOp:
+class ShapeOp:
     """One integer-vector operation of the shape program; its result has the index of its position.
 
-    kind, args (host values), ints (literal), and the meaning:
+    kind, args (shape values), ints (literal), and the meaning:
       "dims"      ints=(input slot,)         dimensions of that operator input
       "read"      ints=(input slot,)         the int64/int32 elements of that operator input (kept in host memory)
       "const"     ints                       literal vector (a scalar is a vector of one)
@@ -56,10 +56,10 @@ class Tensor:
     """A device-memory array of the operator. `role` input/output with `slot`, or temp (slot = workspace buffer).
 
     `shape` is what is known at compile time, one entry per dimension: a number, or a symbol (equal symbols are equal
-    sizes). The rank is always known. `dims` is the host value with the run-time dimensions.
+    sizes). The rank is always known. `dims` is the shape value with the run-time dimensions.
     An "alias" tensor is another name (and shape) for the memory of tensor `slot`, from Reshape and its like; of a view
     it only splits axes.
-    A "view" tensor is part of tensor `slot`: along each axis every `steps`-th element from `starts` on (host values).
+    A "view" tensor is part of tensor `slot`: along each axis every `steps`-th element from `starts` on (shape values).
     Pointwise stages may write to views.
     """
 
@@ -123,7 +123,7 @@ class _Kernel:
     program: tuple[Instr, ...]
     stores: tuple[Store, ...]
     dims: int
-    """Host value: the iteration space."""
+    """Shape value: the iteration space."""
     nodes: tuple[str, ...] = ()
     """Original node names, for comments in generated source."""
 
@@ -238,7 +238,7 @@ class Plan:
     tensors)."""
 
     tensors: tuple[Tensor, ...]
-    host: tuple[HostOp, ...]
+    shape_program: tuple[ShapeOp, ...]
     stages: tuple[Stage, ...]
     inputs: tuple[int, ...]
     """Tensor index per operator input (-1: read on the host, if at all)."""

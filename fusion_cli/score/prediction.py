@@ -12,7 +12,7 @@ from fusion_cli.devices.profile import DeviceProfile
 from fusion_cli.devices.work import Work, total_bytes
 from fusion_cli.errors import Unsupported
 from fusion_cli.kernels import Kind, Sized, family_of
-from fusion_cli.plan.shape_program import run_host
+from fusion_cli.plan.shape_program import run_shape_program
 from fusion_cli.planir.stages import Plan
 from fusion_cli.score.baseline import Baseline, one_kernel, private_shape_nodes
 from fusion_cli.sizes.dims import number, numbers
@@ -110,14 +110,14 @@ def _operator_time(works: Sequence[Work], profile: DeviceProfile) -> float:
 
 
 def _dimensions(region: Region, plan: Plan, sizes: Mapping[str, int]) -> list[tuple[int, ...]]:
-    """The host program's values in numbers. A size nobody knows is taken to be 1: as a mask's it broadcasts."""
+    """The shape program's values in numbers. A size nobody knows is taken to be 1: as a mask's it broadcasts."""
     shapes = {
         slot: [n if (n := number(d, sizes)) is not None else 1 for d in value.shape or ()]
         for slot, value in enumerate(region.inputs)
     }
     reads = {slot: _elements(region, region.inputs[slot], sizes) for slot in plan.host_inputs}
     try:
-        return run_host(plan.host, shapes, reads)
+        return run_shape_program(plan.shape_program, shapes, reads)
     except (ValueError, IndexError) as error:
         raise Unsupported(codes.SIZES, "sizes that fit the region", str(error)) from error
 

@@ -1,4 +1,4 @@
-// Shape arithmetic of an operator: short integer vectors and the operations a plan's host program is made of.
+// Shape arithmetic of an operator: short integer vectors and the operations a plan's shape program is made of.
 #pragma once
 
 #include <cstdint>
@@ -117,7 +117,7 @@ inline Ints split_strides(const Ints& dims, const Ints& strides, const Ints& spl
   return out;
 }
 
-// The host operations; names and arguments are those of HostOp (host values first, then the literal integers).
+// The shape operations; names and arguments are those of ShapeOp (shape values first, then the literal integers).
 namespace host {
 
 inline int axis_of(int64_t axis, int64_t rank) {

@@ -10,8 +10,8 @@ import pytest
 
 from fusion_cli.build import find_compiler
 from fusion_cli.codegen.text import host_lines
-from fusion_cli.plan.shape_program import run_host
-from fusion_cli.planir.stages import HostOp, Plan
+from fusion_cli.plan.shape_program import run_shape_program
+from fusion_cli.planir.stages import Plan, ShapeOp
 from fusion_cli.resources import resource_dir
 from tests.helpers.emit_helpers import CPU
 
@@ -58,14 +58,14 @@ def axes() -> Iterator[tuple[list[Ints], list[Ints]]]:
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[HostOp, str, tuple[int, ...]]]:
+def results(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[ShapeOp, str, tuple[int, ...]]]:
     """Every operation, what C++ gives, and what Python gives."""
-    ops: list[HostOp] = []
+    ops: list[ShapeOp] = []
 
     def add(kind: str, args: Sequence[Ints], ints: Ints) -> None:
         first = len(ops)
-        ops.extend(HostOp("const", (), tuple(a)) for a in args)
-        ops.append(HostOp(kind, tuple(range(first, first + len(args))), tuple(ints)))
+        ops.extend(ShapeOp("const", (), tuple(a)) for a in args)
+        ops.append(ShapeOp(kind, tuple(range(first, first + len(args))), tuple(ints)))
 
     for kind, cases in OPS.items():
         for args, ints in cases:
@@ -85,11 +85,11 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[HostOp, str,
     command = [str(compiler.path), "-std=c++17", "-O0", f"-I{resource_dir('templates')}", "program.cc", "-o", "program"]
     subprocess.run(command, cwd=folder, check=True)
     found = subprocess.run([folder / "program"], check=True, capture_output=True, text=True).stdout.splitlines()
-    return list(zip(ops, found, run_host(ops, {}), strict=True))
+    return list(zip(ops, found, run_shape_program(ops, {}), strict=True))
 
 
 @pytest.mark.parametrize("kind", [*OPS, "slice_start", "slice_count"])
-def test_both_give_the_same(kind: str, results: list[tuple[HostOp, str, tuple[int, ...]]]) -> None:
+def test_both_give_the_same(kind: str, results: list[tuple[ShapeOp, str, tuple[int, ...]]]) -> None:
     for op, found, expected in results:
         if op.kind == kind:
             assert tuple(map(int, found.split())) == expected, op

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from fusion_cli.planir.invariants import check
-from fusion_cli.planir.stages import HostOp, Plan, Stage, Tensor
+from fusion_cli.planir.stages import Plan, ShapeOp, Stage, Tensor
 from fusion_cli.types import FusedOp
 from tests.helpers import plan_builder
 
@@ -57,7 +57,7 @@ def merged(name: str, cases: Sequence[Case]) -> Case:
     """One operator that does everything the cases do, one after the other."""
     plans = [c.plan for c in cases]
     tensors: list[Tensor] = []
-    host: list[HostOp] = []
+    host: list[ShapeOp] = []
     stages: list[Stage] = []
     inputs: list[int] = []
     outputs: list[int] = []
@@ -68,9 +68,9 @@ def merged(name: str, cases: Sequence[Case]) -> Case:
         for tensor in plan.tensors:
             moved = {name: getattr(tensor, name) + h for name in ("dims", "starts", "steps")}
             tensors.append(replace(tensor, slot=tensor.slot + first[tensor.role], **moved))
-        for op in plan.host:
+        for op in plan.shape_program:
             ints = (op.ints[0] + len(inputs),) if op.kind in ("dims", "read") else op.ints
-            host.append(HostOp(op.kind, tuple(a + h for a in op.args), ints))
+            host.append(ShapeOp(op.kind, tuple(a + h for a in op.args), ints))
         for stage in plan.stages:
             operands = tuple(replace(o, tensor=o.tensor + t) for o in stage.operands)
             stores = tuple(replace(s, tensor=s.tensor + t) for s in stage.stores)

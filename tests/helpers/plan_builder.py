@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from fusion_cli.plan.grouping import find_groups
 from fusion_cli.planir.invariants import check
-from fusion_cli.planir.stages import Const, HostOp, Instr, Operand, Plan, Stage, Tensor
+from fusion_cli.planir.stages import Const, Instr, Operand, Plan, ShapeOp, Stage, Tensor
 from fusion_cli.types import FusedOp, TensorSpec
 
 Shape = tuple[int | str, ...]
@@ -40,11 +40,11 @@ class Program:
 
 
 class Builder:
-    """A plan under construction; tensors and host values are numbered in the order they are added."""
+    """A plan under construction; tensors and shape values are numbered in the order they are added."""
 
     def __init__(self) -> None:
         self.tensors: list[Tensor] = []
-        self.host: list[HostOp] = []
+        self.host: list[ShapeOp] = []
         self.stages: list[Stage] = []
         self.inputs: list[int] = []
         self.outputs: list[int] = []
@@ -54,7 +54,7 @@ class Builder:
         return self.tensors[tensor].dims
 
     def op(self, kind: str, *args: int, ints: Sequence[int] = ()) -> int:
-        self.host.append(HostOp(kind, args, tuple(ints)))
+        self.host.append(ShapeOp(kind, args, tuple(ints)))
         return len(self.host) - 1
 
     def input(self, dtype: str, *shape: int | str) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import ml_dtypes
 import numpy as np
 
-from fusion_cli.plan.shape_program import run_host
+from fusion_cli.plan.shape_program import run_shape_program
 from fusion_cli.planir.stages import Attention, Conv, Instr, Linear, Plan, Stage
 
 Array = np.ndarray
@@ -23,7 +23,7 @@ def numpy_dtype(name: str) -> np.dtype:
 def interpret(plan: Plan, inputs: Sequence[Array], compute: type = np.float64) -> list[Array]:
     """Run a plan; floats are computed as `compute` and rounded to a tensor's type when stored."""
     reads = {slot: [int(i) for i in inputs[slot].reshape(-1)] for slot in plan.host_inputs}
-    host = run_host(plan.host, {i: x.shape for i, x in enumerate(inputs)}, reads)
+    host = run_shape_program(plan.shape_program, {i: x.shape for i, x in enumerate(inputs)}, reads)
     memory: dict[int, Array] = {}
     for slot, index in enumerate(plan.inputs):
         if index >= 0:

@@ -9,7 +9,7 @@ import pytest
 from fusion_cli.devices.profile import read_profile
 from fusion_cli.errors import Unsupported
 from fusion_cli.kernels import FAMILIES, Kind, Sized, family_of, kind_of
-from fusion_cli.plan.shape_program import run_host
+from fusion_cli.plan.shape_program import run_shape_program
 from fusion_cli.resources import resource_dir
 from tests.helpers.cuda_case import Case
 from tests.helpers.cuda_plans import all_cases
@@ -27,7 +27,7 @@ def test_a_family_costs_and_schedules_each_stage(case: Case, kind: Kind) -> None
         for slot, tensor in enumerate(plan.inputs)
         if tensor >= 0
     }
-    dims = run_host(plan.host, shapes, {})
+    dims = run_shape_program(plan.shape_program, shapes, {})
     for stage in plan.stages:
         family = family_of(plan, stage, kind)
         sized = Sized(plan, stage, dims, profile, frozenset())

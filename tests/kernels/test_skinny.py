@@ -13,7 +13,7 @@ from fusion_cli.emit import emit
 from fusion_cli.kernels import Sized, family_of
 from fusion_cli.kernels.skinny import chains_of, is_skinny
 from fusion_cli.plan.grouping import find_groups
-from fusion_cli.plan.shape_program import run_host
+from fusion_cli.plan.shape_program import run_shape_program
 from fusion_cli.planir.stages import Group, Instr, Linear, Operand, Plan, Pointwise, Store
 from fusion_cli.resources import resource_dir
 from fusion_cli.types import Target
@@ -123,7 +123,7 @@ def h200() -> DeviceProfile:
 def sized(plan: Plan, sizes: dict[str, int], profile: DeviceProfile) -> Sized:
     tensors = [plan.tensors[t] for t in plan.inputs]
     shapes = {i: [sizes[d] if isinstance(d, str) else d for d in t.shape] for i, t in enumerate(tensors)}
-    return Sized(plan, plan.stages[0], run_host(plan.host, shapes, {}), profile, frozenset())
+    return Sized(plan, plan.stages[0], run_shape_program(plan.shape_program, shapes, {}), profile, frozenset())
 
 
 @pytest.mark.parametrize(

@@ -183,5 +183,8 @@ def test_a_negative_dimension_is_an_unknown_one(tmp_path: Path) -> None:
         value.type.tensor_type.shape.dim[0].dim_value = -1
     onnx.save(model, tmp_path / "m.onnx")
     first, second = (dims_of(v) for v in load_model(tmp_path / "m.onnx").graph.inputs)
-    assert first is not None and second is not None
-    assert isinstance(first[0], str) and first[0] != second[0] and first[1] == second[1] == 3
+    assert first is not None
+    assert second is not None
+    assert isinstance(first[0], str)
+    assert first[0] != second[0]
+    assert first[1] == second[1] == 3

@@ -88,7 +88,7 @@ def tensor(index: int, **changes: Any) -> Break:
 
 
 def host(index: int, **changes: Any) -> Break:
-    return lambda plan: replace(plan, host=at(plan.host, index, changes))
+    return lambda plan: replace(plan, shape_program=at(plan.shape_program, index, changes))
 
 
 ZERO_EMPTY = AttentionKind(probabilities="zero_empty")
@@ -144,20 +144,20 @@ BREAKS: dict[str, tuple[Plan, Break, str]] = {
     "a host input that nothing reads": (CHAIN, plan(host_inputs=(1, 2)), "host inputs .* are not those"),
     "a host input that is not said": (CHAIN, plan(host_inputs=()), "host inputs .* are not those"),
     # The shape program
-    "a host value of a later one": (CHAIN, host(3, args=(0, 4)), "host value 3 .* no earlier value"),
-    "a host value of itself": (CHAIN, host(3, args=(0, 3)), "host value 3 .* no earlier value"),
-    "an unknown host operation": (CHAIN, host(3, kind="cross"), "host value 3 .* unknown kind"),
-    "a host argument too many": (CHAIN, host(3, args=(0, 1, 1)), "host value 3 .* 3 arguments"),
-    "no argument to broadcast": (CHAIN, host(3, kind="broadcast", args=()), "host value 3 .* 0 arguments"),
-    "dimensions of no input": (CHAIN, host(0, ints=(3,)), "host value 0 .* of no input"),
-    "a shape permuted by no permutation": (ATTENTION, host(5, ints=(0, 2, 2, 3)), "host value 5 .* do not fit"),
-    "an element put beside a shape": (CHAIN, host(6, ints=(2,)), "host value 6 .* do not fit"),
-    "an element taken beside a shape": (CHAIN, host(6, kind="take", args=(3,), ints=(2,)), "host value 6 .* not fit"),
+    "a shape value of a later one": (CHAIN, host(3, args=(0, 4)), "shape value 3 .* no earlier value"),
+    "a shape value of itself": (CHAIN, host(3, args=(0, 3)), "shape value 3 .* no earlier value"),
+    "an unknown host operation": (CHAIN, host(3, kind="cross"), "shape value 3 .* unknown kind"),
+    "a host argument too many": (CHAIN, host(3, args=(0, 1, 1)), "shape value 3 .* 3 arguments"),
+    "no argument to broadcast": (CHAIN, host(3, kind="broadcast", args=()), "shape value 3 .* 0 arguments"),
+    "dimensions of no input": (CHAIN, host(0, ints=(3,)), "shape value 0 .* of no input"),
+    "a shape permuted by no permutation": (ATTENTION, host(5, ints=(0, 2, 2, 3)), "shape value 5 .* do not fit"),
+    "an element put beside a shape": (CHAIN, host(6, ints=(2,)), "shape value 6 .* do not fit"),
+    "an element taken beside a shape": (CHAIN, host(6, kind="take", args=(3,), ints=(2,)), "shape value 6 .* not fit"),
     # Tensors
     "an unknown element type": (CHAIN, tensor(X, dtype="float8"), "tensor 0 .* unknown element type float8"),
-    "a tensor without dimensions": (CHAIN, tensor(X, dims=10), "tensor 0 .* 10 is no host value"),
+    "a tensor without dimensions": (CHAIN, tensor(X, dims=10), "tensor 0 .* 10 is no shape value"),
     "a tensor of another rank": (CHAIN, tensor(OUT, shape=("R", 2, 4)), "tensor 5 .* 2 elements for 3 axes"),
-    "a view from nowhere": (CHAIN, tensor(LEFT, starts=-1), "tensor 6 .* -1 is no host value"),
+    "a view from nowhere": (CHAIN, tensor(LEFT, starts=-1), "tensor 6 .* -1 is no shape value"),
     "a view from another rank": (CHAIN, tensor(LEFT, starts=5), "tensor 6 .* 1 elements for 2 axes"),
     "a buffer too few": (CHAIN, plan(buffers=1), "tensor 3 .* no buffer 1"),
     "an alias of itself": (CHAIN, tensor(FLAT, slot=FLAT), "tensor 4 .* no earlier one"),
@@ -167,11 +167,11 @@ BREAKS: dict[str, tuple[Plan, Break, str]] = {
     "dimensions of another tensor": (
         CHAIN,
         tensor(OUT, shape=("S", 8)),
-        "host value 3 is .*'R', 8.* elsew",
+        "shape value 3 is .*'R', 8.* elsew",
     ),
     "a view larger than its memory": (CHAIN, tensor(LEFT, shape=("R", 9)), "tensor 6 .* is no part of"),
     # Operands, programs and stores
-    "a stage over no space": (CHAIN, stage(ROWWISE, dims=10), "stage 1 .* no host value"),
+    "a stage over no space": (CHAIN, stage(ROWWISE, dims=10), "stage 1 .* no shape value"),
     "an operand that is no tensor": (CHAIN, operand(ROWWISE, 0, tensor=10), "stage 1 .* operand 0: there is no tensor"),
     "an operand turned by no permutation": (CHAIN, operand(ROWWISE, 0, perm=(0, 0)), "operand 0: .* no permutation"),
     "an operand of another rank": (CHAIN, operand(ROWWISE, 0, perm=(1, 0, 2)), "operand 0: .* no permutation"),

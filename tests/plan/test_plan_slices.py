@@ -10,7 +10,7 @@ import pytest
 from fusion_cli.codes import plan as codes
 from fusion_cli.errors import Unsupported
 from fusion_cli.plan import Plan, plan_region
-from fusion_cli.plan.shape_program import run_host
+from fusion_cli.plan.shape_program import run_shape_program
 from tests.helpers.region_tools import all_values, check_model, check_region, parsed, region_of, whole
 from tests.helpers.slice_graphs import CACHE, GATED, GRAPHS, ROPE_HALVES, Graph, feeds
 
@@ -57,7 +57,7 @@ def test_both_halves_of_a_rotation_are_one_pass() -> None:
     plan = plan_region(whole(ROPE_HALVES.model()))
     (stage,) = plan.stages
     assert len(stage.operands) == 6
-    host = run_host(plan.host, {0: (2, 3, 5, 8), 1: (5, 8), 2: (5, 8)})
+    host = run_shape_program(plan.shape_program, {0: (2, 3, 5, 8), 1: (5, 8), 2: (5, 8)})
     assert host[stage.dims] == (2, 3, 5, 4)
 
 

@@ -29,7 +29,7 @@ def find_template(kernel: str, target: Target, folders: Sequence[Path]) -> str:
     return name
 
 
-def variables(op: FusedOp) -> dict[str, Any]:
+def variables_of(op: FusedOp) -> dict[str, Any]:
     """What a template sees beside the variables that all sources have; docs/rules.md describes them."""
     nodes = [
         {

@@ -8,7 +8,7 @@ from fusion_cli.plan.graph import LEAVES, REDUCTIONS, VIEWS, Uses, Val
 from fusion_cli.plan.lowering import Builder
 
 
-class Reading:
+class AliasAnalysis:
     """The views of a tensor program; `copied` are those that somebody needs as memory of their own."""
 
     def __init__(self, builder: Builder, uses: Uses) -> None:
@@ -16,7 +16,7 @@ class Reading:
         self.uses = uses
         self.copied = {v for v in uses.order if v.op in ("transpose", "slice") and self._needs_copy(v)}
 
-    def source(self, val: Val) -> Val:
+    def storage_root(self, val: Val) -> Val:
         """The value in memory that reading `val` reads: behind views that are not copied."""
         while val.op in VIEWS and val not in self.copied:
             val = val.args[0]
@@ -35,7 +35,7 @@ class Reading:
         if view.op == "transpose":
             return reader.op == "attention" or (reader.op == "matmul" and swaps_last_two(view.perm))
         if reader.op in ("matmul", "attention"):
-            return all(s == 1 for s in self.builder.literals(view.host("steps")))
+            return all(s == 1 for s in self.builder.literals(view.shape_value("steps")))
         if reader.op == "transpose" or (reader.op == "reshape" and self.builder.keeps_strides(read.dims, reader.dims)):
             return reader not in self.uses.outputs and all(
                 self._reads_view(r, reader, view) for r in self.uses.readers(reader)
