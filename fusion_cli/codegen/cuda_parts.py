@@ -154,8 +154,7 @@ class Names:
     def __init__(self, plan: Plan, stage: Stage) -> None:
         self.plan = plan
         self.stage = stage
-        tensors = dict.fromkeys([*(o.tensor for o in stage.operands), *(s.tensor for s in stage.stores)])
-        self.local = {tensor: f"t{n}" for n, tensor in enumerate(tensors)}
+        self.local = {tensor: f"t{n}" for n, tensor in enumerate(stage.tensors)}
         if len(stage.operands) > _MAX_OPERANDS:
             raise Unsupported(codes.LIMIT, f"at most {_MAX_OPERANDS} operands of a kernel", str(len(stage.operands)))
 

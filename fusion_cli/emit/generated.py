@@ -100,10 +100,8 @@ def _cpu_tensors(plan: Plan) -> list[str]:
 
 def _cuda_tensors(plan: Plan) -> list[str]:
     """One line per tensor that a stage reads or writes, and per tensor that those are part of."""
-    used = {o.tensor for stage in plan.stages for o in stage.operands}
-    used |= {s.tensor for stage in plan.stages for s in stage.stores}
     lines = []
-    for i in ancestry(plan, used):
+    for i in ancestry(plan, {tensor for stage in plan.stages for tensor in stage.tensors}):
         tensor = plan.tensors[i]
         match tensor.role:
             case "input":

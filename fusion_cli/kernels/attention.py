@@ -35,7 +35,6 @@ class AttentionStage(CudaStage):
     q: Load
     k: Load
     v: Load
-    k_view: str
     out: Out
     out_view: str
     scale: str
@@ -68,7 +67,6 @@ class AttentionStage(CudaStage):
 class CpuAttentionStage(CpuStage):
     """The row loop over a block of scores (score program, softmax, probability program), between two products."""
 
-    k_transposed: bool
     q: str = field(compare=False)
     k: str = field(compare=False)
     v: str = field(compare=False)
@@ -84,7 +82,7 @@ class AttentionFamily(Family):
     def work(self, at: Sized) -> list[Work]:
         stage: Attention = at.stage
         k, depth, value_depth = at.shape(stage.k), at.shape(stage.q)[-1], at.dims[stage.dims][-1]
-        out, keys = at.dims[stage.dims], k[-1] if stage.k_transposed else k[-2]
+        out, keys = at.dims[stage.dims], k[-2]
         scores = float(count(out[:-2])) * _visible(stage, out[-2], keys, at.profile)
         tile = 4 * _TILE_ROWS * (2 * depth + 2 * value_depth + _TILE_ROWS)
         limit = _ON_CHIP_SHARE * at.profile.onchip_bytes
@@ -97,7 +95,7 @@ class AttentionFamily(Family):
         loads = any(i.op == "load" for i in programs)
         efficiency = at.profile.masked_attention_efficiency if loads else at.profile.attention_efficiency
         flops = 2 * scores * (depth + value_depth)
-        moved, dtype = at.moved(at.touched), at.dtype(stage.q)
+        moved, dtype = at.moved(at.stage.tensors), at.dtype(stage.q)
         return [Work("Attention", moved, flops, dtype, simple * scores, special * scores, 1 / efficiency)]
 
     def schedules(self, plan: Plan, stage: Attention, kind: Kind) -> tuple[Schedule, ...]:
@@ -121,15 +119,13 @@ class AttentionFamily(Family):
             expected = "attention in float32, float16 or bfloat16"
             raise Unsupported(codes.DTYPE, expected, plan.tensors[q.tensor].dtype)
         program, root = softmax_program(stage)
-        columns = plan.viewed(k)[-1 if stage.k_transposed else -2]
+        columns = plan.viewed(k)[-2]
         space = ("?",) * (len(plan.viewed(q)) - 1) + (columns,)
-        flags = ("false", "false" if stage.k_transposed else "true")
-        products = (("product", flags), ("values", ("false", "false")))
+        products = (("product", ("false", "true")), ("values", ("false", "false")))
         return CpuAttentionStage(
             **common(stage, "attention", "cpu/attention.h"),
             body=score_loop(plan, stage, program, root, space),
             members=tuple(Member("MatMul", f"{n}_{index}", f"api, info, 1, {', '.join(f)}") for n, f in products),
-            k_transposed=stage.k_transposed,
             q=_cpu_view(q),
             k=_cpu_view(k),
             v=_cpu_view(v),
@@ -169,7 +165,6 @@ class AttentionFamily(Family):
             q=q,
             k=k,
             v=v,
-            k_view=f"gpu::transposed({k.view})" if stage.k_transposed else k.view,
             out=out,
             out_view=names.view(Operand(store, _inverse(stage.out_perm))),
             scale=f"{stage.scale!r}f",
@@ -243,7 +238,7 @@ def _position(back: int) -> str:
 def _keys(plan: Plan, stage: Attention) -> str:
     operand = stage.operands[stage.k]
     tensor = plan.tensors[operand.tensor]
-    axis = len(tensor.shape) - (1 if stage.k_transposed else 2)
+    axis = len(tensor.shape) - 2
     return f"h{tensor.dims}[{operand.perm[axis] if operand.perm else axis}]"
 
 

@@ -49,11 +49,6 @@ class Sized:
         """How many elements the iteration space has."""
         return float(count(self.dims[self.stage.dims]))
 
-    @property
-    def touched(self) -> set[int]:
-        """The tensors that the stage reads or writes."""
-        return {o.tensor for o in self.stage.operands} | {s.tensor for s in self.stage.stores}
-
     def shape(self, operand: int) -> Sequence[int]:
         """An operand's dimensions, as the stage sees them."""
         found = self.stage.operands[operand]
@@ -97,7 +92,7 @@ class Family(ABC):
         pass over its iteration space. Raises Unsupported where one would not fit the device."""
         simple, special = operations(at.stage.program)
         name = type(at.stage).__name__
-        return [Work(name, at.moved(at.touched), simple=simple * at.space, special=special * at.space)]
+        return [Work(name, at.moved(at.stage.tensors), simple=simple * at.space, special=special * at.space)]
 
     @abstractmethod
     def schedules(self, plan: Plan, stage: Any, kind: Kind) -> tuple[Schedule, ...]:
@@ -142,5 +137,5 @@ def product_work(at: Sized, factors: Sequence[int], flops: float, slowdown: floa
     simple, special = operations(at.stage.program)
     if not simple + special:
         return [product]
-    rest = at.moved(at.touched - tensors)
+    rest = at.moved(set(at.stage.tensors) - tensors)
     return [product, Work("Epilogue", result + rest, simple=simple * at.space, special=special * at.space)]

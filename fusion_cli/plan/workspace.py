@@ -91,7 +91,7 @@ def assign_buffers(tensors: Sequence[Tensor], stages: Sequence[Stage]) -> tuple[
     """
     life: dict[int, tuple[int, int]] = {}
     for position, stage in enumerate(stages):
-        for index in (*(o.tensor for o in stage.operands), *(s.tensor for s in stage.stores)):
+        for index in stage.tensors:
             root = root_of(tensors, index)
             if tensors[root].role == "temp":
                 life[root] = (life.get(root, (position, 0))[0], position)

@@ -75,7 +75,7 @@ def _stage(stage: Stage) -> Iterator[str]:
             options = f"strides {stage.strides} pads {stage.pads} dilations {stage.dilations} group {stage.group}"
             yield f"acc = conv({read(stage.x)}, {read(stage.w)}{bias}) {options} {stage.auto_pad}"
         case Attention():
-            yield f"acc = {stage.scale} * {read(stage.q)} @ {read(stage.k)}{'' if stage.k_transposed else '^T'}"
+            yield f"acc = {stage.scale} * {read(stage.q)} @ {read(stage.k)}^T"
             targets = [("score", stage.score), *([("sink", stage.sink)] if stage.sink >= 0 else [])]
     yield from _program(stage.program, read, "v", targets)
     if isinstance(stage, Attention):

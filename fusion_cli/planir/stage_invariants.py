@@ -22,7 +22,7 @@ def check_stage(plan: Plan, stage: Stage, lengths: Sequence[int | None], shapes:
     points = space
     prob: tuple[Instr, ...] = ()
     if isinstance(stage, Attention):
-        points = (*space[:-1], plan.viewed(stage.operands[stage.k])[-1 if stage.k_transposed else -2])
+        points = (*space[:-1], plan.viewed(stage.operands[stage.k])[-2])
         prob = stage.prob_program
     for name, program in (("", stage.program), ("probability ", prob)):
         for index, instr in enumerate(program):
@@ -54,9 +54,8 @@ def _check_permutation(perm: Sequence[int] | None, rank: int) -> None:
 
 def _widest(plan: Plan, stage: Stage) -> int:
     """The least rank that a stage's space can have, where its shape is decided as the operator runs."""
-    tensors = (*(o.tensor for o in stage.operands), *(s.tensor for s in stage.stores))
     axes = (-i.value for i in stage.program if i.op == "index" and isinstance(i.value, int))
-    return max((*(len(plan.tensors[t].shape) for t in tensors), *axes), default=0)
+    return max((*(len(plan.tensors[t].shape) for t in stage.tensors), *axes), default=0)
 
 
 def _check_instr(plan: Plan, stage: Stage, index: int, instr: Instr, space: Shape) -> None:
@@ -110,7 +109,7 @@ def _check_result(plan: Plan, stage: Stage, space: Shape) -> None:
             _check_product(_swapped(a, stage.trans_a), _swapped(b, stage.trans_b), space)
         case Attention():
             q, k, v = factors
-            columns = _swapped(k, not stage.k_transposed)
+            columns = _swapped(k, True)
             scores = (*space[:-1], columns[-1]) if columns else ()
             _check_product(q, columns, scores)
             _check_product(scores, v, space)

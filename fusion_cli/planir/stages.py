@@ -127,6 +127,11 @@ class _Kernel:
     nodes: tuple[str, ...] = ()
     """Original node names, for comments in generated source."""
 
+    @property
+    def tensors(self) -> tuple[int, ...]:
+        """What it reads and writes, each once."""
+        return tuple(dict.fromkeys([*(o.tensor for o in self.operands), *(s.tensor for s in self.stores)]))
+
 
 @dataclass(frozen=True)
 class Pointwise(_Kernel):
@@ -177,7 +182,7 @@ class AttentionKind:
 class Attention(_Kernel):
     """out = P @ V, P = prob(softmax(score(Q @ K^T))) over the last axis of the scores, never stored.
 
-    Operands `q` [..., Sq, D], `k` [..., Sk, D] (k_transposed: [..., D, Sk]), `v` [..., Sk, Dv], leading axes broadcast
+    Operands `q` [..., Sq, D], `k` [..., Sk, D], `v` [..., Sk, Dv], leading axes broadcast
     (grouped query heads: rank 5, with an axis of 1 in k and v).
     `program` is the score program: "acc" is scale * (q . k) and loads broadcast to [..., Sq, Sk]; its value is
     instruction `score`. Instruction `sink` (-1: none), one number per row, is one score more, of a key without value.
@@ -191,7 +196,6 @@ class Attention(_Kernel):
     q: int = 0
     k: int = 1
     v: int = 2
-    k_transposed: bool = False
     scale: float = 1.0
     score: int = 0
     prob_program: tuple[Instr, ...] = ()

@@ -22,7 +22,7 @@ float* float_block(const Run& run, const Array<T>& a, const Ints& strides, const
 // A block is as many heads, or rows of one head, as keep its scores within `kScores` elements.
 template <class Q, class K, class V, class Out, class Rows>
 void attention(Run& run, const MatMul& qk, const MatMul& pv, const Ints& space, const Array<Q>& q, const Ints& q_perm,
-               const Array<K>& k, const Ints& k_perm, bool k_transposed, const Array<V>& v, const Ints& v_perm,
+               const Array<K>& k, const Ints& k_perm, const Array<V>& v, const Ints& v_perm,
                const Array<Out>& out, const Ints& out_perm, Rows rows) {
   constexpr int64_t kScores = 1 << 20;
   if (!count(space)) return;
@@ -32,8 +32,7 @@ void attention(Run& run, const MatMul& qk, const MatMul& pv, const Ints& space, 
   const int64_t d = viewed(q.dims, q_perm).back(), keys = viewed(v.dims, v_perm).at(-2);
 
   const Ints q_space = host::concat(lead, Ints{n, d}), v_space = host::concat(lead, Ints{keys, dv});
-  const Ints k_tail = k_transposed ? Ints{d, keys} : Ints{keys, d};
-  const Ints k_space = host::concat(lead, k_tail);
+  const Ints k_space = host::concat(lead, Ints{keys, d});
   const Ints q_strides = strides_over(q_space, q, q_perm), k_strides = strides_over(k_space, k, k_perm);
   const Ints v_strides = strides_over(v_space, v, v_perm);
   Ints out_strides = contiguous(space);

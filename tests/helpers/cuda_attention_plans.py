@@ -42,7 +42,7 @@ def attention(
         Attention(
             (
                 Operand(q, (0, 2, 1, 3)),
-                Operand(k, None if transposed else (0, 2, 1, 3)),
+                Operand(k, (0, 1, 3, 2) if transposed else (0, 2, 1, 3)),
                 Operand(v, (0, 2, 1, 3)),
                 Operand(bias),
                 Operand(mask),
@@ -52,7 +52,6 @@ def attention(
             (Store(out, 0),),
             dims,
             ("/attn/Softmax",),
-            k_transposed=transposed,
             scale=depth**-0.5,
             score=score,
             sink=more,

@@ -102,8 +102,7 @@ class _State:
 
     def attention(self, stage: Attention, dims: tuple[int, ...]) -> None:
         q, k, v = (self.read(stage, i) for i in (stage.q, stage.k, stage.v))
-        k = k if stage.k_transposed else k.swapaxes(-1, -2)
-        acc = stage.scale * (q @ k)
+        acc = stage.scale * (q @ k.swapaxes(-1, -2))
         space = (*dims[:-1], acc.shape[-1])
         values = self.program(stage, stage.program, space, acc)
         score = np.broadcast_to(values[stage.score], space)

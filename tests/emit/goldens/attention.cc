@@ -85,7 +85,7 @@ struct Kernel {
     const auto t2 = array<bool>(run.input(2), h4);
     const auto t3 = array<float>(run.input(3), h5);
     const auto t4 = array<float>(run.output(0, h6), h6);
-    attention(run, product_0, values_0, h6, t1, Ints{}, t0, Ints{}, false, t3, Ints{}, t4, Ints{},
+    attention(run, product_0, values_0, h6, t1, Ints{}, t0, Ints{}, t3, Ints{}, t4, Ints{},
               [&](float* scores, int64_t first, int64_t last) {
                 Ints space = h6;
                 space[space.size() - 1] = t3.dims.at(-2);

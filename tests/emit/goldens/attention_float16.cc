@@ -83,7 +83,7 @@ struct Kernel {
     const auto t1 = array<fusion::half>(run.input(1), h1);
     const auto t2 = array<fusion::half>(run.input(2), h2);
     const auto t3 = array<fusion::half>(run.output(0, h5), h5);
-    attention(run, product_0, values_0, h5, t0, Ints{}, t1, Ints{}, false, t2, Ints{}, t3, Ints{},
+    attention(run, product_0, values_0, h5, t0, Ints{}, t1, Ints{}, t2, Ints{}, t3, Ints{},
               [&](float* scores, int64_t first, int64_t last) {
                 Ints space = h5;
                 space[space.size() - 1] = t2.dims.at(-2);
