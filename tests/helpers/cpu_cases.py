@@ -306,7 +306,7 @@ def attention_op(name: str, dtype: str, masked: bool) -> FusedOp:
     out = b.output(dtype, ("B", "S", 4, "D"), b.dims(q))
     b.stages.append(
         Attention(
-            operands(*tensors), p.done(), (Store(out, 0),), space, (), 0, 1, 2, False, 0.125, score,
+            operands(*tensors), p.done(), (Store(out, 0),), space, (), 0, 1, 2, 0.125, score,
             prob.done(), max(0, len(prob.instrs) - 1), out_perm=(0, 2, 1, 3),
         )
     )  # fmt: skip
@@ -342,7 +342,8 @@ def _() -> tuple[FusedOp, Callable[..., Any]]:
     lead = b.op("slice", b.dims(q), ints=(0, 4, 1))
     dims = b.op("concat", lead, b.op("take", b.dims(v), ints=(-1,)))
     out = b.output("float32", ("B", 3, 2, "S", "E"), dims)
-    stage = Attention(operands(q, k, v), p.done(), (Store(out, 0),), dims, (), 0, 1, 2, True, 1.0, score)
+    read = operands(q, (k, (0, 1, 2, 4, 3)), v)
+    stage = Attention(read, p.done(), (Store(out, 0),), dims, (), 0, 1, 2, 1.0, score)
     b.stages.append(stage)
 
     def reference(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> list[np.ndarray]:
