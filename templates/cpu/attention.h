@@ -59,7 +59,7 @@ void attention(Run& run, const MatMul& qk, const MatMul& pv, const Ints& space, 
     for (int64_t r = 0; r < n; r += some_rows) {
       const int64_t m = std::min(some_rows, n - r), first = h * n + r;
       const Array<float> p{scores, Ints{block, m, keys}};
-      qk(run, Array<float>{qs + r * d, Ints{block, m, d}}, Array<float>{ks, host::concat(Ints{block}, k_tail)}, p);
+      qk(run, Array<float>{qs + r * d, Ints{block, m, d}}, Array<float>{ks, Ints{block, keys, d}}, p);
       rows(scores, first, first + block * m);
       const int64_t begin = first * dv, end = (first + block * m) * dv;
       bool direct = false;
