@@ -156,9 +156,7 @@ inline Ints slice(const Ints& a, const Ints& range) {
     if (v < 0) v = v < -n ? -1 : v + n;
     return step > 0 ? clamp(v, 0, n) : clamp(v, -1, n - 1);
   };
-  // An end of "minus everything" with a negative step means: through the first element.
-  const int64_t start = bound(range[0]);
-  const int64_t end = step < 0 && range[1] < -n ? -1 : bound(range[1]);
+  const int64_t start = bound(range[0]), end = bound(range[1]);
   Ints out;
   for (int64_t i = start; step > 0 ? i < end : i > end; i += step) out.push_back(a[static_cast<int>(i)]);
   return out;

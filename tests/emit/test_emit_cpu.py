@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -155,7 +156,8 @@ def test_shapes_that_do_not_broadcast_are_an_error(sessions: Any) -> None:
         run(sessions("Pointwise_Same"), x, y[:, :3], z)
 
 
-def test_shape_program_reads_inputs_on_the_host(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dtype", ["int64", "int32"])
+def test_shape_program_reads_inputs_on_the_host(dtype: str, tmp_path: Path) -> None:
     """A reshape to sizes that arrive as a tensor, one of them to be worked out."""
     b, p = Builder(), Program()
     x = b.input("float32", "B", "S", "D")
@@ -166,14 +168,15 @@ def test_shape_program_reads_inputs_on_the_host(tmp_path: Path) -> None:
     value = p("Neg", p.load(0))
     b.stages.append(Pointwise(operands(view), p.done(), (Store(out, value),), target))
     op = fused_op("Reshaped", b.plan(host_inputs=(1,)))
+    op = replace(op, inputs=(op.inputs[0], replace(op.inputs[1], dtype=dtype)))
     session = open_session(op, library([op], tmp_path).path)
     x_value = np.arange(24, dtype="f4").reshape(2, 3, 4)
     for shape in ([6, 4], [-1, 3], [0, -1]):
-        result = run(session, x_value, np.array(shape))[0]
+        result = run(session, x_value, np.array(shape, dtype))[0]
         want = [2, 12] if shape == [0, -1] else x_value.reshape(shape).shape
         np.testing.assert_array_equal(result, -x_value.reshape(want))
     with pytest.raises(Exception, match="changes the number of elements"):
-        run(session, x_value, np.array([5, 5]))
+        run(session, x_value, np.array([5, 5], dtype))
 
 
 def test_generated_source_is_safe_and_names_its_nodes() -> None:

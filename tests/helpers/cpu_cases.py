@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from fusion_cli.planir.stages import Attention, Conv, Linear, Pointwise, Rowwise, Store
+from fusion_cli.planir.stages import Attention, AttentionKind, Conv, Linear, Pointwise, Rowwise, Store
 from fusion_cli.types import FusedOp
 from tests.helpers.plan_builder import Builder, Program, fused_op, operands
 
@@ -290,8 +290,9 @@ def _() -> tuple[FusedOp, Callable[..., Any]]:
 # Attention
 
 
-def attention_op(name: str, dtype: str, masked: bool) -> FusedOp:
-    """Heads split and merged by views; an additive mask, and rows that are NaN set to 0."""
+def attention_op(name: str, dtype: str, masked: bool, empty: bool = False) -> FusedOp:
+    """Heads split and merged by views; an additive mask, and rows that are NaN, or only those that are `empty`, set to
+    0."""
     b, p, prob = Builder(), Program(), Program()
     q, k, v = (b.input(dtype, "B", s, 4, "D") for s in "STT")
     tensors = [(t, (0, 2, 1, 3)) for t in (q, k, v)]
@@ -299,8 +300,9 @@ def attention_op(name: str, dtype: str, masked: bool) -> FusedOp:
     if masked:
         mask = b.input("float32", "B", 1, 1, "T")
         score = p("Add", score, p.load(3))
-        nan = prob("IsNaN", prob("acc"), dtype="bool")
-        prob("Where", nan, prob.const(0.0), 0)
+        if not empty:
+            nan = prob("IsNaN", prob("acc"), dtype="bool")
+            prob("Where", nan, prob.const(0.0), 0)
         tensors.append(mask)  # type: ignore[arg-type]
     space = b.op("permute", b.dims(q), ints=(0, 2, 1, 3))
     out = b.output(dtype, ("B", "S", 4, "D"), b.dims(q))
@@ -308,6 +310,7 @@ def attention_op(name: str, dtype: str, masked: bool) -> FusedOp:
         Attention(
             operands(*tensors), p.done(), (Store(out, 0),), space, (), 0, 1, 2, 0.125, score,
             prob.done(), max(0, len(prob.instrs) - 1), out_perm=(0, 2, 1, 3),
+            kind=AttentionKind("additive", probabilities="zero_empty") if empty else AttentionKind(),
         )
     )  # fmt: skip
     return fused_op(name, b.plan())
@@ -324,6 +327,7 @@ def attention_reference(
 
 CASES["Attention_plain"] = Case(attention_op("Attention_plain", "float32", False), attention_reference)
 CASES["Attention_masked"] = Case(attention_op("Attention_masked", "float32", True), attention_reference)
+CASES["Attention_empty"] = Case(attention_op("Attention_empty", "float32", True, empty=True), attention_reference)
 CASES["Attention_float16"] = Case(attention_op("Attention_float16", "float16", True), attention_reference)
 
 

@@ -291,6 +291,34 @@ Twice (x, z) => (y) {
         assert len(operators(found, "Twice")) == count
 
 
+def test_moves_are_counted_where_a_pattern_is_of_moves(tmp_path: Path) -> None:
+    rule = """# summary: moved twice at least
+Moved (x) => (y) {
+    m = pattern.Move <min_ops = 2, max_ops = 3> (x)
+    y = Sin (m)
+}
+"""
+    (tmp_path / "moved.rule").write_text(rule)
+    turn = "{} = Transpose <perm = [0, 2, 1]> ({})"
+    for body, count in ((turn.format("m", "x"), 0), (f"{turn.format('t', 'x')} m = Flatten (t)", 1)):
+        text = f"g (float[n, 4, 4] x) => (float y) {{ {body} y = Sin (m) }}"
+        found = find_regions(
+            ir.from_proto(onnx.shape_inference.infer_shapes(parse(text))), load_rules(["Moved"], [tmp_path])
+        )
+        assert len(found.regions) == count
+
+
+def test_a_norm_whose_statistics_are_read_is_no_row_operator() -> None:
+    text = """g (float[n, 8] x) => (float[n, 8] y, float[n, 1] s) {{
+        a = Sin (x) l{} = LayerNormalization (a, w) y = Cos (l) s = Neg ({})
+    }}"""
+    for mean, nodes in (("", [["Cos", "LayerNormalization", "Sin"]]), (", m", [])):
+        model = parse(text.format(mean, "m" if mean else "x"), {"w": (8,)})
+        found = matches(model, "RowwiseRegion")
+        rows = [r for r in operators(found, "RowwiseRegion") if "LayerNormalization" in r]
+        assert [sorted(r) for r in rows] == nodes
+
+
 def test_a_size_that_is_broadcast_is_not_one() -> None:
     text = "g (float[n, 4] x, float[1, 4] b, float[m, 4] z) => (float[n, 4] y) { s = Add (x, b) y = Mul (s, z) }"
     model = simplified(parse(text))
