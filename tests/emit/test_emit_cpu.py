@@ -111,7 +111,7 @@ def test_nan_and_infinity_stay_where_they_belong(name: str, sessions: Any) -> No
     check(sessions(name), name, arrays)
 
 
-@pytest.mark.parametrize("name", ["Attention_masked", "Attention_float16"])
+@pytest.mark.parametrize("name", ["Attention_masked", "Attention_empty", "Attention_float16"])
 def test_fully_masked_rows_are_zero(name: str, sessions: Any) -> None:
     arrays = feed(CASES[name].op, SIZES[0])
     arrays[3][0] = -np.inf

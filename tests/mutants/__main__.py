@@ -54,10 +54,12 @@ class Tree:
 
     def run(self, tests: str, *, gpu: bool) -> int:
         """pytest's exit code; that of a failed test if it takes too long."""
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
-        command += ["-m", "gpu"] if gpu else []
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+        # Where there is a GPU there may be little else.
+        command += ["-m", "gpu"] if gpu else ["--hypothesis-seed=0"]
         files, _, names = tests.partition(" -k ")
-        environment = {**os.environ, "PYTHONPATH": str(self.folder), "PYTHONHASHSEED": "0"}
+        path = os.pathsep.join([str(self.folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+        environment = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"}
         try:
             return subprocess.run(
                 [*command, *files.split(), *(["-k", names] if names else [])],
