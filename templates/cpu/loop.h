@@ -97,13 +97,11 @@ inline Ints strides_of_index(const Ints& space, int axis) {
   return strides;
 }
 
-// One number per row: the last axis does not count.
+// One number per row: the last axis is not walked.
 inline Ints strides_of_rows(const Ints& space) {
   Ints outer = space;
   outer[outer.size() - 1] = 1;
-  Ints strides = contiguous(outer);
-  strides[strides.size() - 1] = 0;
-  return strides;
+  return contiguous(outer);
 }
 
 // The iteration space with the strides of K accesses; axes that all of them can walk as one are merged.

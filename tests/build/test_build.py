@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fusion_cli.build import advice, build, default_cache_dir, find_compiler
-from fusion_cli.build.cache import included, strip_comments
+from fusion_cli.build.cache import digest, included, strip_comments
 from fusion_cli.build.compiler import find_cxx
 from fusion_cli.build.toolchain import toolchain
 from fusion_cli.emit import emit, emit_registration
@@ -163,6 +163,10 @@ def test_the_library_exports_its_entry_point_only(tmp_path: Path) -> None:
     loaded = ctypes.CDLL(str(library.path))
     assert hasattr(loaded, "RegisterCustomOps")
     assert not hasattr(loaded, "fusion_op_Exp_1")
+
+
+def test_a_key_tells_where_one_text_ends() -> None:
+    assert len({digest(parts) for parts in (["ab", "c"], ["a", "bc"], ["abc"], ["abc", ""])}) == 4
 
 
 def test_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
