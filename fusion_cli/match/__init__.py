@@ -19,7 +19,7 @@ from fusion_cli.match.engine import find
 from fusion_cli.match.found import Idioms, Match, Miss
 from fusion_cli.match.make_region import make_region
 from fusion_cli.match.misses import Misses
-from fusion_cli.match.roles import attentions_in
+from fusion_cli.match.roles import attention_ends, attentions_in
 from fusion_cli.match.stops import NoRegion
 from fusion_cli.match.values import find_by_value
 from fusion_cli.types import Region
@@ -136,6 +136,7 @@ def _regions(
     """The regions that these sets of nodes are, each once, and why others are none."""
     regions: dict[tuple[ir.Node, ...], Region] = {}
     failed: list[NotRegion] = []
+    ends = attention_ends(idioms)
     for nodes, match in proposed.items():
         try:
             region = make_region(index, nodes, rule.name, rule.kernel, rule.opt_level)
@@ -143,8 +144,8 @@ def _regions(
             # Without the frames it was raised through: they hold every match, in a circle.
             failed.append((rule, nodes, reason.with_traceback(None)))
         else:
-            attentions = attentions_in(idioms, region.nodes)
-            region = replace(region, attentions=attentions) if attentions else region
+            if not ends.isdisjoint(region.nodes):
+                region = replace(region, attentions=attentions_in(idioms, region.nodes))
             regions[region.nodes] = region if match is None else _in_rule_order(region, match)
     return regions.values(), failed
 

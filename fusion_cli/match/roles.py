@@ -10,6 +10,12 @@ from fusion_cli.match.found import Idioms, Match
 from fusion_cli.types import AttentionRoles
 
 
+def attention_ends(idioms: Idioms) -> frozenset[ir.Node]:
+    """The nodes that make the results of attentions: a region without one has no attention."""
+    makers = (m.outputs[0].producer() for m in idioms.by_name.get("Attention", ()))
+    return frozenset(node for node in makers if node is not None)
+
+
 def attentions_in(idioms: Idioms, nodes: Iterable[ir.Node]) -> tuple[AttentionRoles, ...]:
     """The attentions that lie wholly within these nodes, each in its largest reading."""
     inside = dict.fromkeys(nodes)
