@@ -31,7 +31,8 @@ def from_plan(plan: Plan, target: Target) -> dict[str, Any]:
             "members": [member for view in views for member in view.members],
             "setup": dict.fromkeys(line for view in views for line in view.setup),
             "tensors": _cuda_tensors(plan),
-            "buffers": _buffers(plan, "buffer_", "gpu::bytes") + [buffer for view in views for buffer in view.buffers],
+            "buffers": _buffers(plan, "buffer_", "gpu::bytes")
+            + list(dict.fromkeys(buffer for view in views for buffer in view.buffers)),
         }
     )
 

@@ -7,18 +7,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fusion_cli.codegen.cpu_parts import ProductStage, dense, product_dtype, product_member, product_stage
-from fusion_cli.codegen.cuda_parts import Body, CudaGroup, CudaStage, Load, Names
+from fusion_cli.codegen.cuda_parts import Body, Buffer, CudaGroup, CudaStage, Load, Member, Names
 from fusion_cli.codegen.text import ints
 from fusion_cli.codes import emit as codes
 from fusion_cli.devices.work import Work, count
 from fusion_cli.errors import Unsupported
 from fusion_cli.kernels import skinny
+from fusion_cli.kernels.addends import Addends, addends_of
 from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, product_work
 from fusion_cli.kernels.pointwise import PointwiseStage, epilogue
 from fusion_cli.operators.dtypes import FLOATS
 from fusion_cli.planir.stages import Group, Linear, Operand, Plan
 
 _OWN_TILE = (("rows", 64), ("columns", 64))
+_LT_PARAMETERS = ("gpu::BlasLt& lt", "void* lt_work")
+_LT_BUFFER = Buffer("lt_work", ("gpu::kLtWorkspace",))
+_ADDING = Schedule("vendor adds", "else where cuBLASLt is loaded: bias, residual and ReLU in its product")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +38,8 @@ class LinearStage(CudaStage):
     alpha: str
     passes: PointwiseStage | None
     """The epilogue as a pass of its own after a vendor product; None where there is nothing left to do."""
+    addends: tuple[str, str, str] | None
+    """Bias, residual and ReLU as the vendor's product takes them: host expressions."""
 
 
 class LinearFamily(Family):
@@ -48,13 +54,18 @@ class LinearFamily(Family):
         flops = 2.0 * at.space * b[-1 if stage.trans_b else -2]
         if at.profile.kind != "cpu" and skinny.is_skinny(at):
             return [replace(super().work(at)[0], flops=flops, dtype=at.dtype(stage.a))]
-        return product_work(at, (stage.a, stage.b), flops, slowdown / at.profile.linear_efficiency)
+        slowdown /= at.profile.linear_efficiency
+        if at.profile.kind != "cpu" and addends_of(at.plan, stage):
+            moved = at.moved(stage.tensors)
+            return [Work("Linear", moved, flops, at.dtype(stage.a), slowdown=slowdown)]
+        return product_work(at, (stage.a, stage.b), flops, slowdown)
 
     def schedules(self, plan: Plan, stage: Linear, kind: Kind) -> tuple[Schedule, ...]:
         if kind == "cpu":
             return (Schedule("vendor", "always: ONNX Runtime's product, and a loop over its result"),)
         return (
             skinny.SCHEDULE,
+            *([_ADDING] if addends_of(plan, stage) else []),
             Schedule("vendor", "else where cuBLAS is loaded and takes the operands' strides; a pass over its result"),
             Schedule("tiles", "otherwise: our own product with the epilogue in it", _OWN_TILE),
         )
@@ -82,12 +93,17 @@ class LinearFamily(Family):
             position=lambda back: f"axis_{back}.at(e)",
         )
         tail = epilogue(plan, stage, a.dtype, index)
+        adds = _adding(names, addends_of(plan, stage))
         return LinearStage(
-            **names.common("linear", "linear.cuh", "blas.h", "skinny.cuh", "vector.cuh"),
-            takes=("const gpu::Blas& blas", "void* accumulator"),
-            arguments=("blas", tail.accumulator),
+            **names.common(
+                "linear", "linear.cuh", "blas.h", *(["blaslt.h"] if adds else []), "skinny.cuh", "vector.cuh"
+            ),
+            takes=("const gpu::Blas& blas", "void* accumulator", *(_LT_PARAMETERS if adds else ())),
+            arguments=("blas", tail.accumulator, *((f"lt_{index}", "work + lt_work") if adds else ())),
+            members=(Member("gpu::BlasLt", f"lt_{index}", ""),) if adds else (),
             setup=(("const gpu::Blas blas", "gpu::Blas::find(run.api, run.context, stream)"),),
-            buffers=tail.buffers,
+            buffers=(*tail.buffers, *((_LT_BUFFER,) if adds else ())),
+            addends=adds,
             body=body,
             a=a,
             b=b,
@@ -104,6 +120,16 @@ class LinearFamily(Family):
         if chains is None:
             return None
         return CudaGroup(template=stages[0].template, chains=tuple(tuple(stages[i] for i in c) for c in chains))
+
+
+def _adding(names: Names, found: Addends | None) -> tuple[str, str, str] | None:
+    """What the vendor's product is to add, as host expressions."""
+    if found is None:
+        return None
+    operands = (None if k is None else names.load(k) for k in (found.bias, found.residual))
+    data = ("nullptr" if x is None else f"static_cast<const {x.type}*>({x.tensor}.data)" for x in operands)
+    bias, residual = data
+    return bias, residual, "true" if found.relu else "false"
 
 
 def _side(plan: Plan, operand: Operand, trans: bool, dtype: str) -> tuple[str, bool]:

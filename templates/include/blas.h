@@ -7,6 +7,7 @@
 
 #include <climits>
 #include <cstdint>
+#include <initializer_list>
 
 #include "include/linear.cuh"
 #include "ort/abi.h"
@@ -19,6 +20,30 @@ template <class T> struct BlasTypeOf;
 template <> struct BlasTypeOf<float> { static constexpr BlasType value = BlasType::kFloat; };
 template <> struct BlasTypeOf<half> { static constexpr BlasType value = BlasType::kHalf; };
 template <> struct BlasTypeOf<bfloat> { static constexpr BlasType value = BlasType::kBfloat; };
+
+// How cuBLAS walks a product's operands: whether each is stored transposed, and its leading dimension. Usable if one of
+// the two strides of each is 1.
+struct Strides {
+  bool usable, trans_a, trans_b;
+  int64_t lda, ldb;
+};
+
+inline Strides strides(const Product& p) {
+  const auto leading = [](int64_t stride, int64_t least) { return stride < least ? least : stride; };
+  const bool trans_a = p.a_k != 1 && p.k != 1, trans_b = p.b_column != 1 && p.n != 1;
+  const bool usable = !(trans_a && p.a_row != 1 && p.m != 1) && !(trans_b && p.b_k != 1 && p.k != 1);
+  const int64_t lda = leading(trans_a ? p.a_k : p.a_row, trans_a ? p.m : p.k);
+  return {usable, trans_a, trans_b, lda, leading(trans_b ? p.b_column : p.b_k, trans_b ? p.k : p.n)};
+}
+
+// A library that the process has loaded already: the session's handle belongs to it.
+inline void* loaded_library(std::initializer_list<const char*> names) {
+  void* library = nullptr;
+  for (const char* name : names) {
+    if (library == nullptr) library = dlopen(name, RTLD_NOW | RTLD_NOLOAD);
+  }
+  return library;
+}
 
 class Blas {
  public:
@@ -40,14 +65,15 @@ class Blas {
   }
 
   explicit operator bool() const { return handle_ != nullptr; }
+  void* handle() const { return handle_; }
+  // CUBLAS_COMPUTE_32F_FAST_TF32, CUBLAS_COMPUTE_32F
+  int compute_type(int type) const { return type == 0 && tf32_ ? 77 : 68; }
 
   // c[batch, m, n] = alpha * a @ b, c contiguous. False if the product has a form that cuBLAS does not take.
   template <class T, int N>
   bool multiply(const T* a, const T* b, T* c, const Product& p, const Space<N>& batches) const {
-    const bool trans_a = p.a_k != 1 && p.k != 1, trans_b = p.b_column != 1 && p.n != 1;
-    if ((trans_a && p.a_row != 1 && p.m != 1) || (trans_b && p.b_k != 1 && p.k != 1)) return false;
-    const int64_t lda = leading(trans_a ? p.a_k : p.a_row, trans_a ? p.m : p.k);
-    const int64_t ldb = leading(trans_b ? p.b_column : p.b_k, trans_b ? p.k : p.n);
+    const auto [usable, trans_a, trans_b, lda, ldb] = strides(p);
+    if (!usable) return false;
     if (p.k == 0 || batches.rank > 2 || (batches.rank == 2 && batches.size[1] > kMostCalls)) return false;
     for (int64_t extent : {p.m, p.n, p.k, lda, ldb, batches.count}) {
       if (extent > INT_MAX) return false;
@@ -56,7 +82,7 @@ class Blas {
     // where the operands' strides do not let the two merge, becomes calls.
     const float alpha = p.alpha, beta = 0.0f;
     const int type = static_cast<int>(BlasTypeOf<T>::value);
-    const int compute = type == 0 && tf32_ ? 77 : 68;  // CUBLAS_COMPUTE_32F_FAST_TF32, CUBLAS_COMPUTE_32F
+    const int compute = compute_type(type);
     const int m = static_cast<int>(p.m), n = static_cast<int>(p.n), k = static_cast<int>(p.k);
     const int64_t calls = batches.rank == 2 ? batches.size[1] : 1;
     const int count = batches.rank > 0 ? static_cast<int>(batches.size[0]) : 1;
@@ -95,11 +121,7 @@ class Blas {
     GemmBatched gemm_batched = nullptr;
 
     Functions() {
-      void* library = nullptr;
-      // Only a copy that is loaded already: the handle belongs to it.
-      for (const char* name : {"libcublas.so.13", "libcublas.so.12", "libcublas.so.11"}) {
-        if (library == nullptr) library = dlopen(name, RTLD_NOW | RTLD_NOLOAD);
-      }
+      void* const library = loaded_library({"libcublas.so.13", "libcublas.so.12", "libcublas.so.11"});
       if (library == nullptr) return;
       get_stream = reinterpret_cast<GetStream>(dlsym(library, "cublasGetStream_v2"));
       set_stream = reinterpret_cast<SetStream>(dlsym(library, "cublasSetStream_v2"));
@@ -118,8 +140,6 @@ class Blas {
     if (status != nullptr) api.ReleaseStatus(status);
     return status == nullptr;
   }
-
-  static int64_t leading(int64_t stride, int64_t least) { return stride < least ? least : stride; }
 
   void* handle_ = nullptr;
   bool tf32_ = false;

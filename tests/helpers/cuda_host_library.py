@@ -60,7 +60,9 @@ def host_library(ops: Sequence[FusedOp], folder: Path, *, vendor: bool) -> Path:
     compiler = find_compiler(CPU)
     assert compiler is not None, "a C++ compiler"
     flags = ["-std=c++17", "-O1", "-fPIC", "-shared", "-w", *([] if vendor else ["-DFUSION_VENDOR_FROM=1e300"])]
-    command = [str(compiler.path), *flags, f"-I{folder}", f"-I{_RUNTIME}", *sources, "-o", "library.so", "-ldl"]
+    # Libraries share what the vendor's functions were found to be, which here lie in the first of them.
+    stay = "-Wl,-z,nodelete"
+    command = [str(compiler.path), *flags, stay, f"-I{folder}", f"-I{_RUNTIME}", *sources, "-o", "library.so", "-ldl"]
     subprocess.run(command, cwd=folder, check=True)
     return folder / "library.so"
 

@@ -8,7 +8,7 @@ import itertools
 from fusion_cli.plan import plan_region
 from tests.helpers.cuda_attention_plans import attention, bare, causal
 from tests.helpers.cuda_case import Case, apart, merged
-from tests.helpers.cuda_product_plans import batched, chain, conv, linear, products
+from tests.helpers.cuda_product_plans import adding, batched, chain, conv, linear, products
 from tests.helpers.cuda_row_plans import integers, layer_norm, pointwise, softmax
 from tests.helpers.region_tools import whole
 from tests.helpers.slice_graphs import (
@@ -54,6 +54,12 @@ def all_cases() -> list[Case]:
         linear("float16", trans_a=True, trans_b=True, narrow=True),
         linear("float16", trans_b=True),
         linear("float32", trans_b=True),
+    ]
+    cases += [
+        adding("float16", "br"),
+        adding("float16", "rx"),
+        adding("bfloat16", "bx"),
+        adding("float32", "b", trans_b=True),
     ]
     cases += [products(d) for d in ("float32", "float16", "bfloat16")]
     cases += [batched("float16"), batched("float32"), chain("float16"), chain("float32")]

@@ -46,6 +46,26 @@ def linear(dtype: str, *, trans_a: bool = False, trans_b: bool = False, narrow: 
     return Case(f"linear_{dtype}_{layout}{'_narrow' if narrow else ''}", b.plan(), sizes)
 
 
+def adding(dtype: str, terms: str, *, trans_b: bool = False) -> Case:
+    """What the vendor's product can add itself: "b" a bias, "r" a residual, "x" a ReLU, in this order."""
+    b = Builder()
+    x = b.input(dtype, "b", "s", "k")
+    w = b.input(dtype, *(("n", "k") if trans_b else ("k", "n")))
+    product = b.op("permute", b.dims(w), ints=(1, 0)) if trans_b else b.dims(w)
+    dims = b.op("matmul", b.dims(x), product)
+    more = [b.input(dtype, *(("n",) if t == "b" else ("b", "s", "n"))) for t in terms if t != "x"]
+    p = Program()
+    value = p("acc", dtype=dtype)
+    for i in range(len(more)):
+        value = p("Add", p.load(2 + i, dtype), value)
+    value = p("Relu", value) if "x" in terms else value
+    out = b.output(dtype, ("b", "s", "n"), dims)
+    operands = tuple(map(Operand, (x, w, *more)))
+    b.stages.append(Linear(operands, p.done(), (Store(out, value),), dims, ("/fc",), trans_b=trans_b, alpha=0.5))
+    sizes = ({"b": 2, "s": 17, "k": 24, "n": 40}, {"b": 3, "s": 5, "k": 7, "n": 9}, {"b": 0, "s": 5, "k": 8, "n": 8})
+    return Case(f"linear_adding_{dtype}_{terms}{'_t' * trans_b}", b.plan(), sizes)
+
+
 def batched(dtype: str) -> Case:
     """A permuted batched A against one weight (rows fold) and then a batched product of two tensors, no epilogue."""
     b = Builder()

@@ -2,9 +2,11 @@
 // Rule: Test
 // Original nodes:
 #include "include/blas.h"
+#include "include/blaslt.h"
 #include "include/linear.cuh"
 #include "include/skinny.cuh"
 #include "include/vector.cuh"
+#include "include/workspace.cuh"
 #include "ort/op.h"
 
 namespace {
@@ -133,7 +135,7 @@ void stage_0_launch(const gpu::Device& device, cudaStream_t stream, const stage_
 }
 
 // `product` is memory for the bare product, if the vendor's kernel computes it.
-void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3, const gpu::Blas& blas, void* accumulator) {
+void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3, const gpu::Blas& blas, void* accumulator, gpu::BlasLt& lt, void* lt_work) {
   const stage_0_operands x = stage_0_of(dims, t0, t1, t2, t3);
   if (gpu::is_skinny(x)) {
     stage_0_launch(device, stream, x);
@@ -145,6 +147,9 @@ void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
     const gpu::View matrices[] = {a, b};
     gpu::Space<2> batches = gpu::space<2>(dims, matrices, 2);
     gpu::fold_batches(tall, batches, {tall.a_row, 0});
+    const gpu::Addends<float> add{static_cast<const float*>(t2.data), nullptr, false};
+    auto* const out = static_cast<float*>(t3.data);
+    if (batches.rank == 0 && batches.count == 1 && lt.multiply(blas, stream, lt_work, x.a, x.b, out, tall, add)) return;
     if (blas.multiply(x.a, x.b, static_cast<float*>(accumulator), tall, batches)) {
       const gpu::Tensor product{accumulator, &dims};
       stage_0_pass(device, stream, dims, product, t0, t1, t2, t3);
@@ -198,8 +203,13 @@ bool group_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims0, 
 
 struct Kernel {
   gpu::Device device;
+  gpu::Workspace workspace;
+  gpu::BlasLt lt_0;
+  gpu::BlasLt lt_1;
 
-  Kernel(const fusion::Api& api, const OrtKernelInfo* info) {
+  Kernel(const fusion::Api& api, const OrtKernelInfo* info)
+      : lt_0(),
+        lt_1() {
     (void)api, (void)info;
   }
 
@@ -217,6 +227,9 @@ struct Kernel {
     const cudaStream_t stream = static_cast<cudaStream_t>(run.stream());
     void* const output_0 = run.output(0, h2);
     void* const output_1 = run.output(1, h4);
+    gpu::Layout layout;
+    const size_t lt_work = layout.add(gpu::largest({gpu::kLtWorkspace}));
+    char* const work = workspace.reserve(stream, layout.size());
     const gpu::Tensor t0{const_cast<void*>(run.input(0)), &h0};
     const gpu::Tensor t1{const_cast<void*>(run.input(1)), &h1};
     const gpu::Tensor t2{const_cast<void*>(run.input(2)), &h5};
@@ -228,8 +241,8 @@ struct Kernel {
     // Kernels.
     const gpu::Blas blas = gpu::Blas::find(run.api, run.context, stream);
     if (!group_0(device, stream, h2, t0, t1, t2, t5, h4, t0, t3, t4, t6)) {
-      stage_0(device, stream, h2, t0, t1, t2, t5, blas, t5.data);
-      stage_0(device, stream, h4, t0, t3, t4, t6, blas, t6.data);
+      stage_0(device, stream, h2, t0, t1, t2, t5, blas, t5.data, lt_0, work + lt_work);
+      stage_0(device, stream, h4, t0, t3, t4, t6, blas, t6.data, lt_1, work + lt_work);
     }
   }
 };

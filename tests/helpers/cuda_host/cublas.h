@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstring>
+#include <utility>
+#include <vector>
 
 #include "include/half.h"
 
@@ -46,10 +48,75 @@ inline int gemm(void* handle, int trans_a, int trans_b, int m, int n, int k, con
   return gemm_batched(handle, trans_a, trans_b, m, n, k, alpha, a, type_a, lda, 0, b, type_b, ldb, 0, beta, c, type_c,
                       ldc, 0, 1, compute, algorithm);
 }
+inline std::vector<float> floats(const void* data, int type, int64_t size) {
+  std::vector<float> found(static_cast<size_t>(size));
+  for (int64_t i = 0; i < size; ++i) found[i] = get(data, type, i);
+  return found;
+}
 inline int get_stream(void*, void** stream) { return *stream = nullptr, 0; }
+
+// cuBLASLt: what a description says of a product, and matrices that are told in columns.
+struct LtDesc {
+  int trans[2] = {0, 0}, epilogue = 1;
+  const void* bias = nullptr;
+};
+struct LtLayout {
+  int type;
+  uint64_t rows, columns;
+  int64_t leading;
+};
+inline int lt_desc(void** made, int, int) { return *made = new LtDesc, 0; }
+inline int lt_no_desc(void* made) { return delete static_cast<LtDesc*>(made), 0; }
+inline int lt_set_desc(void* made, int what, const void* value, size_t size) {
+  auto* const desc = static_cast<LtDesc*>(made);
+  void* const place = what == 8 ? static_cast<void*>(&desc->bias) : what == 7 ? &desc->epilogue : &desc->trans[what - 3];
+  return std::memcpy(place, value, size), what < 3 || what > 8;
+}
+inline int lt_layout(void** made, int type, uint64_t rows, uint64_t columns, int64_t leading) {
+  return *made = new LtLayout{type, rows, columns, leading}, leading < static_cast<int64_t>(rows);
+}
+inline int lt_no_layout(void* made) { return delete static_cast<LtLayout*>(made), 0; }
+inline int lt_preference(void** made) { return *made = new int, 0; }
+inline int lt_no_preference(void* made) { return delete static_cast<int*>(made), 0; }
+inline int lt_set_preference(void*, int, const void*, size_t) { return 0; }
+inline int lt_heuristic(void*, void*, void*, void*, void*, void*, void*, int, void*, int* found) { return *found = 1, 0; }
+inline int lt_matmul(void* handle, void* desc_, const float* alpha, const void* a, void* la_, const void* b, void* lb_,
+                     const float* beta, const void* c, void*, void* d, void* ld_, const void*, void*, size_t, void*) {
+  const auto& desc = *static_cast<LtDesc*>(desc_);
+  const auto &la = *static_cast<LtLayout*>(la_), &lb = *static_cast<LtLayout*>(lb_), &ld = *static_cast<LtLayout*>(ld_);
+  const int m = static_cast<int>(ld.rows), n = static_cast<int>(ld.columns);
+  const int k = static_cast<int>(desc.trans[0] ? la.rows : la.columns);
+  if ((desc.trans[1] ? lb.columns : lb.rows) != static_cast<uint64_t>(k)) return 1;
+  std::vector<float> product(static_cast<size_t>(m) * n);
+  std::vector<float> left = floats(a, la.type, la.leading * la.columns), right = floats(b, lb.type, lb.leading * lb.columns);
+  if (gemm(handle, desc.trans[0], desc.trans[1], m, n, k, alpha, left.data(), 0, static_cast<int>(la.leading),
+           right.data(), 0, static_cast<int>(lb.leading), nullptr, product.data(), 0, m, 0, 0))
+    return 1;
+  for (int64_t i = 0; i < int64_t(m) * n; ++i) {
+    float sum = product[i] + (*beta != 0 ? *beta * get(c, ld.type, i) : 0.0f);
+    if (desc.epilogue & 4) sum += get(desc.bias, ld.type, i % m);
+    put(d, ld.type, i, desc.epilogue & 2 && !(sum > 0) && sum == sum ? 0.0f : sum);
+  }
+  return 0;
+}
 
 // A library, or a function of it, by name.
 inline void* vendor(const char* name) {
+  const std::pair<const char*, void*> lt[] = {
+      {"cublasLtMatmulDescCreate", reinterpret_cast<void*>(lt_desc)},
+      {"cublasLtMatmulDescDestroy", reinterpret_cast<void*>(lt_no_desc)},
+      {"cublasLtMatmulDescSetAttribute", reinterpret_cast<void*>(lt_set_desc)},
+      {"cublasLtMatrixLayoutCreate", reinterpret_cast<void*>(lt_layout)},
+      {"cublasLtMatrixLayoutDestroy", reinterpret_cast<void*>(lt_no_layout)},
+      {"cublasLtMatmulPreferenceCreate", reinterpret_cast<void*>(lt_preference)},
+      {"cublasLtMatmulPreferenceDestroy", reinterpret_cast<void*>(lt_no_preference)},
+      {"cublasLtMatmulPreferenceSetAttribute", reinterpret_cast<void*>(lt_set_preference)},
+      {"cublasLtMatmulAlgoGetHeuristic", reinterpret_cast<void*>(lt_heuristic)},
+      {"cublasLtMatmul", reinterpret_cast<void*>(lt_matmul)},
+  };
+  for (const auto& [known, function] : lt) {
+    if (!std::strcmp(name, known)) return function;
+  }
   if (!std::strcmp(name, "cublasGemmEx")) return reinterpret_cast<void*>(gemm);
   if (!std::strcmp(name, "cublasGemmStridedBatchedEx")) return reinterpret_cast<void*>(gemm_batched);
   return reinterpret_cast<void*>(get_stream);

@@ -1,0 +1,75 @@
+"""Epilogues that the vendor's product can do itself: a bias, a residual and a ReLU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusion_cli.planir.stages import Linear, Operand, Plan
+
+
+@dataclass(frozen=True)
+class Addends:
+    """relu?(product + bias + residual): the operands that are added, None for what is not."""
+
+    bias: int | None
+    residual: int | None
+    relu: bool
+
+
+def addends_of(plan: Plan, stage: Linear) -> Addends | None:
+    """What the epilogue adds, if it is such a sum; None where it is another, or the bare product."""
+    if len(stage.stores) != 1:
+        return None
+    store = stage.stores[0]
+    root = stage.program[store.instr]
+    relu = root.op == "Relu"
+    terms = _terms(stage, root.args[0] if relu else store.instr)
+    made = plan.tensors[store.tensor]
+    dtype = plan.tensors[stage.operands[stage.a].tensor].dtype
+    if (
+        terms is None
+        or terms.count(None) != 1
+        or len(terms) > 3
+        or made.dtype != dtype
+        or not _is_dense(plan, store.tensor)
+    ):
+        return None
+    added = [k for k in terms if k is not None]
+    shapes = {k: plan.tensors[stage.operands[k].tensor].shape for k in added}
+    residual = next((k for k in added if shapes[k] == made.shape), None)
+    bias = next((k for k in added if k != residual and _is_row(shapes[k], made.shape[-1])), None)
+    known = {bias, residual} - {None}
+    if known != set(added) or not all(_is_plain(plan, stage.operands[k], dtype) for k in added):
+        return None
+    return Addends(bias, residual, relu) if added or relu else None
+
+
+def _terms(stage: Linear, instr: int) -> list[int | None] | None:
+    """The operands that are added up, None for the product itself; None if something else is computed."""
+    found = stage.program[instr]
+    match found.op:
+        case "acc":
+            return [None]
+        case "load" if isinstance(found.value, int):
+            return [found.value]
+        case "Add":
+            left, right = (_terms(stage, a) for a in found.args)
+            return None if left is None or right is None else left + right
+    return None
+
+
+def _is_row(shape: tuple[int | str, ...], width: int | str) -> bool:
+    return width != 1 and bool(shape) and shape[-1] == width and all(d == 1 for d in shape[:-1])
+
+
+def _is_plain(plan: Plan, operand: Operand, dtype: str) -> bool:
+    return operand.perm is None and plan.tensors[operand.tensor].dtype == dtype and _is_dense(plan, operand.tensor)
+
+
+def _is_dense(plan: Plan, tensor: int) -> bool:
+    """Whether the elements lie one behind the other: nothing on the way to its memory is a part."""
+    while not plan.tensors[tensor].is_own:
+        if plan.tensors[tensor].role == "view":
+            return False
+        tensor = plan.tensors[tensor].slot
+    return True

@@ -1,0 +1,182 @@
+// A product with a bias, a residual and a ReLU in the vendor's kernel: cuBLASLt of the session's own cuBLAS, without its
+// headers. Its numbers are those of cublasLt.h, which have not changed since CUDA 11.
+#pragma once
+
+#include <cuda_runtime.h>
+#include <dlfcn.h>
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <mutex>
+
+#include "include/blas.h"
+
+namespace fusion::gpu {
+
+constexpr size_t kLtWorkspace = 32 * 1024 * 1024;  // what the vendor advises for Hopper
+
+// d = alpha * a @ b + bias + residual, then a ReLU if asked for; what is null is not added.
+template <class T>
+struct Addends {
+  const T* bias;      // [n]
+  const T* residual;  // [m, n], contiguous
+  bool relu;
+};
+
+// Keeps, for every form of product it has met, what the vendor's heuristic chose for it.
+class BlasLt {
+ public:
+  BlasLt() = default;
+  BlasLt(const BlasLt&) = delete;
+  BlasLt& operator=(const BlasLt&) = delete;
+  ~BlasLt() {
+    for (auto& [key, plan] : plans_) plan.release();
+  }
+
+  // False if cuBLASLt is not loaded or has no kernel for the product. `d` is contiguous, `work` has kLtWorkspace bytes.
+  template <class T>
+  bool multiply(const Blas& blas, cudaStream_t stream, void* work, const T* a, const T* b, T* d, const Product& p,
+                const Addends<T>& add) {
+    const Form form = form_of(blas, a, b, d, p, add);
+    if (functions().matmul == nullptr || !form.fits) return false;
+    // The description holds the bias's address, so it is one run's at a time.
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto [found, is_new] = plans_.try_emplace(form.key);
+    Plan& plan = found->second;
+    if (is_new) plan.make(blas.handle(), form, add.bias);
+    if (!plan.usable) return false;
+    const void* const bias = add.bias;
+    if (bias != nullptr) functions().set_desc(plan.desc, kBiasPointer, &bias, sizeof(bias));
+    const float alpha = p.alpha, beta = add.residual != nullptr ? 1.0f : 0.0f;
+    const void* const c = add.residual != nullptr ? static_cast<const void*>(add.residual) : d;
+    const int status = functions().matmul(blas.handle(), plan.desc, &alpha, b, plan.left, a, plan.right, &beta, c, plan.out,
+                                          d, plan.out, &plan.choice.algorithm, work, plan.choice.workspace, stream);
+    if (status != 0) throw Error("cuBLASLt failed with status " + std::to_string(status));
+    return true;
+  }
+
+ private:
+  using Handle = void*;
+  // cublasLtMatmulHeuristicResult_t
+  struct Choice {
+    std::array<uint64_t, 8> algorithm;
+    size_t workspace;
+    int state;
+    float waves;
+    int reserved[4];
+  };
+  static constexpr int kTransA = 3, kTransB = 4, kEpilogue = 7, kBiasPointer = 8;  // of a description
+  static constexpr int kMaxWorkspace = 1, kAlignA = 5;                             // of a preference; B, C and D follow
+  static constexpr int kPlain = 1, kRelu = 2, kBias = 4;                           // epilogues, which add up
+
+  // Sizes, strides and alignments: what the choice depends on.
+  struct Form {
+    bool fits;
+    std::array<int64_t, 12> key;
+    int type, compute, epilogue, trans_left, trans_right;
+    int64_t m, n, k, ld_left, ld_right;
+    uint32_t align[4];
+  };
+
+  struct Plan {
+    bool usable = false;
+    void *desc = nullptr, *left = nullptr, *right = nullptr, *out = nullptr;
+    Choice choice{};
+
+    void make(Handle handle, const Form& f, const void* bias) {
+      const Functions& lt = functions();
+      void* preference = nullptr;
+      const uint64_t most = kLtWorkspace;
+      int found = 0;
+      // cuBLAS thinks in columns: a row-major D is the column-major D^T = B^T A^T.
+      usable = lt.create_desc(&desc, f.compute, 0) == 0 && lt.set_desc(desc, kTransA, &f.trans_left, sizeof(int)) == 0 &&
+               lt.set_desc(desc, kTransB, &f.trans_right, sizeof(int)) == 0 &&
+               lt.set_desc(desc, kEpilogue, &f.epilogue, sizeof(int)) == 0 &&
+               (bias == nullptr || lt.set_desc(desc, kBiasPointer, &bias, sizeof(bias)) == 0) &&
+               layout(&left, f.type, f.n, f.k, f.trans_left, f.ld_left) &&
+               layout(&right, f.type, f.k, f.m, f.trans_right, f.ld_right) && layout(&out, f.type, f.n, f.m, 0, f.n) &&
+               lt.create_preference(&preference) == 0 &&
+               lt.set_preference(preference, kMaxWorkspace, &most, sizeof(most)) == 0;
+      for (int i = 0; i < 4 && usable; ++i) {
+        usable = lt.set_preference(preference, kAlignA + i, &f.align[i], sizeof(uint32_t)) == 0;
+      }
+      usable = usable && lt.heuristic(handle, desc, left, right, out, out, preference, 1, &choice, &found) == 0 && found > 0;
+      if (preference != nullptr) lt.destroy_preference(preference);
+    }
+    static bool layout(void** made, int type, int64_t rows, int64_t columns, int transposed, int64_t leading) {
+      if (transposed) std::swap(rows, columns);
+      return functions().create_layout(made, type, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), leading) == 0;
+    }
+    void release() {
+      for (void* made : {left, right, out}) {
+        if (made != nullptr) functions().destroy_layout(made);
+      }
+      if (desc != nullptr) functions().destroy_desc(desc);
+    }
+  };
+
+  template <class T>
+  static Form form_of(const Blas& blas, const T* a, const T* b, const T* d, const Product& p, const Addends<T>& add) {
+    const Strides s = strides(p);
+    const int type = static_cast<int>(BlasTypeOf<T>::value), compute = blas.compute_type(type);
+    const int epilogue = (add.bias || add.relu ? 0 : kPlain) + (add.relu ? kRelu : 0) + (add.bias ? kBias : 0);
+    const void* const c = add.residual ? static_cast<const void*>(add.residual) : d;
+    const uint32_t align[4] = {alignment(b), alignment(a), alignment(c), alignment(d)};
+    const int64_t aligned = align[0] | int64_t(align[1]) << 16 | int64_t(align[2]) << 32 | int64_t(align[3]) << 48;
+    return {s.usable && p.m > 0 && p.n > 0 && p.k > 0,
+            {p.m, p.n, p.k, s.lda, s.ldb, s.trans_a, s.trans_b, compute, epilogue, aligned, add.residual != nullptr,
+             add.bias ? alignment(add.bias) : 0},
+            type, compute, epilogue, s.trans_b, s.trans_a, p.m, p.n, p.k, s.ldb, s.lda,
+            {align[0], align[1], align[2], align[3]}};
+  }
+
+  static uint32_t alignment(const void* p) {
+    const auto address = reinterpret_cast<uintptr_t>(p);
+    return static_cast<uint32_t>(address % 256 == 0 ? 256 : address & -address);
+  }
+
+  struct Functions {
+    int (*create_desc)(void**, int, int) = nullptr;
+    int (*destroy_desc)(void*) = nullptr;
+    int (*set_desc)(void*, int, const void*, size_t) = nullptr;
+    int (*create_layout)(void**, int, uint64_t, uint64_t, int64_t) = nullptr;
+    int (*destroy_layout)(void*) = nullptr;
+    int (*create_preference)(void**) = nullptr;
+    int (*destroy_preference)(void*) = nullptr;
+    int (*set_preference)(void*, int, const void*, size_t) = nullptr;
+    int (*heuristic)(Handle, void*, void*, void*, void*, void*, void*, int, Choice*, int*) = nullptr;
+    int (*matmul)(Handle, void*, const void*, const void*, void*, const void*, void*, const void*, const void*, void*, void*,
+                  void*, const void*, void*, size_t, cudaStream_t) = nullptr;
+
+    Functions() {
+      void* const library = loaded_library({"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11"});
+      if (library == nullptr) return;
+      const bool whole = get(library, "cublasLtMatmulDescCreate", create_desc) &&
+                         get(library, "cublasLtMatmulDescDestroy", destroy_desc) &&
+                         get(library, "cublasLtMatmulDescSetAttribute", set_desc) &&
+                         get(library, "cublasLtMatrixLayoutCreate", create_layout) &&
+                         get(library, "cublasLtMatrixLayoutDestroy", destroy_layout) &&
+                         get(library, "cublasLtMatmulPreferenceCreate", create_preference) &&
+                         get(library, "cublasLtMatmulPreferenceDestroy", destroy_preference) &&
+                         get(library, "cublasLtMatmulPreferenceSetAttribute", set_preference) &&
+                         get(library, "cublasLtMatmulAlgoGetHeuristic", heuristic);
+      if (whole) get(library, "cublasLtMatmul", matmul);
+    }
+    template <class F>
+    static bool get(void* library, const char* name, F& function) {
+      function = reinterpret_cast<F>(dlsym(library, name));
+      return function != nullptr;
+    }
+  };
+
+  static const Functions& functions() {
+    static const Functions loaded;
+    return loaded;
+  }
+
+  std::mutex mutex_;
+  std::map<std::array<int64_t, 12>, Plan> plans_;
+};
+
+}  // namespace fusion::gpu
