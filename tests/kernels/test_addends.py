@@ -1,0 +1,122 @@
+"""Which epilogues the vendor's product computes itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fusion_cli.devices.profile import read_profile
+from fusion_cli.kernels import Sized, family_of
+from fusion_cli.kernels.addends import Addends, addends_of
+from fusion_cli.plan.shape_program import run_shape_program
+from fusion_cli.planir.stages import Linear, Operand, Plan, Store
+from fusion_cli.resources import resource_dir
+from tests.helpers.cuda_product_plans import adding, linear
+from tests.helpers.plan_builder import Builder, Program
+
+DTYPE = "float16"
+Terms = Callable[[Builder, Program], tuple[int, list[Operand]]]
+
+
+def first(plan: Plan) -> Linear:
+    assert isinstance(plan.stages[0], Linear)
+    return plan.stages[0]
+
+
+@pytest.mark.parametrize(
+    ("terms", "expected"),
+    [
+        ("b", Addends(2, None, False)),
+        ("r", Addends(None, 2, False)),
+        ("br", Addends(2, 3, False)),
+        ("rbx", Addends(3, 2, True)),
+        ("x", Addends(None, None, True)),
+    ],
+)
+def test_a_bias_a_residual_and_a_relu_are_added(terms: str, expected: Addends) -> None:
+    plan = adding(DTYPE, terms).plan
+    assert addends_of(plan, first(plan)) == expected
+
+
+def plan_of(terms: Terms, out: str = DTYPE, second: bool = False) -> Plan:
+    """A product [m, n] of x [m, k] whose epilogue is what `terms` make of operands from 2 on."""
+    b, p = Builder(), Program()
+    x, w = b.input(DTYPE, "m", "k"), b.input(DTYPE, "k", "n")
+    dims = b.op("matmul", b.dims(x), b.dims(w))
+    value, more = terms(b, p)
+    stores = [Store(b.output(out, ("m", "n"), dims), value)]
+    if second:
+        stores.append(Store(b.output(out, ("m", "n"), dims), 0))
+    b.stages.append(Linear((Operand(x), Operand(w), *more), p.done(), tuple(stores), dims))
+    return b.plan()
+
+
+def added(*shape: int | str, dtype: str = DTYPE, perm: tuple[int, ...] | None = None) -> Terms:
+    def terms(b: Builder, p: Program) -> tuple[int, list[Operand]]:
+        return p("Add", p("acc", dtype=DTYPE), p.load(2, dtype)), [Operand(b.input(dtype, *shape), perm)]
+
+    return terms
+
+
+def twice(b: Builder, p: Program) -> tuple[int, list[Operand]]:
+    acc = p("acc", dtype=DTYPE)
+    return p("Add", acc, acc), []
+
+
+def three(b: Builder, p: Program) -> tuple[int, list[Operand]]:
+    value = p("acc", dtype=DTYPE)
+    for k in range(3):
+        value = p("Add", value, p.load(2 + k, DTYPE))
+    return value, [Operand(b.input(DTYPE, "m", "n")) for _ in range(3)]
+
+
+def two_biases(b: Builder, p: Program) -> tuple[int, list[Operand]]:
+    value = p("Add", p("Add", p("acc", dtype=DTYPE), p.load(2, DTYPE)), p.load(3, DTYPE))
+    return value, [Operand(b.input(DTYPE, "n")) for _ in range(2)]
+
+
+def scaled(b: Builder, p: Program) -> tuple[int, list[Operand]]:
+    return p("Mul", p("acc", dtype=DTYPE), p.load(2, DTYPE)), [Operand(b.input(DTYPE, "n"))]
+
+
+def alone(b: Builder, p: Program) -> tuple[int, list[Operand]]:
+    return p("acc", dtype=DTYPE), []
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        pytest.param(plan_of(added("m", 1)), id="a number per row"),
+        pytest.param(plan_of(added(1)), id="one number"),
+        pytest.param(plan_of(added("n", "m", perm=(1, 0))), id="transposed"),
+        pytest.param(plan_of(added("n", dtype="float32")), id="of another type"),
+        pytest.param(plan_of(added("n"), out="float32"), id="stored in another type"),
+        pytest.param(plan_of(added("n"), second=True), id="stored twice"),
+        pytest.param(plan_of(twice), id="the product twice"),
+        pytest.param(plan_of(three), id="three residuals"),
+        pytest.param(plan_of(two_biases), id="two biases"),
+        pytest.param(plan_of(scaled), id="a scale"),
+        pytest.param(plan_of(alone), id="nothing"),
+        pytest.param(linear(DTYPE).plan, id="an activation"),
+    ],
+)
+def test_other_epilogues_are_passes_of_their_own(plan: Plan) -> None:
+    assert addends_of(plan, first(plan)) is None
+
+
+def test_a_bias_may_have_axes_of_one() -> None:
+    plan = plan_of(added(1, "n"))
+    assert addends_of(plan, first(plan)) == Addends(2, None, False)
+
+
+def test_what_the_product_adds_is_no_second_kernel() -> None:
+    plan = adding(DTYPE, "br").plan
+    profile = read_profile(Path(resource_dir("devices") / "h200.toml"))
+    shapes = {0: [1, 64, 32], 1: [32, 48], 2: [48], 3: [1, 64, 48]}
+    at = Sized(plan, first(plan), run_shape_program(plan.shape_program, shapes, {}), profile, frozenset())
+    (work,) = family_of(plan, at.stage, "cuda").work(at)
+    assert work.bytes == 2 * (64 * 32 + 32 * 48 + 48 + 2 * 64 * 48)
+    assert work.flops == 2.0 * 64 * 32 * 48
+    assert "vendor adds" in {s.variant for s in family_of(plan, at.stage, "cuda").schedules(plan, at.stage, "cuda")}
