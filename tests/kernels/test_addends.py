@@ -40,15 +40,15 @@ def test_a_bias_a_residual_and_a_relu_are_added(terms: str, expected: Addends) -
     assert addends_of(plan, first(plan)) == expected
 
 
-def plan_of(terms: Terms, out: str = DTYPE, second: bool = False) -> Plan:
-    """A product [m, n] of x [m, k] whose epilogue is what `terms` make of operands from 2 on."""
+def plan_of(terms: Terms, out: str = DTYPE, second: bool = False, space: tuple[str, ...] = ("m", "n")) -> Plan:
+    """A product over `space` whose epilogue is what `terms` make of operands from 2 on."""
     b, p = Builder(), Program()
-    x, w = b.input(DTYPE, "m", "k"), b.input(DTYPE, "k", "n")
+    x, w = b.input(DTYPE, *space[:-1], "k"), b.input(DTYPE, "k", space[-1])
     dims = b.op("matmul", b.dims(x), b.dims(w))
     value, more = terms(b, p)
-    stores = [Store(b.output(out, ("m", "n"), dims), value)]
+    stores = [Store(b.output(out, space, dims), value)]
     if second:
-        stores.append(Store(b.output(out, ("m", "n"), dims), 0))
+        stores.append(Store(b.output(out, space, dims), 0))
     b.stages.append(Linear((Operand(x), Operand(w), *more), p.done(), tuple(stores), dims))
     return b.plan()
 
@@ -62,7 +62,7 @@ def added(*shape: int | str, dtype: str = DTYPE, perm: tuple[int, ...] | None = 
 
 def twice(b: Builder, p: Program) -> tuple[int, list[Operand]]:
     acc = p("acc", dtype=DTYPE)
-    return p("Add", acc, acc), []
+    return p("Add", p("Add", acc, acc), p.load(2, DTYPE)), [Operand(b.input(DTYPE, "n"))]
 
 
 def three(b: Builder, p: Program) -> tuple[int, list[Operand]]:
@@ -90,7 +90,8 @@ def alone(b: Builder, p: Program) -> tuple[int, list[Operand]]:
     [
         pytest.param(plan_of(added("m", 1)), id="a number per row"),
         pytest.param(plan_of(added(1)), id="one number"),
-        pytest.param(plan_of(added("n", "m", perm=(1, 0))), id="transposed"),
+        pytest.param(plan_of(added("m", "m", perm=(1, 0)), space=("m", "m")), id="transposed"),
+        pytest.param(plan_of(added("m", "n"), space=("b", "m", "n")), id="the same rows for every batch"),
         pytest.param(plan_of(added("n", dtype="float32")), id="of another type"),
         pytest.param(plan_of(added("n"), out="float32"), id="stored in another type"),
         pytest.param(plan_of(added("n"), second=True), id="stored twice"),

@@ -73,7 +73,7 @@ inline int lt_set_desc(void* made, int what, const void* value, size_t size) {
   return std::memcpy(place, value, size), what < 3 || what > 8;
 }
 inline int lt_layout(void** made, int type, uint64_t rows, uint64_t columns, int64_t leading) {
-  return *made = new LtLayout{type, rows, columns, leading}, leading < static_cast<int64_t>(rows);
+  return *made = new LtLayout{type, rows, columns, leading}, 0;
 }
 inline int lt_no_layout(void* made) { return delete static_cast<LtLayout*>(made), 0; }
 inline int lt_preference(void** made) { return *made = new int, 0; }
@@ -87,6 +87,9 @@ inline int lt_matmul(void* handle, void* desc_, const float* alpha, const void* 
   const int m = static_cast<int>(ld.rows), n = static_cast<int>(ld.columns);
   const int k = static_cast<int>(desc.trans[0] ? la.rows : la.columns);
   if ((desc.trans[1] ? lb.columns : lb.rows) != static_cast<uint64_t>(k)) return 1;
+  for (const LtLayout& l : {la, lb, ld}) {
+    if (l.leading < static_cast<int64_t>(l.rows)) return 1;
+  }
   std::vector<float> product(static_cast<size_t>(m) * n);
   std::vector<float> left = floats(a, la.type, la.leading * la.columns), right = floats(b, lb.type, lb.leading * lb.columns);
   if (gemm(handle, desc.trans[0], desc.trans[1], m, n, k, alpha, left.data(), 0, static_cast<int>(la.leading),
