@@ -30,7 +30,8 @@ from fusion_cli.simplify import simplify
 from fusion_cli.simplify.trace import Traced, names, trace
 from fusion_cli.targets import resolve_targets
 from fusion_cli.types import Candidate, Options, Region, Rejection, Score, Stage, Target, label
-from fusion_cli.verify.signature import Signature, signature_of
+from fusion_cli.verify.feeds import load_feeds
+from fusion_cli.verify.signature import Signature, check_names, signature_of
 
 
 @dataclass
@@ -83,6 +84,9 @@ def analyse(path: Path, options: Options, clock: Clock, node: str | None = None,
             raise NothingToDo("already optimized by fusion-cli; left as it is", where=str(path))
         nodes_before = len(list(model.graph.all_nodes()))
         signature = signature_of(model)
+        check_names(signature, options, str(path))
+        if options.inputs is not None:
+            load_feeds(options.inputs, signature)  # what is wrong with them is said before the work begins
     with clock.stage("simplify"):
         model = simplify(model, read)
     traced = None if node is None else _trace(node, path, model)

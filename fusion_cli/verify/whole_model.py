@@ -13,7 +13,7 @@ from fusion_cli.sessions.process import Opener, Runner
 from fusion_cli.types import Options, OutputCheck, Verification
 from fusion_cli.verify import Outputs, output_errors, tolerance
 from fusion_cli.verify.feeds import Feeds, load_feeds, make_feeds
-from fusion_cli.verify.signature import Signature, signature_of
+from fusion_cli.verify.signature import Signature, check_names, signature_of
 
 _ROUNDS = 200
 
@@ -39,7 +39,9 @@ def reference_for(
 
     Raises ModelError if the arrays given do not fit the model, and CannotRun if ONNX Runtime cannot run it.
     """
-    signature = signature or signature_of(load_model(original))
+    if signature is None:
+        signature = signature_of(load_model(original))
+        check_names(signature, options, str(original))
     given = None if options.inputs is None else load_feeds(options.inputs, signature)
     runner = opener(original, use="reference")
     outputs: dict[str, Array] = {}
