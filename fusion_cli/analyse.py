@@ -56,7 +56,6 @@ class Analysis:
     """A model, what was found in it, and what of it is to be fused."""
 
     model: ir.Model
-    nodes_before: int
     signature: Signature
     targets: tuple[Target, ...]
     candidates: tuple[Candidate, ...]
@@ -82,7 +81,6 @@ def analyse(path: Path, options: Options, clock: Clock, node: str | None = None,
         model = read()
         if is_fused(model):
             raise NothingToDo("already optimized by fusion-cli; left as it is", where=str(path))
-        nodes_before = len(list(model.graph.all_nodes()))
         signature = signature_of(model)
         check_names(signature, options, str(path))
         if options.inputs is not None:
@@ -110,9 +108,7 @@ def analyse(path: Path, options: Options, clock: Clock, node: str | None = None,
     if node is not None and traced is not None:
         concerning = [r for r in ranked if not set(watched).isdisjoint(r.nodes)]
         asked = answer(node, traced, model.graph, rules, chosen, concerning, meanings)
-    return Analysis(
-        model, nodes_before, signature, targets, candidates, chosen, idioms, ranked + nothing_near, asked, _notes(model)
-    )
+    return Analysis(model, signature, targets, candidates, chosen, idioms, ranked + nothing_near, asked, _notes(model))
 
 
 def _notes(model: ir.Model) -> tuple[str, ...]:

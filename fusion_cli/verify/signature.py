@@ -47,6 +47,8 @@ class Signature:
     inputs: tuple[Input, ...]
     float_types: frozenset[str]
     """Element types of its floating-point values, as numpy names them."""
+    nodes: int
+    """How many there are, in bodies too."""
     most_readers: int
     """How many nodes read that value, constants aside, which most read."""
     input_names: frozenset[str]
@@ -63,6 +65,7 @@ def signature_of(model: ir.Model) -> Signature:
     return Signature(
         tuple(map(_input, wanted)),
         _float_types(model),
+        len(list(model.graph.all_nodes())),
         most_readers,
         frozenset(v.name or "" for v in model.graph.inputs),
         _size_names(model),
