@@ -22,7 +22,8 @@ from rich.table import Table
 import fusion_cli
 from examples import weights
 from fusion_cli.report import Report
-from fusion_cli.sessions import LocalRunner, Timing, open_model
+from fusion_cli.sessions import LocalRunner, open_model
+from fusion_cli.sessions.timing import Timing
 from fusion_cli.types import Rejection
 from fusion_cli.verify import largest_error
 
@@ -89,9 +90,9 @@ def run(example: Example, folder: Path) -> Outcome:
     feeds = {"x": np.random.default_rng(0).standard_normal(example.shape, dtype=np.float32)}
     expected, found = before.run(feeds), after.run(feeds)
     errors = {name: largest_error(expected[name], found[name]) for name in expected}
-    timing = before.time_against(after, feeds, seconds=4.0, most=1000)
-    noise = before.time_against(open_model(original, use="timing"), feeds, seconds=4.0, most=1000)
-    return Outcome(report, errors, timing, abs(noise.ratio - 1))
+    timing = before.time_against([after], feeds, seconds=4.0, most=1000)
+    noise = before.time_against([open_model(original, use="timing")], feeds, seconds=4.0, most=1000)
+    return Outcome(report, errors, timing, abs(noise.speed(1).ratio - 1))
 
 
 def table(outcomes: Sequence[Outcome]) -> Table:
@@ -145,8 +146,9 @@ def reasons(rejected: Sequence[Rejection]) -> str:
 
 def speed(timing: Timing, noise: float) -> str:
     """Median times, and what the ratio of two sessions of one and the same model says of such ratios here."""
-    change = "no difference" if abs(timing.ratio - 1) <= max(noise, 0.02) else f"{timing.ratio:.2f} times as fast"
-    times = f"{timing.a_us / 1e3:.2f} -> {timing.b_us / 1e3:.2f} ms ({timing.rounds} rounds)"
+    ratio = timing.speed(1).ratio
+    change = "no difference" if abs(ratio - 1) <= max(noise, 0.02) else f"{ratio:.2f} times as fast"
+    times = f"{timing.us(0) / 1e3:.2f} -> {timing.us(1) / 1e3:.2f} ms ({timing.rounds} rounds)"
     return f"{times}\n{change}; two sessions of the original differ by {noise:.0%}"
 
 

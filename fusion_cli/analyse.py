@@ -30,7 +30,8 @@ from fusion_cli.simplify import simplify
 from fusion_cli.simplify.trace import Traced, names, trace
 from fusion_cli.targets import resolve_targets
 from fusion_cli.types import Candidate, Options, Region, Rejection, Score, Stage, Target, label
-from fusion_cli.verify.signature import Signature, signature_of
+from fusion_cli.verify.feeds import load_feeds
+from fusion_cli.verify.signature import Signature, check_names, signature_of
 
 
 @dataclass
@@ -55,7 +56,6 @@ class Analysis:
     """A model, what was found in it, and what of it is to be fused."""
 
     model: ir.Model
-    nodes_before: int
     signature: Signature
     targets: tuple[Target, ...]
     candidates: tuple[Candidate, ...]
@@ -81,8 +81,10 @@ def analyse(path: Path, options: Options, clock: Clock, node: str | None = None,
         model = read()
         if is_fused(model):
             raise NothingToDo("already optimized by fusion-cli; left as it is", where=str(path))
-        nodes_before = len(list(model.graph.all_nodes()))
         signature = signature_of(model)
+        check_names(signature, options, str(path))
+        if options.inputs is not None:
+            load_feeds(options.inputs, signature)  # what is wrong with them is said before the work begins
     with clock.stage("simplify"):
         model = simplify(model, read)
     traced = None if node is None else _trace(node, path, model)
@@ -106,9 +108,7 @@ def analyse(path: Path, options: Options, clock: Clock, node: str | None = None,
     if node is not None and traced is not None:
         concerning = [r for r in ranked if not set(watched).isdisjoint(r.nodes)]
         asked = answer(node, traced, model.graph, rules, chosen, concerning, meanings)
-    return Analysis(
-        model, nodes_before, signature, targets, candidates, chosen, idioms, ranked + nothing_near, asked, _notes(model)
-    )
+    return Analysis(model, signature, targets, candidates, chosen, idioms, ranked + nothing_near, asked, _notes(model))
 
 
 def _notes(model: ir.Model) -> tuple[str, ...]:

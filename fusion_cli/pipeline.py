@@ -1,9 +1,11 @@
-"""All stages, in order: load, simplify, match, plan, score, select, outline, emit, build, save, verify, report."""
+"""All stages, in order: load, simplify, match, plan, score, select, outline, emit, build, save, verify, choose and
+report."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fusion_cli import collector
@@ -14,11 +16,12 @@ from fusion_cli.emit import emit, emit_registration
 from fusion_cli.errors import NumbersDiffer, Unsupported
 from fusion_cli.explain.why import Answer
 from fusion_cli.match import load_rules
+from fusion_cli.measured import Choice, ModelName
 from fusion_cli.outline import inline_back, outline
 from fusion_cli.report import Fusion, Report, planned_fusions, summarise, write_report, written_fusions
 from fusion_cli.runtime import write_manifest
 from fusion_cli.runtime.manifest import file_sha256
-from fusion_cli.save import Staging, commit, save_model, staging
+from fusion_cli.save import Staging, commit, save_model, save_original, staging
 from fusion_cli.sessions.process import Process
 from fusion_cli.types import FusedOp, Library, Options, Rejection, Source, Verification
 from fusion_cli.verify.rollback import Trial
@@ -67,8 +70,18 @@ def optimize(
         return replace(report, libraries=tuple(moved))
 
 
+@dataclass(frozen=True)
+class _Written:
+    """What of the model is written, and what was found out of it."""
+
+    ops: Sequence[FusedOp]
+    libraries: Sequence[Library]
+    verification: Verification | None = None
+    choice: Choice | None = None
+
+
 class _Run:
-    """Emit, build, save and verify one model, taking back what does not hold."""
+    """Emit, build, save and verify one model, taking back what does not hold or does not help."""
 
     def __init__(self, path: Path, found: Analysis, options: Options, clock: Clock, stage: Staging) -> None:
         self.path, self.found, self.options, self.clock, self.stage = path, found, options, clock, stage
@@ -79,23 +92,22 @@ class _Run:
         with self.clock.stage("emit"):
             ops, sources = self._emit(ops)
         with Process() as process:
-            trial = Trial(self.path, self.options, process, self.found.signature)
-            ops, libraries, verification = self._settle(trial, ops, sources)
-        fusions = written_fusions(ops, () if verification is None else verification.ops)
+            done = self._settle(Trial(self.path, self.options, process, self.found.signature), ops, sources)
+        checks = () if done.verification is None else done.verification.ops
+        report = _report(self.path, self.found, self.clock, written_fusions(done.ops, checks), done.choice)
         return replace(
-            _report(self.path, self.found, self.clock, fusions),
+            report,
             output=str(self.stage.output),
             rejected=tuple(self.rejections),
-            verification=verification,
-            sources=tuple(s for s in sources if s.op in {o.name for o in ops if s.target in o.targets}),
-            libraries=tuple(libraries),
+            verification=done.verification,
+            sources=tuple(s for s in sources if s.op in {o.name for o in done.ops if s.target in o.targets}),
+            libraries=tuple(done.libraries),
             notes=(*self.found.notes, *self.notes),
         )
 
-    def _settle(
-        self, trial: Trial, ops: Sequence[FusedOp], sources: Sequence[Source]
-    ) -> tuple[Sequence[FusedOp], list[Library], Verification | None]:
-        """Build, save and verify; without the kernels that failed, until none fails."""
+    def _settle(self, trial: Trial, ops: Sequence[FusedOp], sources: Sequence[Source]) -> _Written:
+        """Build, save and verify; without the kernels that fail or do not help, until none does. Then write the whole
+        model that was chosen."""
         while True:
             ops = self._keep(ops)
             libraries = self._build(ops, sources)
@@ -103,23 +115,46 @@ class _Run:
                 save_model(self.found.model, self.stage, self.path)
                 self._manifest(ops, libraries)
             if not self.options.verify:
-                return ops, libraries, None
+                return _Written(ops, libraries)
+            choice = None
             with self.clock.stage("verify"):
                 verification, failed = trial.run(self.stage.model, ops, libraries)
             if not failed:
-                if not verification.ok:
-                    worst = max(verification.outputs, key=lambda o: o.error)
-                    raise NumbersDiffer(
-                        verification.skipped
-                        or f"output '{worst.output}' differs by {worst.error:.2g} of its largest value, "
-                        f"{worst.tolerance:g} is allowed",
-                        where=str(self.path),
-                        hint="report this; --no-verify writes the model all the same",
-                    )
-                return ops, libraries, verification
+                self._require(verification)
+                with self.clock.stage("choose"):
+                    choice, failed = trial.choose(self.stage.model, ops, libraries, self._least(ops, libraries))
             self.rejections += [rejection for _, _, rejection in failed]
+            if choice is not None and choice.chosen == "original":
+                return self._original(verification, choice)
+            if choice is not None:
+                return _Written(ops, libraries, verification, choice)
             dropped = {(op, target) for op, target, _ in failed}
             ops = [replace(o, targets=tuple(t for t in o.targets if (o.name, t) not in dropped)) for o in ops]
+
+    def _require(self, verification: Verification) -> None:
+        """Raises NumbersDiffer where they do."""
+        if not verification.ok:
+            worst = max(verification.outputs, key=lambda o: o.error)
+            raise NumbersDiffer(
+                verification.skipped
+                or f"output '{worst.output}' differs by {worst.error:.2g} of its largest value, "
+                f"{worst.tolerance:g} is allowed",
+                where=str(self.path),
+                hint="report this; --no-verify writes the model all the same",
+            )
+
+    def _least(self, ops: Sequence[FusedOp], libraries: Sequence[Library]) -> ModelName:
+        """The simplest model that may be written: what is for another machine, or is yet to be compiled, cannot be
+        timed, and is not given up for the original."""
+        built = {lib.target for lib in libraries}
+        untimed = any(t == "cpu" and t not in built for o in ops for t in o.targets)
+        return "simplified" if untimed or any(t.kind == "cuda" for t in self.found.targets) else "original"
+
+    def _original(self, verification: Verification, choice: Choice) -> _Written:
+        with self.clock.stage("save"):
+            save_original(self.path, self.stage)
+            self._manifest((), ())
+        return _Written((), (), replace(verification, outputs=(), skipped="the original itself is written"), choice)
 
     def _manifest(self, ops: Sequence[FusedOp], libraries: Sequence[Library]) -> None:
         targets = {t.name: t for t in self.found.targets}
@@ -172,6 +207,8 @@ class _Run:
     def _build(self, ops: Sequence[FusedOp], sources: Sequence[Source]) -> list[Library]:
         libraries = []
         folder = self.stage.bundle / "src"
+        for old in (folder, self.stage.bundle / "lib"):  # of kernels that were taken back since
+            shutil.rmtree(old, ignore_errors=True)
         for target in self.found.targets:
             own = [o for o in ops if target.name in o.targets]
             if target.kind == "portable" or not own:
@@ -194,18 +231,22 @@ class _Run:
         return libraries
 
 
-def _report(path: Path, found: Analysis, clock: Clock, fusions: tuple[Fusion, ...]) -> Report:
-    """What the analysis found and the fusions there are."""
-    targets = tuple(t.name for t in found.targets)
+def _report(
+    path: Path, found: Analysis, clock: Clock, fusions: tuple[Fusion, ...], choice: Choice | None = None
+) -> Report:
+    """What the analysis found, the fusions there are, and which whole model is written."""
+    targets, nodes_before = tuple(t.name for t in found.targets), found.signature.nodes
     # With those of bodies: what a session with all kernels dispatches.
-    nodes_after = len(list(found.model.graph.all_nodes()))
+    is_original = choice is not None and choice.chosen == "original"
+    nodes_after = nodes_before if is_original else len(list(found.model.graph.all_nodes()))
     return Report(
         model=str(path),
         targets=targets,
-        summary=summarise(fusions, targets, found.nodes_before, nodes_after, len(found.candidates)),
+        summary=summarise(fusions, targets, nodes_before, nodes_after, len(found.candidates)),
         idioms=found.idioms,
         fusions=fusions,
         rejected=found.rejections,
+        choice=choice,
         timings=dict(clock.seconds),
         notes=found.notes,
     )

@@ -1,6 +1,6 @@
 """The frozen values that pass between stages.
 
-load -> simplify -> match -> plan -> score -> select -> outline -> emit -> build -> save -> verify -> report
+load -> simplify -> match -> plan -> score -> select -> outline -> emit -> build -> save -> verify -> choose -> report
 """
 
 from __future__ import annotations
@@ -245,8 +245,6 @@ class Verification:
 
     outputs: tuple[OutputCheck, ...] = ()
     ops: tuple[OpCheck, ...] = ()
-    before_us: float | None = None
-    after_us: float | None = None
     skipped: str = ""
 
     @property

@@ -80,7 +80,7 @@ def bench(
         try:
             a = opener(first, use="timing") if second is None else _with_kernels(first, providers)
             b = _with_kernels(second or first, providers)
-            timing = a.time_against(b, feeds, seconds=seconds, most=10**6)
+            timing = a.time_against([b], feeds, seconds=seconds, most=10**6)
         except CannotRun as error:
             raise ModelError(f"ONNX Runtime cannot run it: {error}", where=f"{first}, {second or first}") from error
     if as_json:
@@ -89,8 +89,10 @@ def bench(
                 "a": str(first),
                 "b": str(second or first),
                 "provider": provider,
-                **asdict(timing),
-                "ratio": timing.ratio,
+                "a_us": timing.us(0),
+                "b_us": timing.us(1),
+                "rounds": timing.rounds,
+                "ratio": timing.speed(1).ratio,
                 "shapes": {name: list(array.shape) for name, array in feeds.items()},
             }
         )
@@ -102,9 +104,9 @@ def bench(
     if second is None:
         names = (f"{first} (stock)", f"{first} ({'its libraries' if is_fused(load_model(first)) else 'again'})")
     width = max(map(len, names))
-    for name, us in zip(names, (timing.a_us, timing.b_us), strict=True):
+    for name, us in zip(names, (timing.us(0), timing.us(1)), strict=True):
         console.print(f"{name:<{width}}  {show_us(us)}", markup=False, highlight=False)
-    console.print(f"ratio {timing.ratio:.3f} (over {timing.rounds} alternating rounds)", highlight=False)
+    console.print(f"ratio {timing.speed(1).ratio:.3f} (over {timing.rounds} alternating rounds)", highlight=False)
 
 
 def _reference(first: Path, second: Path, options: Options, opener: Opener) -> Reference:

@@ -74,7 +74,7 @@ analysis_options = option_group(
 @click.option("--force", is_flag=True, help="Take candidates whatever their score and measured time.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done; write nothing.")
 @click.option("--jobs", type=click.IntRange(min=0), default=0, help="Compilers at once (0: one per core).")
-@click.option("--no-verify", is_flag=True, help="Do not run the fused model against the original.")
+@click.option("--no-verify", is_flag=True, help="Neither compare nor time the models; write the fused one.")
 @json_option
 @debug_option
 def optimize(

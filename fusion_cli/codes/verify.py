@@ -5,3 +5,4 @@ from __future__ import annotations
 NUMBERS = "FUS401"
 SLOWER = "FUS402"
 FAILS = "FUS403"
+ORIGINAL = "FUS404"

@@ -77,7 +77,7 @@ def put_in_order(model: ir.Model, path: Path) -> None:
 
 def check_external_data(proto: onnx.ModelProto, path: Path) -> None:
     """Refuse external data that is missing, cut short or outside the model's folder, and raw data of a wrong size."""
-    for tensor in _tensors(proto):
+    for tensor in tensors(proto):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             _check_file(tensor, path)
         elif tensor.HasField("raw_data"):
@@ -127,7 +127,7 @@ def _nbytes(tensor: onnx.TensorProto) -> int | None:
     return math.ceil(elements * itemsize)
 
 
-def _tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+def tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     for graph in graphs_of(proto):
         yield from graph.initializer
         for sparse in graph.sparse_initializer:

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from fusion_cli.kernels import Schedule, family_of, kind_of
+from fusion_cli.measured import Choice
 from fusion_cli.types import Candidate, FusedOp, Library, OpCheck, Rejection, Score, Source, Verification
 from fusion_cli.version import __version__
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 Schedules = Mapping[str, tuple[tuple[Schedule, ...], ...]]
 """By target, for each stage of an operator: the variants of its kernel that are compiled in."""
 
@@ -77,6 +78,7 @@ class Report:
     fusions: tuple[Fusion, ...]
     rejected: tuple[Rejection, ...] = ()
     verification: Verification | None = None
+    choice: Choice | None = None
     timings: Mapping[str, float]
     sources: tuple[Source, ...] = ()
     libraries: tuple[Library, ...] = ()
@@ -176,8 +178,6 @@ def _verification_dict(verification: Verification) -> dict[str, Any]:
     return {
         "ok": verification.ok,
         "outputs": [{**asdict(o), "ok": o.ok} for o in verification.outputs],
-        "before_us": verification.before_us,
-        "after_us": verification.after_us,
         "skipped": verification.skipped,
     }
 

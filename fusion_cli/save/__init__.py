@@ -20,7 +20,8 @@ import onnx_ir as ir
 from fusion_cli import collector
 from fusion_cli.errors import FusionError, ModelError, first_line
 from fusion_cli.load import FUSED_KEY
-from fusion_cli.load.weights import InModelFile, write_without_weights
+from fusion_cli.load.structure import tensors
+from fusion_cli.load.weights import InModelFile, without_weights, write_without_weights
 from fusion_cli.quiet import quiet
 from fusion_cli.runtime.manifest import METADATA_KEY
 from fusion_cli.save.stream import write_model
@@ -85,6 +86,32 @@ def save_model(model: ir.Model, stage: Staging, original: Path) -> None:
     collector.release()
     if fault and not _fault(original):
         raise ModelError(f"the checker rejects the model as it would be written: {fault}", where=str(stage.output))
+
+
+def save_original(original: Path, stage: Staging) -> None:
+    """Put the original as it is in the place of all that was put together so far: copies of its file and of those that
+    weights of it are in, whose names alone are others."""
+    for path in stage.folder.iterdir():
+        _remove(path)
+    stage.bundle.mkdir()
+    graph = onnx.ModelProto.FromString(without_weights(original))
+    locations = sorted({entry.value for entry in _locations(graph)} - {original.name})
+    if not locations:
+        shutil.copyfile(original, stage.model)
+        return
+    names = {location: f"{stage.output.name}.data{i or ''}" for i, location in enumerate(locations)}
+    proto = onnx.load(original, load_external_data=False)
+    for entry in _locations(proto):
+        entry.value = names[entry.value]
+    stage.model.write_bytes(proto.SerializeToString())
+    for location, name in names.items():
+        shutil.copyfile(original.parent / location, stage.folder / name)
+
+
+def _locations(model: onnx.ModelProto) -> Iterator[onnx.StringStringEntryProto]:
+    """Where tensors say that their data are: in which files."""
+    apart = (t for t in tensors(model) if t.data_location == onnx.TensorProto.EXTERNAL)
+    return (entry for t in apart for entry in t.external_data if entry.key == "location")
 
 
 def _is_external(model: ir.Model) -> bool:

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import re
-import statistics
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal
@@ -19,6 +17,8 @@ from typing import TYPE_CHECKING, Literal
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
+
+from fusion_cli.sessions.timing import Timing, interleave
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -35,45 +35,6 @@ as applications do; to be checked as applications do, but with one copy of the w
 faster than the model: finding tensors that can share memory takes ONNX Runtime time quadratic in the nodes."""
 _BFLOAT16 = 16
 """Of onnx.TensorProto.DataType."""
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Microseconds of A (median) and of B (A's time by the median of what B took relative to A in the same round)."""
-
-    a_us: float
-    b_us: float
-    rounds: int
-
-    @property
-    def ratio(self) -> float:
-        """How many times faster B is than A."""
-        return self.a_us / self.b_us if self.b_us > 0 else float("inf")
-
-
-def alternate(
-    a: Callable[[], object], b: Callable[[], object], *, seconds: float = 1.0, least: int = 5, most: int = 1000
-) -> Timing:
-    """Run A and B in turn, after one warm-up each, until `seconds` have passed.
-
-    The two of a round are compared with each other: what slows the machine down for a while slows both. The one that
-    goes first changes with every round, so that neither profits from what the other leaves in the caches. At least
-    `least` rounds are run, whatever they take, and `most` at the utmost.
-    """
-    a()
-    b()
-    samples: tuple[list[float], list[float]] = ([], [])
-    order: Sequence[tuple[Callable[[], object], int]] = ((a, 0), (b, 1))
-    end = time.perf_counter() + seconds
-    while len(samples[0]) < least or (time.perf_counter() < end and len(samples[0]) < most):
-        for call, index in order:
-            start = time.perf_counter()
-            call()
-            samples[index].append(max(time.perf_counter() - start, 1e-9) * 1e6)
-        order = order[::-1]
-    relative = statistics.median(second / first for first, second in zip(*samples, strict=True))
-    a_us = statistics.median(samples[0])
-    return Timing(a_us, a_us * relative, len(samples[0]))
 
 
 class CannotRun(Exception):
@@ -112,10 +73,12 @@ class LocalRunner:
         """Run and drop the outputs: what is timed."""
         self.session.run_with_ort_values(list(self.output_names), bound)
 
-    def time_against(self, other: LocalRunner, feeds: Mapping[str, Array], *, seconds: float, most: int) -> Timing:
-        """This model (A) and another (B) on the same inputs, alternating (see `alternate`)."""
-        a, b = self.bind(feeds), other.bind(feeds)
-        return alternate(lambda: self.run_bound(a), lambda: other.run_bound(b), seconds=seconds, most=most)
+    def time_against(
+        self, others: Sequence[LocalRunner], feeds: Mapping[str, Array], *, seconds: float, most: int
+    ) -> Timing:
+        """This model, the first, and others on the same inputs, in turn (see `interleave`)."""
+        runs = [partial(r.run_bound, r.bind(feeds)) for r in (self, *others)]
+        return interleave(runs, seconds=seconds, most=most)
 
 
 def open_model(

@@ -14,7 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self, TypedDict, Unpack
 
-from fusion_cli.sessions import Array, CannotRun, Providers, Timing, Use
+from fusion_cli.sessions import Array, CannotRun, Providers, Use
+from fusion_cli.sessions.timing import Timing
 
 
 class Runner(Protocol):
@@ -24,8 +25,8 @@ class Runner(Protocol):
         """Every output by name. Raises CannotRun."""
         ...
 
-    def time_against(self, other: Any, feeds: Mapping[str, Array], *, seconds: float, most: int) -> Timing:
-        """This model (A) and another (B), opened in the same place, on the same inputs. Raises CannotRun."""
+    def time_against(self, others: Sequence[Any], feeds: Mapping[str, Array], *, seconds: float, most: int) -> Timing:
+        """This model, the first, and others, opened in the same place, on the same inputs. Raises CannotRun."""
         ...
 
 
@@ -117,9 +118,12 @@ class RemoteRunner:
         outputs: dict[str, Array] = self._process.ask("run", self._number, dict(feeds))
         return outputs
 
-    def time_against(self, other: RemoteRunner, feeds: Mapping[str, Array], *, seconds: float, most: int) -> Timing:
+    def time_against(
+        self, others: Sequence[RemoteRunner], feeds: Mapping[str, Array], *, seconds: float, most: int
+    ) -> Timing:
         """As `LocalRunner.time_against`."""
-        timing: Timing = self._process.ask("time", self._number, other._number, dict(feeds), seconds, most)
+        numbers = [other._number for other in others]
+        timing: Timing = self._process.ask("time", self._number, numbers, dict(feeds), seconds, most)
         return timing
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import pickle
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from fusion_cli.sessions import Array, CannotRun, LocalRunner, Timing, onnx_runtime, open_model
+from fusion_cli.sessions import Array, CannotRun, LocalRunner, onnx_runtime, open_model
+from fusion_cli.sessions.timing import Timing
 
 
 class Worker:
@@ -26,9 +27,9 @@ class Worker:
         """The outputs of a model."""
         return self._model(number).run(feeds)
 
-    def time(self, first: int, second: int, feeds: Mapping[str, Array], seconds: float, most: int) -> Timing:
-        """Two models against each other."""
-        return self._model(first).time_against(self._model(second), feeds, seconds=seconds, most=most)
+    def time(self, first: int, others: Sequence[int], feeds: Mapping[str, Array], seconds: float, most: int) -> Timing:
+        """Models against each other."""
+        return self._model(first).time_against([*map(self._model, others)], feeds, seconds=seconds, most=most)
 
     def available_providers(self) -> list[str]:
         """What ONNX Runtime can run on here."""

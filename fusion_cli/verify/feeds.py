@@ -16,7 +16,7 @@ from fusion_cli.sizes.algebra import names_in
 from fusion_cli.sizes.dims import number
 from fusion_cli.sizes.parsing import parse
 from fusion_cli.types import Options
-from fusion_cli.verify.signature import Input, Signature
+from fusion_cli.verify.signature import Input, Signature, nearest
 
 Feeds = dict[str, Array]
 
@@ -33,7 +33,8 @@ _MAX_BYTES = 1 << 28
 def load_feeds(path: Path, signature: Signature) -> Feeds:
     """The arrays of an .npz for the inputs of a model, stored under their names or under `in__NAME`.
 
-    Raises ModelError for a file that cannot be read, a missing input, or one of another type or rank.
+    Raises ModelError for a file that cannot be read, a name that is no input's, a missing input, or one of another type
+    or rank.
     """
     try:
         with np.load(path, allow_pickle=False) as data:
@@ -41,6 +42,9 @@ def load_feeds(path: Path, signature: Signature) -> Feeds:
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ModelError(f"cannot be read as .npz: {error}", where=str(path)) from error
     feeds = {}
+    for name in sorted(arrays.keys() - signature.input_names):
+        hint = nearest(name, signature.input_names)
+        raise ModelError(f"the model has no input '{name}'", where=str(path), hint=hint)
     for value in signature.inputs:
         name = value.name
         if name not in arrays:

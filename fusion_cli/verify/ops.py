@@ -114,10 +114,10 @@ def _check(
         worst = max(errors.values(), default=0.0)
         if seconds <= 0 or worst > allowed:
             return OpCheck(op.name, target, worst, allowed)
-        timing = nodes(use="timing").time_against(kernel, values, seconds=seconds, most=_ROUNDS)
+        timing = nodes(use="timing").time_against([kernel], values, seconds=seconds, most=_ROUNDS)
     except CannotRun as error:
         return OpCheck(op.name, target, float("inf"), allowed, note=str(error))
-    return OpCheck(op.name, target, worst, allowed, timing.a_us, timing.b_us)
+    return OpCheck(op.name, target, worst, allowed, timing.us(0), timing.us(1))
 
 
 def _locate(fused: Path, ops: Sequence[FusedOp]) -> list[Call]:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from fusion_cli.errors import ModelError, did_you_mean
 from fusion_cli.operators.registry import MOVES
+from fusion_cli.sizes.algebra import names_in
+from fusion_cli.sizes.dims import symbol
+from fusion_cli.sizes.parsing import parse, written
+from fusion_cli.types import Options
 
 _INDEXING = {"Gather", "GatherElements"}
 """Operators whose second input holds positions along an axis of their first."""
 _FORWARD = MOVES | {"Cast", "Concat", "Slice", "Tile"}
 """Operators that hand the elements of their first input on."""
 _MAX_STEPS = 256
+_SHOWN_NAMES = 8
 
 
 @dataclass(frozen=True)
@@ -35,12 +42,19 @@ class Input:
 
 @dataclass(frozen=True)
 class Signature:
-    """The inputs of a model, the element types of its floating-point values as numpy names them, and how many nodes
-    read that value, constants aside, which most read."""
+    """What is to be known of a model's graph."""
 
     inputs: tuple[Input, ...]
     float_types: frozenset[str]
+    """Element types of its floating-point values, as numpy names them."""
+    nodes: int
+    """How many there are, in bodies too."""
     most_readers: int
+    """How many nodes read that value, constants aside, which most read."""
+    input_names: frozenset[str]
+    """Of all graph inputs, those that need not be given included."""
+    size_names: frozenset[str]
+    """What sizes are called, in whatever shape."""
 
 
 def signature_of(model: ir.Model) -> Signature:
@@ -48,7 +62,29 @@ def signature_of(model: ir.Model) -> Signature:
     wanted = (v for v in model.graph.inputs if v.name not in model.graph.initializers)
     made = (v for node in model.graph for v in node.outputs)
     most_readers = max((len(v.uses()) for v in (*model.graph.inputs, *made)), default=0)
-    return Signature(tuple(map(_input, wanted)), _float_types(model), most_readers)
+    return Signature(
+        tuple(map(_input, wanted)),
+        _float_types(model),
+        len(list(model.graph.all_nodes())),
+        most_readers,
+        frozenset(v.name or "" for v in model.graph.inputs),
+        _size_names(model),
+    )
+
+
+def check_names(signature: Signature, options: Options, where: str) -> None:
+    """Raises ModelError for a size or an input that `options` name and the model does not have."""
+    wanted = [("size", "--dim", name, symbol(name), signature.size_names) for name in options.dims]
+    wanted += [("input", "--shape", name, name, signature.input_names) for name in options.shapes]
+    for kind, option, name, key, known in wanted:
+        if key not in known:
+            raise ModelError(f"no {kind} '{name}', which {option} gives", where=where, hint=nearest(name, known))
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """A hint: the nearest of the names that there are, or some of them."""
+    known = sorted(set(map(written, names)))
+    return did_you_mean(name, known) or f"there are: {', '.join(known[:_SHOWN_NAMES]) or 'none'}"
 
 
 def _input(value: ir.Value) -> Input:
@@ -66,6 +102,15 @@ def _float_types(model: ir.Model) -> frozenset[str]:
         if node.op_type == "Cast":
             types.add(ir.DataType(node.attributes.get_int("to", ir.DataType.FLOAT)))
     return frozenset(t.numpy().name for t in types if t is not None and t.is_floating_point())
+
+
+def _size_names(model: ir.Model) -> frozenset[str]:
+    """Names of dimensions, and the names these are made of."""
+    values = (*model.graph.inputs, *(v for node in model.graph.all_nodes() for v in node.outputs))
+    dims = {d.value for v in values for d in v.shape or () if isinstance(d, ir.SymbolicDim) and d.value}
+    for value in model.graph.inputs:  # as `Input.symbol` makes names up
+        dims |= {f"{value.name}[{i}]" for i, d in enumerate(value.shape or ()) if d == ir.SymbolicDim(None)}
+    return frozenset(dims.union(*(names_in(parse(dim)) for dim in dims)))
 
 
 def _index_bound(value: ir.Value) -> int | None:

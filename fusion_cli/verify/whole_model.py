@@ -13,9 +13,7 @@ from fusion_cli.sessions.process import Opener, Runner
 from fusion_cli.types import Options, OutputCheck, Verification
 from fusion_cli.verify import Outputs, output_errors, tolerance
 from fusion_cli.verify.feeds import Feeds, load_feeds, make_feeds
-from fusion_cli.verify.signature import Signature, signature_of
-
-_ROUNDS = 200
+from fusion_cli.verify.signature import Signature, check_names, signature_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +37,9 @@ def reference_for(
 
     Raises ModelError if the arrays given do not fit the model, and CannotRun if ONNX Runtime cannot run it.
     """
-    signature = signature or signature_of(load_model(original))
+    if signature is None:
+        signature = signature_of(load_model(original))
+        check_names(signature, options, str(original))
     given = None if options.inputs is None else load_feeds(options.inputs, signature)
     runner = opener(original, use="reference")
     outputs: dict[str, Array] = {}
@@ -61,23 +61,18 @@ def reference_for(
 
 
 def verify_model(
-    reference: Reference,
-    variants: Sequence[Callable[[], Runner]],
-    *,
-    seconds: float = 0.0,
-    opener: Opener = open_model,
+    reference: Reference, variants: Sequence[Callable[[], Runner]], *, opener: Opener = open_model
 ) -> Verification:
-    """Compare all outputs of the fused model, opened in each of these ways, with the original's (see `output_errors`);
-    the largest error counts.
+    """Compare all outputs of the fused model, opened in each of these ways, one after the other, with the original's
+    (see `output_errors`); the largest error counts.
 
-    With `seconds` the original is also timed against the last variant, alternating, for about that long. Only then
-    are two models open at a time. Outputs that the original itself gives other numbers for in a second run are
-    skipped; a fused model that fails where the original ran has an infinite error, and `skipped` is the reason; where
-    ONNX Runtime's optimizations break the original as well, that is all there is to say.
+    Outputs that the original itself gives other numbers for in a second run are skipped; a fused model that fails
+    where the original ran has an infinite error, and `skipped` is the reason; where ONNX Runtime's optimizations break
+    the original as well, that is all there is to say.
     """
     optimized = partial(opener, reference.model)
     try:
-        found, after = _run(reference.feeds, variants)
+        found = [variant().run(reference.feeds) for variant in variants]
     except CannotRun as error:
         if not _runs(optimized, reference.feeds):
             return Verification(skipped=f"ONNX Runtime's optimizations keep the original from running: {error}")
@@ -86,14 +81,7 @@ def verify_model(
     errors = output_errors(reference.outputs, found, reference.tolerance, optimized, reference.feeds)
     if not errors:
         return Verification(skipped="the original gives other numbers each time: it draws at random")
-    outputs = tuple(OutputCheck(name, error, reference.tolerance) for name, error in errors.items())
-    if seconds <= 0 or after is None:
-        return Verification(outputs)
-    before = opener(reference.model, use="timing")
-    timing = before.time_against(after, reference.feeds, seconds=seconds, most=_ROUNDS)
-    if timing.ratio < 1:  # a loss is only believed if a longer measurement shows it again
-        timing = before.time_against(after, reference.feeds, seconds=3 * seconds, most=3 * _ROUNDS)
-    return Verification(outputs, before_us=timing.a_us, after_us=timing.b_us)
+    return Verification(tuple(OutputCheck(name, error, reference.tolerance) for name, error in errors.items()))
 
 
 def _runs(model: Callable[[], Runner], feeds: Feeds) -> bool:
@@ -102,14 +90,3 @@ def _runs(model: Callable[[], Runner], feeds: Feeds) -> bool:
     except CannotRun:
         return False
     return True
-
-
-def _run(feeds: Feeds, variants: Sequence[Callable[[], Runner]]) -> tuple[list[Outputs], Runner | None]:
-    """What every variant gives, and the last of them, open. Raises CannotRun."""
-    found: list[Outputs] = []
-    runner: Runner | None = None
-    for variant in variants:
-        runner = None  # a large model's weights are freed before they are read again
-        runner = variant()
-        found.append(runner.run(feeds))
-    return found, runner

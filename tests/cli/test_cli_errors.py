@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import click
+import numpy as np
 import onnx
 import pytest
 from click.testing import Result
@@ -174,6 +175,27 @@ def test_inputs_that_do_not_fit(model: Path, tmp_path: Path) -> None:
     result = call("optimize", model, "-o", tmp_path / "out.onnx", "--inputs", tmp_path / "in.npz")
     failed(result, 1, "in.npz: cannot be read as .npz")
     assert not (tmp_path / "out.onnx").exists()
+
+
+@pytest.mark.parametrize(
+    "command", [("optimize", "-o", "out.onnx"), ("explain",), ("bench",), ("verify", "model.onnx")]
+)
+@pytest.mark.parametrize(
+    ("option", "value", "complaint", "hint"),
+    [
+        ("--dim", "sec=8", "no size 'sec'", "did you mean 'seq'?"),
+        ("--dim", "nothing=8", "no size 'nothing'", "there are: batch, seq"),
+        ("--shape", "xx=1,2,32", "no input 'xx'", "did you mean 'x'?"),
+        ("--inputs", "in.npz", "no input 'xs'", "did you mean 'x'?"),
+    ],
+)
+def test_an_unknown_name_is_an_error_with_the_nearest(
+    model: Path, command: tuple[str, ...], option: str, value: str, complaint: str, hint: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(model.parent)
+    np.savez("in.npz", in__x=np.ones((1, 2, 32), np.float32), in__xs=np.ones(3, np.float32), out__y=np.ones(3))
+    failed(call(*command, model.name, option, value), 1, complaint, hint)
 
 
 def test_models_that_cannot_be_compared_are_not_said_to_agree(tmp_path: Path) -> None:

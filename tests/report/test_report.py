@@ -12,10 +12,12 @@ import onnx_ir as ir
 import pytest
 from rich.console import Console
 
+from fusion_cli.measured import Choice, Timed
 from fusion_cli.planir.stages import Plan, Pointwise, Rowwise
 from fusion_cli.report import Report, planned_fusions, summarise, write_report, written_fusions
 from fusion_cli.report.readable import counted
 from fusion_cli.report.render import render_explain, render_summary
+from fusion_cli.sessions.timing import Speed
 from fusion_cli.types import (
     Candidate,
     FusedOp,
@@ -63,6 +65,9 @@ def is_kind(value: Any, kind: str) -> bool:
     return isinstance(value, KINDS[kind])
 
 
+TIMED = (Timed("original", 100.0, Speed(1.0, 1.0, 1.0)), Timed("kernels", 50.0, Speed(2.0, 1.9, 2.1)))
+
+
 def candidate(*names: str) -> Candidate:
     x = ir.Value(name="x")
     nodes = tuple(ir.Node("", "Relu", [x], name=name) for name in names)
@@ -102,7 +107,8 @@ def full_report(error: float = 1e-7) -> Report:
         ),
         sources=(Source("cpu", "Demo_1", "Demo_1.cc", "text"), Source("cpu", "", "register.cc", "text")),
         libraries=(Library("cpu", Path("/somewhere/lib/cpu.so"), ("Demo_1",), 2, 1.5),),
-        verification=Verification((OutputCheck("y", error, 1e-3),), checks, 100.0, 50.0),
+        verification=Verification((OutputCheck("y", error, 1e-3),), checks),
+        choice=Choice("kernels", "faster than the original", TIMED, 40, {"x": (2, 128)}),
         notes=("nvcc was not found",),
     )  # fmt: skip
 
@@ -178,7 +184,10 @@ def test_summary_text() -> None:
     assert "4.0 kB of memory traffic, 2 launches, 12.0 us" in text
     assert "4 operators into 2 (1 kernel)" in text
     assert "2 (cpu 2); cpu library: 2 files compiled in 1.5 s" in text
-    assert "passed: 1 output, largest error 1.0e-07 (tolerance 0.001); 100.0 us -> 50.0 us (2.00x)" in text
+    assert "passed: 1 output, largest error 1.0e-07 (tolerance 0.001)" in text
+    assert "written            the simplified model with kernels: faster than the original\n" in text
+    assert "timed at           x [2,128]; 40 rounds\n" in text
+    assert "the simplified model with kernels 50.0 us, 2.00x (1.90 to 2.10) of the original's speed\n" in text
     assert "1 x Demo: FUS301 (score), expected a gain, found a loss of 2 us" in text
     assert "note: nvcc was not found" in text
     assert "out.fusion" in text
@@ -187,6 +196,13 @@ def test_summary_text() -> None:
 def test_summary_text_of_a_failure_and_of_a_dry_run() -> None:
     assert "FAILED at output y" in rendered(full_report(float("inf")))
     assert "(dry run: nothing written)" in rendered(dry_report())
+
+
+def test_the_first_line_says_that_the_original_is_written_and_what_to_try() -> None:
+    choice = Choice("original", "nothing is faster by more than noise", TIMED, 40, {"x": (2, 128)})
+    first = rendered(replace(full_report(), choice=choice)).splitlines()[0]
+    assert first.startswith("m.onnx -> out.onnx: the original as it is, for nothing ran faster here; ")
+    assert all(option in first for option in ("--dim", "--shape", "--inputs", "--target", "--force"))
 
 
 def explained(report: Report, **options: bool) -> str:

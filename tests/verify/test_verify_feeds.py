@@ -126,7 +126,10 @@ def test_arrays_of_a_file(tmp_path: Path) -> None:
     np.savez(path, in__x=np.ones((3, 2), np.float32), out__y=np.zeros(1))
     assert load_feeds(path, signature_of(model))["x"].shape == (3, 2)
     np.savez(path, z=np.ones((3, 2), np.float32))
-    with pytest.raises(ModelError, match=r"no array for the model's input 'x' \(it has: z\)"):
+    with pytest.raises(ModelError, match=r"the model has no input 'z' \(there are: x\)"):
+        load_feeds(path, signature_of(model))
+    np.savez(path, out__y=np.zeros(1))
+    with pytest.raises(ModelError, match=r"no array for the model's input 'x' \(it has: nothing\)"):
         load_feeds(path, signature_of(model))
     np.savez(path, x=np.ones((3, 2), np.int64))
     with pytest.raises(ModelError, match="must be float32, found int64"):

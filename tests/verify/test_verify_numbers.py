@@ -6,7 +6,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from fusion_cli.sessions import Timing, alternate
 from fusion_cli.verify import largest_error, tolerance
 
 
@@ -58,30 +57,3 @@ def test_narrowest_float_gives_the_tolerance() -> None:
     assert tolerance({"float32", "float16"}) == 2e-2
     assert tolerance({"bfloat16", "float16", "float32"}) == 8e-2
     assert tolerance({"int64"}) == 1e-3
-
-
-def test_alternation_runs_both_equally_often_and_takes_turns_at_going_first() -> None:
-    calls: list[str] = []
-    timing = alternate(lambda: calls.append("a"), lambda: calls.append("b"), seconds=0, least=4)
-    assert timing.rounds == 4
-    assert "".join(calls) == "ab" + "abba" * 2
-
-
-def test_ratio_says_how_much_faster_the_second_is() -> None:
-    assert Timing(a_us=30.0, b_us=10.0, rounds=1).ratio == 3.0
-
-
-def test_what_slows_both_down_does_not_change_the_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 0.0
-    rounds = 0
-
-    def work(seconds: float) -> None:
-        nonlocal now, rounds
-        rounds += 1
-        now += seconds * (10 if rounds % 6 < 2 else 1)  # every third round, both of it, the machine is slow
-
-    monkeypatch.setattr("fusion_cli.sessions.time.perf_counter", lambda: now)
-    timing = alternate(lambda: work(0.004), lambda: work(0.002), seconds=1e9, least=1, most=30)
-    assert timing.rounds == 30
-    assert timing.ratio == pytest.approx(2.0)
-    assert timing.b_us == pytest.approx(timing.a_us / 2)

@@ -1,0 +1,96 @@
+"""How long models take beside one another: run in turn, and compared round by round."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+_NOISE = 1.02
+"""Speeds that differ by less are called equal, however sure that is: those of two sessions of one model do."""
+_DEVIATIONS = 1.96
+"""On either side of the mean of a normal distribution, these hold 95% of it."""
+
+
+@dataclass(frozen=True)
+class Speed:
+    """How many times as fast as another a model is: the median over rounds, and the ends of an interval that holds the
+    true median with a confidence of 95%, however the times are distributed."""
+
+    ratio: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.ratio:.2f}x ({self.low:.2f} to {self.high:.2f})"
+
+    @property
+    def is_faster(self) -> bool:
+        """Whether that is more than noise, and no chance."""
+        return self.ratio > _NOISE and self.low > 1
+
+    @property
+    def is_slower(self) -> bool:
+        """The same of the opposite."""
+        return self.ratio < 1 / _NOISE and self.high < 1
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Microseconds of several models, for each those of every round."""
+
+    samples: tuple[tuple[float, ...], ...]
+
+    @property
+    def rounds(self) -> int:
+        """How often each model was run."""
+        return len(self.samples[0])
+
+    @cached_property
+    def first_us(self) -> float:
+        """The median of the first model."""
+        return statistics.median(self.samples[0])
+
+    def us(self, model: int) -> float:
+        """The first model's median by the median of what this model took relative to it in the same round."""
+        return self.first_us / self.speed(model).ratio
+
+    def speed(self, model: int, against: int = 0) -> Speed:
+        """How one model compares with another."""
+        pairs = zip(self.samples[against], self.samples[model], strict=True)
+        ratios = sorted(theirs / own for theirs, own in pairs)
+        # Ranks by the sign test: each ratio is above the true median or below it, like the throw of a coin.
+        count = len(ratios)
+        outside = max(1, round((count - _DEVIATIONS * math.sqrt(count)) / 2))
+        return Speed(statistics.median(ratios), ratios[outside - 1], ratios[-outside])
+
+
+def pooled(timings: Iterable[Timing]) -> Timing:
+    """The rounds of several measurements of the same models as those of one."""
+    return Timing(tuple(sum(samples, ()) for samples in zip(*(t.samples for t in timings), strict=True)))
+
+
+def interleave(
+    models: Sequence[Callable[[], object]], *, seconds: float = 1.0, least: int = 5, most: int = 1000
+) -> Timing:
+    """Run models in turn, after one warm-up each, until `seconds` have passed.
+
+    Those of a round are compared with each other: what slows the machine down for a while slows all. The one that
+    goes first changes with every round, so that none profits from what another leaves in the caches. At least `least`
+    rounds are run, whatever they take, and `most` at the utmost.
+    """
+    for run in models:
+        run()
+    samples: list[list[float]] = [[] for _ in models]
+    order = list(range(len(models)))
+    end = time.perf_counter() + seconds
+    while len(samples[0]) < least or (time.perf_counter() < end and len(samples[0]) < most):
+        for model in order:
+            start = time.perf_counter()
+            models[model]()
+            samples[model].append(max(time.perf_counter() - start, 1e-9) * 1e6)
+        order = order[1:] + order[:1]
+    return Timing(tuple(map(tuple, samples)))

@@ -1,0 +1,67 @@
+"""Times of models that are run in turn: how they compare, and how sure that is."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import pytest
+
+from fusion_cli.sessions.timing import Speed, Timing, interleave, pooled
+
+
+def test_models_run_equally_often_and_take_turns_at_going_first() -> None:
+    calls: list[str] = []
+    timing = interleave([partial(calls.append, name) for name in "abc"], seconds=0, least=4)
+    assert timing.rounds == 4
+    assert "".join(calls) == "abc" + "abc" + "bca" + "cab" + "abc"
+
+
+def test_what_slows_all_down_does_not_change_their_speeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, runs = 0.0, 0
+
+    def work(seconds: float) -> None:
+        nonlocal now, runs
+        runs += 1
+        now += seconds * (10 if runs % 6 < 2 else 1)  # every third round, all of it, the machine is slow
+
+    monkeypatch.setattr("fusion_cli.sessions.timing.time.perf_counter", lambda: now)
+    timing = interleave([partial(work, 0.004), partial(work, 0.002)], seconds=1e9, least=1, most=30)
+    assert timing.rounds == 30
+    assert timing.speed(1).ratio == pytest.approx(2.0)
+    assert timing.us(1) == pytest.approx(timing.us(0) / 2)
+
+
+def test_speed_says_how_many_times_as_fast() -> None:
+    timing = Timing(((30.0,) * 9, (10.0,) * 9, (15.0,) * 9))
+    assert timing.speed(1) == Speed(3.0, 3.0, 3.0)
+    assert timing.speed(2, against=1).ratio == pytest.approx(2 / 3)
+    assert str(timing.speed(1)) == "3.00x (3.00 to 3.00)"
+
+
+@pytest.mark.parametrize("rounds", [6, 9, 11, 12, 30, 101, 200])
+def test_the_interval_holds_the_median_19_times_of_20(rounds: int) -> None:
+    """The true median is outside if fewer than k throws of a coin, of as many as there are rounds, come up heads, or
+    fewer than k tails."""
+    timing = Timing(((1.0,) * rounds, tuple(1 / (i + 1) for i in range(rounds))))
+    speed = timing.speed(1)
+    k = round(speed.low)
+    assert round(speed.high) == rounds + 1 - k
+    outside = 2 * sum(math.comb(rounds, i) for i in range(k)) / 2**rounds
+    assert outside < 0.06
+    assert rounds < 9 or outside + 2 * math.comb(rounds, k) / 2**rounds > 0.05
+
+
+def test_what_noise_explains_is_neither_faster_nor_slower() -> None:
+    for speed in (Speed(1.05, 0.99, 1.08), Speed(1.015, 1.01, 1.02), Speed(0.95, 0.9, 1.01), Speed(0.985, 0.98, 0.99)):
+        assert not speed.is_faster
+        assert not speed.is_slower
+    assert Speed(1.05, 1.01, 1.08).is_faster
+    assert Speed(0.95, 0.9, 0.99).is_slower
+
+
+def test_sittings_that_contradict_each_other_prove_nothing() -> None:
+    both = pooled([Timing(((10.0,) * 20, (9.0,) * 20)), Timing(((10.0,) * 20, (11.0,) * 20))])
+    assert both.rounds == 40
+    assert not both.speed(1).is_faster
+    assert not both.speed(1).is_slower

@@ -1,0 +1,124 @@
+"""Which whole model is chosen for which times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from fusion_cli.measured import ModelName
+from fusion_cli.sessions.timing import Speed, Timing
+from fusion_cli.verify import choice
+from fusion_cli.verify.choice import measure as real_measure
+from tests.helpers.timings import ROUNDS, measured, timing
+from tests.verify.test_verify_model import fused_model
+
+FEEDS = {"x": np.ones((2, 7), np.float32)}
+
+
+def chosen(monkeypatch: pytest.MonkeyPatch, *us: float, **options: Any) -> ModelName:
+    monkeypatch.setattr(choice, "measure", lambda *_, **__: timing(*us))
+    models: Mapping[ModelName, Any] = dict.fromkeys(("original", "simplified", "kernels")[: len(us)])  # type: ignore[arg-type]
+    return choice.choose(models, FEEDS, **options).chosen
+
+
+@pytest.mark.parametrize(
+    ("us", "expected"),
+    [
+        ((100, 115, 104), "original"),
+        ((100, 90, 95), "simplified"),
+        ((100, 115, 80), "kernels"),
+        ((100, 90, 80), "kernels"),
+        ((100, 99, 98.5), "original"),
+        ((100, 90, 89), "simplified"),
+        ((100, 99, 97), "kernels"),
+        ((100, 90), "simplified"),
+        ((100, 100), "original"),
+    ],
+)
+def test_the_fastest_is_chosen_and_of_equals_the_simplest(
+    monkeypatch: pytest.MonkeyPatch, us: tuple[float, ...], expected: ModelName
+) -> None:
+    assert chosen(monkeypatch, *us) == expected
+
+
+def test_the_original_may_be_out_of_the_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert chosen(monkeypatch, 100, 120, least="simplified") == "simplified"
+    assert chosen(monkeypatch, 100, 120, 110, least="simplified") == "kernels"
+
+
+def test_force_takes_the_last_whatever_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert chosen(monkeypatch, 100, 90, 200, forced=True) == "kernels"
+
+
+def test_the_record_tells_times_speeds_sizes_and_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "measure", lambda *_, **__: timing(100, 120, 80))
+    found = choice.choose({"original": None, "simplified": None, "kernels": None}, FEEDS)  # type: ignore[dict-item]
+    assert found.why == "faster than the original by more than noise"
+    assert [(c.model, c.us) for c in found.candidates] == [("original", 100), ("simplified", 120), ("kernels", 80)]
+    assert found.candidates[2].speed == Speed(1.25, 1.25, 1.25)
+    assert (found.rounds, found.sizes) == (ROUNDS, {"x": (2, 7)})
+
+
+SLOW, EQUAL, FAST = Speed(0.9, 0.88, 0.92), Speed(1.0, 0.98, 1.03), Speed(1.1, 1.08, 1.12)
+
+
+@pytest.mark.parametrize(
+    ("together", "speeds", "expected"),
+    [
+        (False, {"A": FAST, "B": SLOW, "C": EQUAL}, ["B", "C"]),
+        (True, {"A": FAST, "B": SLOW, "C": EQUAL}, ["B"]),
+        (False, {"A": SLOW, "B": EQUAL}, []),
+        (False, {"A": FAST, "B": FAST}, []),
+    ],
+)
+def test_groups_of_kernels_that_do_not_help_go(together: bool, speeds: dict[str, Speed], expected: list[str]) -> None:
+    assert choice.unhelpful(speeds, together=together) == expected
+
+
+def test_a_group_is_tried_without_the_kernels_of_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tried: list[frozenset[str]] = []
+
+    def us(model: str, rules: frozenset[str]) -> float:
+        tried.extend([rules] if model == "kernels" else [])
+        return {"simplified": 90.0, "original": 100.0, "kernels": 45.0 if "Inner" in rules else 180.0}[model]
+
+    monkeypatch.setattr(choice, "measure", measured(us))
+    path = fused_model(tmp_path)
+    proto = onnx.load(path)
+    proto.metadata_props.add(key="fusion.version", value="0")
+    onnx.save(proto, path)
+    groups = {"one": ["Outer_1", "Third_3"], "other": ["Inner_2"]}
+    speeds = choice.speeds_alone(path, tmp_path / "lib.so", groups, FEEDS, lambda *_, **__: None)  # type: ignore[arg-type]
+    assert {name: speed.ratio for name, speed in speeds.items()} == {"one": 0.5, "other": 2.0}
+    assert tried == [{"Outer", "Third"}, {"Inner"}]
+
+
+class Opened:
+    """A model that is open, and says how often that happened."""
+
+    count = 0
+
+    def __init__(self) -> None:
+        Opened.count += 1
+
+    def time_against(self, others: Sequence[Opened], feeds: object, *, seconds: float, most: int) -> Timing:
+        assert seconds <= choice.SECONDS
+        return timing(*(10.0 for _ in (self, *others)))
+
+
+def test_models_are_opened_anew_for_each_sitting() -> None:
+    Opened.count = 0
+    found = real_measure([Opened, Opened, Opened], FEEDS)  # type: ignore[list-item]
+    assert (Opened.count, found.rounds) == (6, 2 * ROUNDS)
+
+
+def test_models_that_take_long_are_opened_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(0, 10**6, 60))
+    monkeypatch.setattr("fusion_cli.verify.choice.time.monotonic", lambda: next(clock) / 10)
+    monkeypatch.setattr(choice, "_PATIENCE", 10.0)
+    assert real_measure([Opened, Opened], FEEDS).rounds == ROUNDS  # type: ignore[list-item]
