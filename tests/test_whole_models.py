@@ -128,8 +128,8 @@ def test_an_original_keeps_its_weights_where_they_are(
     onnx.checker.check_model(out)
 
 
-@pytest.mark.parametrize(("simplified", "expected"), [(100, "original"), (80, "simplified")])
-def test_a_portable_model_is_the_simplified_one(
+@pytest.mark.parametrize(("simplified", "expected"), [(110, "original"), (100, "simplified"), (80, "simplified")])
+def test_a_portable_model_is_the_simplified_one_unless_that_is_slower(
     model: Path, times: Callable[..., None], simplified: float, expected: str
 ) -> None:
     times(100, simplified)

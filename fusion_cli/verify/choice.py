@@ -44,15 +44,21 @@ def measure(models: Sequence[Open], feeds: Feeds, *, seconds: float = SECONDS) -
 
 
 def choose(
-    models: Mapping[ModelName, Open], feeds: Feeds, *, least: ModelName = "original", forced: bool = False
+    models: Mapping[ModelName, Open],
+    feeds: Feeds,
+    *,
+    least: ModelName = "original",
+    asked: ModelName | None = None,
+    forced: bool = False,
 ) -> Choice:
     """Time models, the first of them the original, and choose the fastest; of those that differ by no more than noise
-    the simplest. None simpler than `least` is chosen, and the last one if `forced`."""
+    the one that was `asked` for, else the simplest. None simpler than `least` is chosen, and the last one if
+    `forced`."""
     names = list(models)
     timing = measure(tuple(models.values()), feeds)
-    chosen, why = names.index(least), "nothing is faster by more than noise"
-    for other in range(chosen + 1, len(names)):
-        if timing.speed(other, against=chosen).is_faster:
+    chosen, why = names.index(asked or least), "nothing is faster by more than noise"
+    for other in range(names.index(least), len(names)):
+        if other != chosen and timing.speed(other, against=chosen).is_faster:
             chosen, why = other, f"faster than {WORDS[names[chosen]]} by more than noise"
     if forced:
         chosen, why = len(names) - 1, "--force keeps it whatever its time"

@@ -101,7 +101,9 @@ class Trial:
         }
         if library is not None:
             models["kernels"] = partial(opened, fused, libraries=[library])
-        choice = choose(models, feeds, least=least, forced=self.options.force)
+        # The functions themselves may be what was asked for: names that other runtimes know.
+        asked: ModelName | None = "simplified" if library is None and "portable" in self.options.targets else None
+        choice = choose(models, feeds, least=least, asked=asked, forced=self.options.force)
         own = [] if library is None or self.options.force else [o for o in ops if "cpu" in o.targets]
         groups = {o.rule: [other.name for other in own if other.rule == o.rule] for o in own}
         if library is not None and len(groups) > 1:
