@@ -204,6 +204,7 @@ def _report(path: Path, found: Analysis, clock: Clock, fusions: tuple[Fusion, ..
         targets=targets,
         summary=summarise(fusions, targets, found.nodes_before, nodes_after, len(found.candidates)),
         idioms=found.idioms,
+        algebra=found.algebra,
         fusions=fusions,
         rejected=found.rejections,
         timings=dict(clock.seconds),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fusion_cli.kernels import Schedule, family_of, kind_of
-from fusion_cli.types import Candidate, FusedOp, Library, OpCheck, Rejection, Score, Source, Verification
+from fusion_cli.types import Candidate, FusedOp, Library, OpCheck, Rejection, Rewrite, Score, Source, Verification
 from fusion_cli.version import __version__
 
 SCHEMA_VERSION = 1
@@ -74,6 +74,7 @@ class Report:
     targets: tuple[str, ...]
     summary: Summary
     idioms: Mapping[str, int]
+    algebra: tuple[Rewrite, ...] = ()
     fusions: tuple[Fusion, ...]
     rejected: tuple[Rejection, ...] = ()
     verification: Verification | None = None
