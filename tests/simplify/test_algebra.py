@@ -42,7 +42,11 @@ WEIGHTS = {
 def constants(text: str) -> dict[str, np.ndarray]:
     found = {k: RNG.normal(size=s).astype(np.float32) for k, s in WEIGHTS.items()}
     found["var"] = RNG.uniform(0.5, 2, OUT).astype(np.float32)
-    found |= {k: np.float32(v) for k, v in {"zero": 0, "half": 0.5, "three": 3, "six": 6, "sixth": 1 / 6}.items()}
+    found |= {
+        k: np.float32(v)
+        for k, v in {"zero": 0, "half": 0.5, "three": 3, "six": 6, "sixth": 1 / 6, "minus": -1, "huge": 2**24}.items()
+    }
+    found["positive"] = np.ones(C, np.float32)
     found["pads"] = np.array([0, 0, 1, 2, 0, 0, 0, 1])
     found["channel_pads"] = np.array([0, 1, 1, 1, 0, 0, 1, 1])
     return {k: v for k, v in found.items() if f" {k}" in text.replace("(", " ").replace(",", " ")}
@@ -117,6 +121,22 @@ FOLDED = {
     "hard swish of a gate": (f"c = Relu (x) {GATE} q = Div (g, six) y = Mul (c, q)", "Relu HardSwish", "HardSwish"),
     "hard sigmoid": (f"c = Relu (x) {GATE} y = Div (g, six)", "Relu HardSigmoid", "HardSigmoid"),
     "hard sigmoid, not a bias": (f"c = Conv (x, w) {GATE} y = Div (g, six)", "Conv HardSigmoid", "HardSigmoid"),
+    "products": ("q = Mul (x, half) r = Div (q, six) y = Mul (three, r)", "Mul", "MulMul"),
+    "a bound after a bound": ("r = Relu (x) y = Clip (r, minus, three)", "Clip", "ClipClip"),
+    "bounds written out": ("q = Max (x, minus) y = Min (three, q)", "Clip", "ClipClip"),
+    "bounds of one side": ("q = Clip (x, , six) y = Min (q, three)", "Clip", "ClipClip"),
+    "bounds the wrong way": ("q = Clip (x, three, six) y = Clip (q, minus, half)", "Clip", "ClipClip"),
+    "positive twice": ("q = Max (x, minus) y = Relu (q)", "Relu", "ClipClip"),
+    "hard swish of two bounds": (
+        "a = Add (x, three) r = Relu (a) g = Min (r, six) q = Mul (x, g) y = Div (q, six)",
+        "HardSwish",
+        "HardSwish",
+    ),
+    "between convolutions": (
+        f"r = Relu (x) q = Mul (r, m) a = Add (q, half) y = Conv {PAD} (a, w)",
+        "Relu BatchNormalization Conv",
+        "BatchNorm",
+    ),
     "transposes": (f"p = Transpose {NHWC} (x) y = Transpose {NCHW} (p)", "Identity", "TransposeTranspose"),
     "transposes around": (
         f"p = Transpose {NHWC} (x) q = Mul (p, mc) a = Sub (three, q) r = Relu (a) y = Transpose {NCHW} (r)",
@@ -141,6 +161,13 @@ LEFT = {
     "the wrong axis": "c = Conv <dilations = [1, 2], pads = [0, 4, 0, 3]> (x, w) y = Mul (c, v)",
     "more channels by it": "c = ReduceMean <axes = [1]> (x) q = Mul (c, m) y = Conv (q, w)",
     "of higher rank": "c = Conv (x, w) y = Mul (c, five)",
+    "rounding by addition": "c = Conv (x, w) q = Add (c, huge) y = Sub (q, huge)",
+    "rounding of numbers": "r = Softplus (x) q = Add (r, huge) y = Sub (q, huge)",
+    "computed bounds": "r = Relu (x) k = ReduceMax <keepdims = 0> (x) y = Clip (r, minus, k)",
+    "division of a number": "q = Mul (x, half) y = Div (three, q)",
+    "products of a factor that others read": "q = Mul (x, half) r = Mul (q, three) y = Sub (q, r)",
+    "a batch norm by itself": f"r = Relu (x) o = BatchNormalization (r, mc, nc, mc, positive) y = Conv {PAD} (o, w)",
+    "for others than convolutions": "r = Relu (x) q = Mul (r, m) a = Add (q, n) y = Exp (a)",
     "pad of channels": "p = Pad (x, channel_pads) y = Conv (p, wp)",
     "pad with a number": "p = Pad (x, pads, half) y = Conv (p, w)",
     "pad of another kind": 'p = Pad <mode = "edge"> (x, pads) y = Conv (p, w)',

@@ -12,6 +12,8 @@ import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
 from fusion_cli.simplify.algebra.activations import name_activations
+from fusion_cli.simplify.algebra.blocked import write_batch_norms
+from fusion_cli.simplify.algebra.chains import combine_numbers
 from fusion_cli.simplify.algebra.edits import Applied
 from fusion_cli.simplify.algebra.fold_affine import fold_affine_nodes
 from fusion_cli.simplify.algebra.padding import fold_pads
@@ -22,10 +24,12 @@ from fusion_cli.types import Rewrite, label
 _FIRST_OPSET = 7
 """Before it arithmetic did not broadcast as it does."""
 _FAMILIES: tuple[Callable[[ir.Graph], Iterator[Applied]], ...] = (
+    combine_numbers,  # bounds in two nodes are one in activations
     name_activations,  # before the additions in them are taken for biases
     cancel_transposes,
     fold_affine_nodes,
     fold_pads,
+    write_batch_norms,
 )
 
 

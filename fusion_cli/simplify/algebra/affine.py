@@ -140,7 +140,14 @@ def step_at(node: ir.Node, index: int, channels: Channels) -> Step | None:
         numbers = None if constant is None else channels.numbers(constant)
         with np.errstate(divide="ignore"):
             affine = None if numbers is None else _FORMS[node.op_type, index](numbers)
-    return Step(node, data, affine, channels) if affine is not None and affine.is_finite else None
+    if affine is None or not affine.is_finite or _rounds(affine, data):
+        return None
+    return Step(node, data, affine, channels)
+
+
+def _rounds(affine: Affine, value: ir.Value) -> bool:
+    """Whether a shift is so large that a value has no fractions behind it: what is taken away later is no inverse."""
+    return value.dtype is None or float(np.abs(affine.shift).max()) * float(value.dtype.eps) >= 1
 
 
 def _has(value: ir.Value, channels: Channels) -> bool:

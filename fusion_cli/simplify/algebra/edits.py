@@ -18,7 +18,7 @@ _MOST_ELEMENTS = 1 << 16
 """Constants with more are no numbers of channels, and are not looked into."""
 
 
-def become(node: ir.Node, operator: str, inputs: Sequence[ir.Value], *attributes: ir.Attr) -> None:
+def become(node: ir.Node, operator: str, inputs: Sequence[ir.Value | None], *attributes: ir.Attr) -> None:
     """Let the node compute its result by another operator of ONNX's own domain."""
     node.op_type = operator
     node.attributes.clear()
