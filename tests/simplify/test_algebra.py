@@ -137,6 +137,11 @@ FOLDED = {
         "Relu BatchNormalization Conv",
         "BatchNorm",
     ),
+    "hard swish with a factor": (
+        f"c = Relu (x) {GATE} q = Mul (c, g) d = Div (q, six) y = Mul (d, three)",
+        "Relu HardSwish Mul",
+        "HardSwish",
+    ),
     "transposes": (f"p = Transpose {NHWC} (x) y = Transpose {NCHW} (p)", "Identity", "TransposeTranspose"),
     "transposes around": (
         f"p = Transpose {NHWC} (x) q = Mul (p, mc) a = Sub (three, q) r = Relu (a) y = Transpose {NCHW} (r)",
@@ -165,6 +170,7 @@ LEFT = {
     "rounding of numbers": "r = Softplus (x) q = Add (r, huge) y = Sub (q, huge)",
     "computed bounds": "r = Relu (x) k = ReduceMax <keepdims = 0> (x) y = Clip (r, minus, k)",
     "division of a number": "q = Mul (x, half) y = Div (three, q)",
+    "factors of an activation": "e = Erf (x) a = Mul (x, e) h = Mul (a, half) y = Mul (h, three)",
     "products of a factor that others read": "q = Mul (x, half) r = Mul (q, three) y = Sub (q, r)",
     "a batch norm by itself": f"r = Relu (x) o = BatchNormalization (r, mc, nc, mc, positive) y = Conv {PAD} (o, w)",
     "for others than convolutions": "r = Relu (x) q = Mul (r, m) a = Add (q, n) y = Exp (a)",

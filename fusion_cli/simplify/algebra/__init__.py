@@ -13,7 +13,7 @@ import onnx_ir.passes.common as passes
 
 from fusion_cli.simplify.algebra.activations import name_activations
 from fusion_cli.simplify.algebra.blocked import write_batch_norms
-from fusion_cli.simplify.algebra.chains import combine_numbers
+from fusion_cli.simplify.algebra.chains import combine_bounds, combine_factors
 from fusion_cli.simplify.algebra.edits import Applied
 from fusion_cli.simplify.algebra.fold_affine import fold_affine_nodes
 from fusion_cli.simplify.algebra.padding import fold_pads
@@ -24,12 +24,13 @@ from fusion_cli.types import Rewrite, label
 _FIRST_OPSET = 7
 """Before it arithmetic did not broadcast as it does."""
 _FAMILIES: tuple[Callable[[ir.Graph], Iterator[Applied]], ...] = (
-    combine_numbers,  # bounds in two nodes are one in activations
+    combine_bounds,  # before activations, in which they may be two nodes
     name_activations,  # before the additions in them are taken for biases
     cancel_transposes,
     fold_affine_nodes,
     fold_pads,
     write_batch_norms,
+    combine_factors,  # after activations, whose factors have other factors behind them
 )
 
 
@@ -39,12 +40,13 @@ def apply_algebra(model: ir.Model) -> tuple[Rewrite, ...]:
     if model.opset_imports.get("", 0) < _FIRST_OPSET:
         return ()
     for family in _FAMILIES:
-        for graph in list(model.graphs()):
-            for rule, nodes in family(graph):
-                places.setdefault(rule, []).append(tuple(map(label, nodes)))
-        drop_identities(model)
-        passes.RemoveUnusedNodesPass()(model)
+        found = [applied for graph in list(model.graphs()) for applied in family(graph)]
+        for rule, nodes in found:
+            places.setdefault(rule, []).append(tuple(map(label, nodes)))
+        if found:
+            drop_identities(model)
+            passes.RemoveUnusedNodesPass()(model)
     return tuple(
-        Rewrite(rule, tuple(dict.fromkeys(n for names in found for n in names)), len(found))
-        for rule, found in places.items()
+        Rewrite(rule, tuple(dict.fromkeys(name for names in nodes for name in names)), len(nodes))
+        for rule, nodes in places.items()
     )

@@ -23,6 +23,7 @@ from fusion_cli.simplify.algebra.edits import (
     number_with,
     only_reader,
     rounded,
+    starts_there,
     with_constant,
 )
 
@@ -33,14 +34,17 @@ Bounds = tuple[ir.Value, float, float]
 """What a node bounds, and between which numbers."""
 
 
-def combine_numbers(graph: ir.Graph) -> Iterator[Applied]:
-    """Write pairs of products by numbers, and of bounds, as one node, in place."""
+def combine_factors(graph: ir.Graph) -> Iterator[Applied]:
+    """Write pairs of products by numbers as one node, in place."""
     for node in list(graph):
-        if len(node.outputs) != 1 or node.outputs[0].dtype not in _TYPES:
-            continue
-        if (first := _one_product(node)) is not None:
+        if node.outputs and node.outputs[0].dtype in _TYPES and (first := _one_product(node)) is not None:
             yield "MulMul", [first, node]
-        elif (first := _one_clip(node)) is not None:
+
+
+def combine_bounds(graph: ir.Graph) -> Iterator[Applied]:
+    """Write pairs of bounds as one node, in place."""
+    for node in list(graph):
+        if node.outputs and node.outputs[0].dtype in _TYPES and (first := _one_clip(node)) is not None:
             yield "ClipClip", [first, node]
 
 
@@ -48,7 +52,7 @@ def _one_product(node: ir.Node) -> ir.Node | None:
     second = _factor(node)
     first = None if second is None else _before(second[0])
     inner = None if first is None else _factor(first)
-    if first is None or inner is None or second is None:
+    if first is None or inner is None or second is None or not starts_there(inner[0]):
         return None
     dtype = node.outputs[0].dtype
     product = rounded(np.array([inner[1] * second[1]]), dtype)

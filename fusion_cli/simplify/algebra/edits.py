@@ -14,6 +14,10 @@ Array = np.ndarray[Any, Any]
 Applied = tuple[str, Sequence[ir.Node]]
 """The name of a rule, and the nodes it took out or changed at one place."""
 
+_SOURCES = frozenset(
+    "AveragePool Cast Clip Concat Conv ConvTranspose GlobalAveragePool HardSwish LeakyRelu MaxPool Relu Resize Sigmoid "
+    "Transpose Upsample".split()
+)
 _MOST_ELEMENTS = 1 << 16
 """Constants with more are no numbers of channels, and are not looked into."""
 
@@ -68,6 +72,13 @@ def producer_of(value: ir.Value | None, *operators: str) -> ir.Node | None:
 
 def is_one_of(node: ir.Node, *operators: str) -> bool:
     return node.op_type in operators and not node.domain
+
+
+def starts_there(value: ir.Value) -> bool:
+    """Whether arithmetic on a value begins with it. Behind other operators it may belong to what rules look for: the
+    weight of a norm, the factor of an activation."""
+    producer = value.producer()
+    return producer is None or producer.op_type in _SOURCES
 
 
 def array_of(value: ir.Value | None) -> Array | None:

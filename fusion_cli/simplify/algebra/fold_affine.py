@@ -20,15 +20,8 @@ from fusion_cli.simplify.algebra.affine import (
     steps_before,
     total,
 )
-from fusion_cli.simplify.algebra.edits import Applied, add_constant, become, graph_of, hand_on, rounded
+from fusion_cli.simplify.algebra.edits import Applied, add_constant, become, graph_of, hand_on, rounded, starts_there
 from fusion_cli.simplify.algebra.layers import Layer, layer_of
-
-_PLAIN = frozenset(
-    "AveragePool Cast Clip Concat Conv ConvTranspose GlobalAveragePool HardSwish LeakyRelu MaxPool Relu Resize Sigmoid "
-    "Transpose Upsample".split()
-)
-"""What may come before affine nodes that are folded into the layer behind them. Behind others they belong to what rules
-look for: the weight and bias of a norm."""
 
 
 def fold_affine_nodes(graph: ir.Graph) -> Iterator[Applied]:
@@ -42,8 +35,7 @@ def fold_affine_nodes(graph: ir.Graph) -> Iterator[Applied]:
             yield f"{node.op_type}Affine", [node, *(s.node for s in after)]
         assert node.inputs[0] is not None
         before, start = steps_before(node.inputs[0], layer.source)
-        producer = start.producer()
-        if (producer is None or producer.op_type in _PLAIN) and _fold_before(layer, before):
+        if starts_there(start) and _fold_before(layer, before):
             yield f"Affine{node.op_type}", [*(s.node for s in before), node]
 
 

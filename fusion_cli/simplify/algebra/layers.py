@@ -115,7 +115,13 @@ def layer_of(node: ir.Node) -> Layer | None:
     if not is_one_of(node, "Conv", "ConvTranspose", "Gemm", "MatMul") or node.inputs[0] is None:
         return None
     weight = node.inputs[1]
-    if weight is None or not is_constant(weight) or len(weight.uses()) != 1 or weight.is_graph_output():
+    if (
+        weight is None
+        or not weight.is_initializer()
+        or not is_constant(weight)
+        or len(weight.uses()) != 1
+        or weight.is_graph_output()
+    ):
         return None
     tensor = weight.const_value
     if tensor is None or tensor.dtype not in ONNX_FLOATS or not 0 < tensor.nbytes <= MOST_BYTES:
