@@ -310,3 +310,42 @@ def test_what_was_applied_is_listed_and_can_be_left_out() -> None:
     assert (found.rule, found.places, found.nodes) == ("ConvAffine", 1, ("Conv->c", "Mul->q", "Add->y"))
     plain = simplify(ir.from_proto(model), partial(ir.from_proto, model), algebra=False)
     assert (operators(plain), plain.algebra) == ("Conv Mul Add", ())
+
+
+def random_chain(rng: np.random.Generator, count: int) -> tuple[list[str], dict[str, np.ndarray], str]:
+    """Affine nodes with numbers by channel or one for all, some behind Transposes, from `a` to the value it names."""
+    lines: list[str] = []
+    arrays: dict[str, np.ndarray] = {}
+    value, axis = "a", 1
+    for i in range(int(rng.integers(1, 6))):
+        result = f"{value}{i}"
+        if rng.random() < 0.3:
+            perm = rng.permutation(4)
+            axis = int(np.flatnonzero(perm == axis)[0])
+            lines.append(f"{result} = Transpose <perm = {perm.tolist()}> ({value})")
+        else:
+            shape = (count, *[1] * (3 - axis)) if rng.random() < 0.7 else ()
+            arrays[f"k{result}"] = rng.uniform(0.5, 2, shape).astype(np.float32)
+            operator, first, second = rng.choice(["Mul", "Add", "Sub", "Div"]), value, f"k{result}"
+            if operator != "Div" and rng.random() < 0.5:
+                first, second = second, first
+            lines.append(f"{result} = {operator} ({first}, {second})")
+        value = result
+    return lines, arrays, value
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("layer", ["Conv", "ConvTranspose"])
+def test_random_chains_after_a_convolution(seed: int, layer: str) -> None:
+    rng = np.random.default_rng(seed)
+    groups, kernel = int(rng.choice([1, 2, 3])), rng.integers(1, 4, 2).tolist()
+    read, made = groups * int(rng.integers(1, 4)), groups * int(rng.integers(1, 4))
+    first, second = (made, read) if layer == "Conv" else (read, made)
+    lines, arrays, last = random_chain(rng, made)
+    arrays |= {"w": rng.normal(size=(first, second // groups, *kernel)).astype(np.float32)}
+    attributes = f"<group = {groups}, strides = [2, 1], pads = {rng.integers(0, 2, 4).tolist()}>"
+    text = f"g (float[2, {read}, 9, 7] x) => (float[p, q, r, s] {last}) {{ a = {layer} {attributes} (x, w) "
+    model = parse(f"{text} {' '.join(lines)} }}")
+    model.graph.initializer.extend(numpy_helper.from_array(v, k) for k, v in arrays.items())
+    left = operators(same(model)).split()
+    assert [n for n in left if n != "Transpose"] == [layer]
