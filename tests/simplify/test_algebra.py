@@ -126,6 +126,7 @@ FOLDED = {
     "bounds written out": ("q = Max (x, minus) y = Min (three, q)", "Clip", "ClipClip"),
     "bounds of one side": ("q = Clip (x, , six) y = Min (q, three)", "Clip", "ClipClip"),
     "bounds the wrong way": ("q = Clip (x, three, six) y = Clip (q, minus, half)", "Clip", "ClipClip"),
+    "bounds that exclude each other": ("r = Relu (x) y = Clip (r, three, half)", "Clip", "ClipClip"),
     "positive twice": ("q = Max (x, minus) y = Relu (q)", "Relu", "ClipClip"),
     "hard swish of two bounds": (
         "a = Add (x, three) r = Relu (a) g = Min (r, six) q = Mul (x, g) y = Div (q, six)",
@@ -246,6 +247,12 @@ BESIDE = {
         "else_branch = g () => (float[a, c, d, e] r) { r = Exp (c) }> y = Add (q, e)",
         6,
     ),
+    "a reader in a body alone": (
+        "c = Conv (x, w) k = ReduceSum <keepdims = 0> (x) i = Cast <to = 9> (k) "
+        "y = If (i) <then_branch = f () => (float[a, c, d, e] o) { o = Mul (c, s) }, "
+        "else_branch = g () => (float[a, c, d, e] r) { r = Relu (x) }>",
+        4,
+    ),
 }
 
 
@@ -261,6 +268,9 @@ def test_results_that_are_outputs_are_left_and_keep_their_names() -> None:
     outputs = "float[a, c, d, e] c, float[a, c, d, e] y"
     found = same(model_of("c = Conv (x, w) q = Mul (c, s) y = Add (q, t)", outputs=outputs))
     assert operators(found) == "Conv Mul Add"
+    outputs = "float[a, c, d, e] a, float[f, g, h, i] y"
+    found = same(model_of(f"r = Relu (x) q = Mul (r, m) a = Add (q, n) y = Conv {PAD} (a, w)", outputs=outputs))
+    assert operators(found) == "Relu Mul Add Conv"
     found = same(model_of("c = Conv (x, w) y = Mul (c, s)"))
     assert [v.name for v in found.model.graph.outputs] == ["y"]
 

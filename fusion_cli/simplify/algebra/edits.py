@@ -60,7 +60,7 @@ def only_reader(value: ir.Value) -> tuple[ir.Node, int] | None:
     uses, producer = value.uses(), value.producer()
     if len(uses) != 1 or producer is None or value.is_graph_output():
         return None
-    ((reader, index),) = uses
+    reader, index = next(iter(uses))
     return (reader, index) if reader.graph is producer.graph else None
 
 

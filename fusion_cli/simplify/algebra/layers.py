@@ -115,19 +115,19 @@ def layer_of(node: ir.Node) -> Layer | None:
     if not is_one_of(node, "Conv", "ConvTranspose", "Gemm", "MatMul") or node.inputs[0] is None:
         return None
     weight = node.inputs[1]
-    if (
-        weight is None
-        or not weight.is_initializer()
-        or not is_constant(weight)
-        or len(weight.uses()) != 1
-        or weight.is_graph_output()
-    ):
+    if weight is None or not _is_own(weight):
         return None
     tensor = weight.const_value
     if tensor is None or tensor.dtype not in ONNX_FLOATS or not 0 < tensor.nbytes <= MOST_BYTES:
         return None
     shape = tuple(tensor.shape.numpy())
     return _product(node, weight, shape) if node.op_type in ("Gemm", "MatMul") else _convolution(node, weight, shape)
+
+
+def _is_own(weight: ir.Value) -> bool:
+    """Whether a weight is a constant that nothing else reads."""
+    is_read_once = len(weight.uses()) == 1 and not weight.is_graph_output()
+    return is_read_once and weight.is_initializer() and is_constant(weight)
 
 
 def _convolution(node: ir.Node, weight: ir.Value, shape: tuple[int, ...]) -> Layer | None:
