@@ -29,7 +29,7 @@ from fusion_cli.select import select
 from fusion_cli.simplify import simplify
 from fusion_cli.simplify.trace import Traced, names, trace
 from fusion_cli.targets import resolve_targets
-from fusion_cli.types import Candidate, Options, Region, Rejection, Score, Stage, Target, label
+from fusion_cli.types import Candidate, Options, Region, Rejection, Rewrite, Score, Stage, Target, label
 from fusion_cli.verify.feeds import load_feeds
 from fusion_cli.verify.signature import Signature, check_names, signature_of
 
@@ -64,6 +64,7 @@ class Analysis:
     rejections: tuple[Rejection, ...]
     answer: Answer | None = None
     """On the node that was asked about."""
+    algebra: tuple[Rewrite, ...] = ()
     notes: tuple[str, ...] = ()
     """What keeps the whole model from being fused better."""
 
@@ -86,7 +87,8 @@ def analyse(path: Path, options: Options, clock: Clock, node: str | None = None,
         if options.inputs is not None:
             load_feeds(options.inputs, signature)  # what is wrong with them is said before the work begins
     with clock.stage("simplify"):
-        model = simplify(model, read)
+        simple = simplify(model, read, options.algebra)
+        model = simple.model
     traced = None if node is None else _trace(node, path, model)
     watch = [] if traced is None or traced.node is None else [traced.node]
     with clock.stage("match"):
@@ -108,7 +110,18 @@ def analyse(path: Path, options: Options, clock: Clock, node: str | None = None,
     if node is not None and traced is not None:
         concerning = [r for r in ranked if not set(watched).isdisjoint(r.nodes)]
         asked = answer(node, traced, model.graph, rules, chosen, concerning, meanings)
-    return Analysis(model, signature, targets, candidates, chosen, idioms, ranked + nothing_near, asked, _notes(model))
+    return Analysis(
+        model,
+        signature,
+        targets,
+        candidates,
+        chosen,
+        idioms,
+        ranked + nothing_near,
+        asked,
+        simple.algebra,
+        _notes(model),
+    )
 
 
 def _notes(model: ir.Model) -> tuple[str, ...]:

@@ -244,6 +244,7 @@ def _report(
         targets=targets,
         summary=summarise(fusions, targets, nodes_before, nodes_after, len(found.candidates)),
         idioms=found.idioms,
+        algebra=found.algebra,
         fusions=fusions,
         rejected=found.rejections,
         choice=choice,

@@ -42,6 +42,16 @@ def label(node: ir.Node) -> str:
     return node.name or f"{node.op_type}->{node.outputs[0].name}"
 
 
+@dataclass(frozen=True)
+class Rewrite:
+    """A rule of algebra, and where it held before anything was fused: at how many places, and the names of the nodes
+    that it took out or changed there."""
+
+    rule: str
+    nodes: tuple[str, ...]
+    places: int
+
+
 @dataclass(frozen=True, slots=True)
 class AttentionRoles:
     """What the values of an attention inside a region are to it, as far as the idioms tell them apart: the scores are
@@ -268,6 +278,8 @@ class Options:
     """Graph inputs that nobody overrides, so that their initializers are constants; "all" for every one that has."""
     inputs: Path | None = None
     """An .npz with an array per graph input (`NAME` or `in__NAME`), used to verify and to time."""
+    algebra: bool = True
+    """Whether to write what a model computes with fewer stock operators, before anything is fused."""
     force: bool = False
     dry_run: bool = False
     debug: bool = False

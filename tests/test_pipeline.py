@@ -236,3 +236,30 @@ def test_a_norm_that_onnx_runtime_optimizes_into_another_is_fused(tmp_path: Path
     found = fusion_cli.session(out, providers=["CPUExecutionProvider"]).run(None, {"x": x.astype(np.float32)})[0]
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     assert np.abs(stock(model).run(None, {"x": x.astype(np.float32)})[0] - expected).max() > 0.1
+
+
+def stem(tmp_path: Path) -> Path:
+    text = """g (float[n, 4, 9, 9] x) => (float[n, 8, 7, 7] y) { c = Conv (x, w) m = Mul (c, s) y = Add (m, t) }"""
+    path = tmp_path / "stem.onnx"
+    onnx.save(parse(text, {"w": (8, 4, 3, 3), "s": (8, 1, 1), "t": (8, 1, 1)}), path)
+    return path
+
+
+def test_a_model_in_which_nothing_is_fused_is_verified_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = fuse(stem(tmp_path), tmp_path / "out.onnx", targets=["portable"], opt_level=0)
+    assert [(r.rule, r.places) for r in report.algebra] == [("ConvAffine", 1)]
+    assert not report.fusions
+    assert report.verification is not None
+    assert report.verification.ok
+    assert [n.op_type for n in onnx.load(tmp_path / "out.onnx").graph.node] == ["Conv"]
+
+    monkeypatch.setattr("fusion_cli.simplify.algebra.affine.Affine.then", lambda _, later: later)
+    with pytest.raises(FusionError, match="differs by"):
+        fuse(stem(tmp_path), tmp_path / "wrong.onnx", targets=["portable"], opt_level=0)
+    assert not (tmp_path / "wrong.onnx").exists()
+
+
+def test_algebra_can_be_left_out(tmp_path: Path) -> None:
+    report = fuse(stem(tmp_path), tmp_path / "out.onnx", targets=["portable"], opt_level=0, algebra=False)
+    assert not report.algebra
+    assert [n.op_type for n in onnx.load(tmp_path / "out.onnx").graph.node] == ["Conv", "Mul", "Add"]

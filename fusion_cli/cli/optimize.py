@@ -62,6 +62,13 @@ analysis_options = option_group(
         metavar="NAME|all",
         help="A graph input with an initializer that nobody overrides (repeatable).",
     ),
+    click.option(
+        "--no-algebra",
+        "algebra",
+        is_flag=True,
+        callback=lambda _, __, left_out: not left_out,
+        help="Do not write the model with fewer stock operators first.",
+    ),
 )
 """What decides which fusions are found: the targets, the rules and what is known of the model."""
 

@@ -115,7 +115,7 @@ def new_rule(
     if model is None:
         text = blank(name, kind)
     else:
-        graph = simplify(load_model(model), partial(load_model, model))
+        graph = simplify(load_model(model), partial(load_model, model)).model
         asked = nodes.split(",") if nodes else [node or ""]
         found = [_node_left(n.strip(), model, graph) for n in asked]
         chosen = found if nodes else around(graph, found[0])

@@ -13,7 +13,7 @@ from typing import Any
 
 from fusion_cli.kernels import Schedule, family_of, kind_of
 from fusion_cli.measured import Choice
-from fusion_cli.types import Candidate, FusedOp, Library, OpCheck, Rejection, Score, Source, Verification
+from fusion_cli.types import Candidate, FusedOp, Library, OpCheck, Rejection, Rewrite, Score, Source, Verification
 from fusion_cli.version import __version__
 
 SCHEMA_VERSION = 2
@@ -75,6 +75,7 @@ class Report:
     targets: tuple[str, ...]
     summary: Summary
     idioms: Mapping[str, int]
+    algebra: tuple[Rewrite, ...] = ()
     fusions: tuple[Fusion, ...]
     rejected: tuple[Rejection, ...] = ()
     verification: Verification | None = None

@@ -17,7 +17,7 @@ from fusion_cli.explain.why import Answer
 from fusion_cli.measured import WORDS, Choice
 from fusion_cli.report import Fusion, Report
 from fusion_cli.report.readable import counted, printable, show_bytes, show_speed, show_us
-from fusion_cli.types import Rejection, Verification
+from fusion_cli.types import Rejection, Rewrite, Verification
 
 _SHOWN_REASONS = 5
 _SHOWN_NEAR_MISSES = 20
@@ -33,6 +33,7 @@ def render_summary(report: Report, console: Console) -> None:
     s = report.summary
     lines = [
         ("operators found", f"{s.nodes_before}{_list_counts(report.idioms)}"),
+        ("algebra", _algebra(report.algebra)),
         ("candidates", f"{s.candidates}, {s.fusions} taken"),
         (
             "estimated savings",
@@ -231,6 +232,10 @@ def _fusion_table(fusions: Sequence[Fusion]) -> Table:
 def _list_counts(counts: Mapping[str, int]) -> str:
     text = ", ".join(f"{n} {name}" for name, n in sorted(counts.items(), key=lambda i: -i[1]))
     return f" (recognised: {text})" if text else ""
+
+
+def _algebra(rewrites: Sequence[Rewrite]) -> str:
+    return ", ".join(f"{r.places} {r.rule}" for r in rewrites) or "none"
 
 
 def _sources(report: Report) -> str:

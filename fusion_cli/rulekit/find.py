@@ -20,7 +20,7 @@ def ready(proto: onnx.ModelProto, fold: bool) -> ir.Model:
     are as large as weights are."""
     model = ir.from_proto(proto)
     if fold:
-        return simplify(model, partial(ir.from_proto, proto))
+        return simplify(model, partial(ir.from_proto, proto)).model
     with quiet():
         infer_shapes(model)
     return model

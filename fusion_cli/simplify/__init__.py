@@ -1,64 +1,72 @@
-"""Standard clean-ups, all from libraries: what is left is easier to match and computes the same numbers."""
+"""Standard clean-ups, from libraries, and exact algebra: what is left is easier to match and computes the same
+numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 from functools import partial
 
 import onnx_ir as ir
 import onnx_ir.passes.common as passes
-from onnxscript import rewriter
-from onnxscript.rewriter.rules.common import (
-    fuse_batchnorm_into_conv_rule,
-    fuse_batchnorm_into_conv_transpose_rule,
-    fuse_batchnorm_into_gemm_rule,
-)
 
 from fusion_cli.operators.versions import training_mode
 from fusion_cli.quiet import quiet
+from fusion_cli.simplify.algebra import apply_algebra
 from fusion_cli.simplify.identities import copied_outputs, copy_outputs, drop_identities
 from fusion_cli.simplify.libraries import Step, attempt, fold_constants, infer_shapes
 from fusion_cli.simplify.omitted import name_omitted_outputs, omit_outputs
 from fusion_cli.sizes.algebra import UNKNOWN, names_in
 from fusion_cli.sizes.dims import forget_names, shape_of
-from fusion_cli.types import label
+from fusion_cli.types import Rewrite, label
 
 FOLD_INPUT_BYTES = 1 << 14
 FOLD_OUTPUT_BYTES = 1 << 16
 MOST_BRANCHES = 8
 """If nodes, each behind another, whose conditions are looked into."""
 _RANDOM = frozenset({"Bernoulli", "BiasDropout", "BitmaskBiasDropout", "BitmaskDropout"})
-_FOLD_BATCH_NORM = (
-    fuse_batchnorm_into_conv_rule,
-    fuse_batchnorm_into_conv_transpose_rule,
-    fuse_batchnorm_into_gemm_rule,
-)
 
 
-def simplify(model: ir.Model, again: Callable[[], ir.Model]) -> ir.Model:
-    """Inline local functions, infer symbolic shapes, fold constants, fold batch norms into convolutions, merge
-    equal subexpressions and drop what is unused. Returns the model to go on with: `model`, changed in place, or what
-    `again` gave, which makes the model anew where a step broke off.
+@dataclass(frozen=True, eq=False)
+class Simplified:
+    """A model after the clean-ups, and the rules of algebra that were applied."""
+
+    model: ir.Model
+    algebra: tuple[Rewrite, ...]
+
+
+def simplify(model: ir.Model, again: Callable[[], ir.Model], algebra: bool = True) -> Simplified:
+    """Inline local functions, infer symbolic shapes, fold constants, write what is computed with fewer operators
+    (`algebra`), merge equal subexpressions and drop what is unused. Returns the model to go on with: `model`, changed
+    in place, or what `again` gave, which makes the model anew where a step broke off.
 
     Shapes come first and last: with them, the exporters' run-time shape arithmetic mostly folds to constants, and
     the matcher can tell equal dimensions by their symbols.
     """
+    rewrites: list[Rewrite] = []
+
+    def start_again() -> ir.Model:
+        rewrites.clear()
+        return _prepare(again())
+
     fold = partial(fold_constants, input_bytes=FOLD_INPUT_BYTES, output_bytes=FOLD_OUTPUT_BYTES)
     steps: dict[str, Step] = {
         "infer shapes": _shape,
         "fold constants": fold,
         "decide branches": partial(_decide_branches, fold=fold),
-        "fold batch norms": _fold_batch_norms,
+        "algebra": lambda m: rewrites.extend(apply_algebra(m)),
         "tidy": partial(_tidy, copied=copied_outputs(model.graph)),
     }
+    if not algebra:
+        del steps["algebra"]
     with quiet():
-        model = attempt(steps, _prepare(model), lambda: _prepare(again()))
+        model = attempt(steps, _prepare(model), start_again)
         infer_shapes(model)
         omit_outputs(model)
         for body in model.graph.subgraphs():
             # A body is written in its model's operators, and the stages after this one look at one graph at a time.
             body.opset_imports.update(model.opset_imports)
-    return model
+    return Simplified(model, tuple(rewrites))
 
 
 def _prepare(model: ir.Model) -> ir.Model:
@@ -98,11 +106,6 @@ def _decide_branches(model: ir.Model, fold: Step) -> None:
 
 def _count_branches(model: ir.Model) -> int:
     return sum(n.op_type == "If" and not n.domain for n in model.graph.all_nodes())
-
-
-def _fold_batch_norms(model: ir.Model) -> None:
-    if any(n.op_type == "BatchNormalization" for n in model.graph):
-        rewriter.rewrite(model, _FOLD_BATCH_NORM)
 
 
 def _is_shaped(model: ir.Model) -> bool:

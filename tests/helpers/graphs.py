@@ -33,11 +33,11 @@ def parse(
 
 
 def simplified(model: onnx.ModelProto) -> ir.Model:
-    return simplify(ir.from_proto(model), partial(ir.from_proto, model))
+    return simplify(ir.from_proto(model), partial(ir.from_proto, model)).model
 
 
 def simplified_file(path: Path) -> ir.Model:
-    return simplify(load_model(path), partial(load_model, path))
+    return simplify(load_model(path), partial(load_model, path)).model
 
 
 def matches(model: onnx.ModelProto, *rules: str, rule_paths: tuple[Path, ...] = ()) -> MatchResult:

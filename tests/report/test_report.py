@@ -26,6 +26,7 @@ from fusion_cli.types import (
     OutputCheck,
     Region,
     Rejection,
+    Rewrite,
     Score,
     Source,
     TensorSpec,
@@ -97,7 +98,8 @@ def full_report(error: float = 1e-7) -> Report:
     fusions, targets = written_fusions([op], checks), ("cpu", "sm_90a")
     return Report(
         model="m.onnx", output="out.onnx", targets=targets, summary=summarise(fusions, targets, 9, 7, 5),
-        idioms={"Gelu": 2}, fusions=fusions, timings={"load": 0.1},
+        idioms={"Gelu": 2}, algebra=(Rewrite("ConvAffine", ("g", "h"), 2), Rewrite("PadConv", ("p", "g"), 1)),
+        fusions=fusions, timings={"load": 0.1},
         rejected=(
             Rejection("Demo", "e", "score", "FUS301", "a gain", "a loss of 2 us", saving_us=-2.0, progress=1.0),
             Rejection(
@@ -181,6 +183,7 @@ def test_an_error_that_is_not_finite_is_null() -> None:
 def test_summary_text() -> None:
     text = rendered(full_report())
     assert "operators found    9 (recognised: 2 Gelu)" in text
+    assert "algebra            2 ConvAffine, 1 PadConv\n" in text
     assert "4.0 kB of memory traffic, 2 launches, 12.0 us" in text
     assert "4 operators into 2 (1 kernel)" in text
     assert "2 (cpu 2); cpu library: 2 files compiled in 1.5 s" in text

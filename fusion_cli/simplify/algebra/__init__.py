@@ -1,0 +1,52 @@
+"""Exact algebra in stock operators: what a model computes with fewer nodes, whatever it runs on.
+
+A rule holds for all inputs but for rounding, computes constants in float64 and rounds them once. What rules of fusion
+look for stays as it is: biases behind products, the weights of norms, the scale of an attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import onnx_ir as ir
+import onnx_ir.passes.common as passes
+
+from fusion_cli.simplify.algebra.activations import name_activations
+from fusion_cli.simplify.algebra.blocked import write_batch_norms
+from fusion_cli.simplify.algebra.chains import combine_bounds, combine_factors
+from fusion_cli.simplify.algebra.edits import Applied
+from fusion_cli.simplify.algebra.fold_affine import fold_affine_nodes
+from fusion_cli.simplify.algebra.padding import fold_pads
+from fusion_cli.simplify.algebra.transposes import cancel_transposes
+from fusion_cli.simplify.identities import drop_identities
+from fusion_cli.types import Rewrite, label
+
+_FIRST_OPSET = 7
+"""Before it arithmetic did not broadcast as it does."""
+_FAMILIES: tuple[Callable[[ir.Graph], Iterator[Applied]], ...] = (
+    combine_bounds,  # before activations, in which they may be two nodes
+    name_activations,  # before the additions in them are taken for biases
+    cancel_transposes,
+    fold_affine_nodes,
+    fold_pads,
+    write_batch_norms,
+    combine_factors,  # after activations, whose factors have other factors behind them
+)
+
+
+def apply_algebra(model: ir.Model) -> tuple[Rewrite, ...]:
+    """Apply every rule wherever it holds, in place, and say where that was."""
+    places: dict[str, list[tuple[str, ...]]] = {}
+    if model.opset_imports.get("", 0) < _FIRST_OPSET:
+        return ()
+    for family in _FAMILIES:
+        found = [applied for graph in list(model.graphs()) for applied in family(graph)]
+        for rule, nodes in found:
+            places.setdefault(rule, []).append(tuple(map(label, nodes)))
+        if found:
+            drop_identities(model)
+            passes.RemoveUnusedNodesPass()(model)
+    return tuple(
+        Rewrite(rule, tuple(dict.fromkeys(name for names in nodes for name in names)), len(nodes))
+        for rule, nodes in places.items()
+    )

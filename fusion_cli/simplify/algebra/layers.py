@@ -1,0 +1,151 @@
+"""Layers with constant weights, which take numbers by channel into them: Conv, ConvTranspose, Gemm and MatMul."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from fusion_cli.load.overridable import is_constant
+from fusion_cli.operators.dtypes import ONNX_FLOATS
+from fusion_cli.operators.versions import attribute
+from fusion_cli.simplify.algebra.affine import Affine, Channels
+from fusion_cli.simplify.algebra.edits import Array, add_constant, array_of, graph_of, in_float64, is_one_of, rounded
+
+MOST_BYTES = 1 << 26
+"""Larger weights stay in the file that they are in."""
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """A node, its weight, and in which order that has the channels that are read and made.
+
+    With groups, the second axis of a weight counts channels within a group.
+    """
+
+    node: ir.Node
+    weight: ir.Value
+    shape: tuple[int, ...]
+    by_output: bool
+    """Whether the first axis of the weight is that of the channels that are made."""
+    groups: int
+    source: Channels
+    result: Channels
+
+    @property
+    def takes_bias(self) -> bool:
+        return self.node.op_type != "MatMul"
+
+    @property
+    def takes_shift(self) -> bool:
+        """Whether a shift of what it reads is one of its bias. What is padded with zeros is none at the border."""
+        if self.node.op_type != "Conv":
+            return self.node.op_type == "Gemm"
+        pads = self.node.attributes.get_ints("pads") or ()
+        return not any(pads) and attribute(self.node, "auto_pad") in ("NOTSET", "VALID")
+
+    def bias(self) -> Array | None:
+        """A number for each channel, in float64; None if that is not constant."""
+        value = self.node.inputs[2] if len(self.node.inputs) > 2 else None
+        if value is None:
+            return np.zeros(self.result.count)
+        found = array_of(value)
+        numbers = None if found is None else Channels(self.result.count, 1, 2).numbers(found)
+        return None if numbers is None else numbers * self._factor("beta") * np.ones(self.result.count)
+
+    def take(self, before: Affine, after: Affine) -> bool:
+        """Let the layer do `before` to what it reads and `after` to what it makes; False, and nothing is changed, where
+        its numbers would not fit their type."""
+        exact, bias = in_float64(self.weight.const_value), self.bias()
+        if bias is None:
+            return False
+        if before.is_shifting:
+            bias = bias + self._factor("alpha") * self._rows(exact * self._read(before.shift)).sum(axis=1)
+        bias = bias * after.scale + after.shift
+        exact = exact * self._read(before.scale) * self._made(after.scale)
+        weight, vector = rounded(self._rows(exact), self.weight.dtype), rounded(bias[None], self.weight.dtype)
+        if weight is None or vector is None:
+            return False
+        if before.is_scaling or after.is_scaling:
+            self.weight.const_value = ir.Tensor(exact.astype(weight.dtype), name=self.weight.name)
+        if self.takes_bias:
+            self._set_bias(vector[0])
+        return True
+
+    def _set_bias(self, vector: Array) -> None:
+        given = self.node.inputs[2] if len(self.node.inputs) > 2 else None
+        if given is None and not vector.any():
+            return
+        name = f"{self.weight.name}_bias" if given is None else str(given.name)
+        self.node.resize_inputs(3)
+        self.node.replace_input_with(2, add_constant(graph_of(self.node), name, vector))
+        self.node.attributes.pop("beta", None)
+
+    def _factor(self, name: str) -> float:
+        """What a Gemm multiplies by."""
+        found = attribute(self.node, name)
+        return 1.0 if found is None else float(found)
+
+    def _read(self, numbers: Array) -> Array:
+        """Numbers of the channels that are read, as they meet the weight."""
+        return self._second(numbers) if self.by_output else self._first(numbers)
+
+    def _made(self, numbers: Array) -> Array:
+        return self._first(numbers) if self.by_output else self._second(numbers)
+
+    def _first(self, numbers: Array) -> Array:
+        return numbers.reshape(-1, *[1] * (len(self.shape) - 1))
+
+    def _second(self, numbers: Array) -> Array:
+        if numbers.size > 1:
+            numbers = np.repeat(numbers.reshape(self.groups, -1), self.shape[0] // self.groups, axis=0)
+        return numbers.reshape(*(numbers.shape if numbers.ndim == 2 else (1, 1)), *[1] * (len(self.shape) - 2))
+
+    def _rows(self, weight: Array) -> Array:
+        """The weight as a row for each channel that is made."""
+        if self.by_output:
+            return weight.reshape(self.shape[0], -1)
+        grouped = weight.reshape(self.groups, self.shape[0] // self.groups, self.shape[1], -1)
+        return grouped.swapaxes(1, 2).reshape(self.result.count, -1)
+
+
+def layer_of(node: ir.Node) -> Layer | None:
+    """The node as a layer; None if it is none, or has weights that are not its own."""
+    if not is_one_of(node, "Conv", "ConvTranspose", "Gemm", "MatMul") or node.inputs[0] is None:
+        return None
+    weight = node.inputs[1]
+    if weight is None or not _is_own(weight):
+        return None
+    tensor = weight.const_value
+    if tensor is None or tensor.dtype not in ONNX_FLOATS or not 0 < tensor.nbytes <= MOST_BYTES:
+        return None
+    shape = tuple(tensor.shape.numpy())
+    return _product(node, weight, shape) if node.op_type in ("Gemm", "MatMul") else _convolution(node, weight, shape)
+
+
+def _is_own(weight: ir.Value) -> bool:
+    """Whether a weight is a constant that nothing else reads."""
+    is_read_once = len(weight.uses()) == 1 and not weight.is_graph_output()
+    return is_read_once and weight.is_initializer() and is_constant(weight)
+
+
+def _convolution(node: ir.Node, weight: ir.Value, shape: tuple[int, ...]) -> Layer | None:
+    groups, by_output = node.attributes.get_int("group", 1) or 1, node.op_type == "Conv"
+    if len(shape) < 3 or shape[0] % groups:
+        return None
+    read, made = shape[1] * groups, shape[0]
+    source, result = (read, made) if by_output else (made, read)
+    rank = len(shape)
+    return Layer(node, weight, shape, by_output, groups, Channels(source, 1, rank), Channels(result, 1, rank))
+
+
+def _product(node: ir.Node, weight: ir.Value, shape: tuple[int, ...]) -> Layer | None:
+    data = node.inputs[0]
+    if len(shape) != 2 or data is None or data.shape is None or len(data.shape) < 2:
+        return None
+    by_output = bool(node.attributes.get_int("transB", 0))
+    read, made = shape[::-1] if by_output else shape
+    rank = len(data.shape)
+    axis = 0 if node.attributes.get_int("transA", 0) else rank - 1
+    return Layer(node, weight, shape, by_output, 1, Channels(read, axis, rank), Channels(made, rank - 1, rank))
