@@ -15,6 +15,10 @@ _FORWARD = MOVES | {"Cast", "Concat", "Slice", "Tile"}
 _MAX_STEPS = 256
 
 
+Dims = tuple[int | str, ...]
+"""Numbers, and the names of dimensions; "" for one without."""
+
+
 @dataclass(frozen=True)
 class Input:
     """An input that a caller must give."""
@@ -22,8 +26,7 @@ class Input:
     name: str
     dtype: ir.DataType | None
     is_tensor: bool
-    shape: tuple[int | str, ...] | None
-    """Numbers, and the names of dimensions; "" for one without."""
+    shape: Dims | None
     below: int | None
     """What its integers must be less than: the smallest dimension that they index. None if they index nothing."""
 
@@ -35,10 +38,11 @@ class Input:
 
 @dataclass(frozen=True)
 class Signature:
-    """The inputs of a model, the element types of its floating-point values as numpy names them, and how many nodes
-    read that value, constants aside, which most read."""
+    """The inputs of a model, what it says of the shapes of its outputs, the element types of its floating-point values
+    as numpy names them, and how many nodes read that value, constants aside, which most read."""
 
     inputs: tuple[Input, ...]
+    outputs: tuple[Dims | None, ...]
     float_types: frozenset[str]
     most_readers: int
 
@@ -48,15 +52,20 @@ def signature_of(model: ir.Model) -> Signature:
     wanted = (v for v in model.graph.inputs if v.name not in model.graph.initializers)
     made = (v for node in model.graph for v in node.outputs)
     most_readers = max((len(v.uses()) for v in (*model.graph.inputs, *made)), default=0)
-    return Signature(tuple(map(_input, wanted)), _float_types(model), most_readers)
+    return Signature(
+        tuple(map(_input, wanted)), tuple(map(_declared, model.graph.outputs)), _float_types(model), most_readers
+    )
 
 
 def _input(value: ir.Value) -> Input:
     is_tensor = value.type is None or isinstance(value.type, ir.TensorType)
-    shape = None
-    if value.shape is not None:
-        shape = tuple(d if isinstance(d, int) else d.value or "" for d in value.shape)
-    return Input(value.name or "", value.dtype, is_tensor, shape, _index_bound(value))
+    return Input(value.name or "", value.dtype, is_tensor, _declared(value), _index_bound(value))
+
+
+def _declared(value: ir.Value) -> Dims | None:
+    if value.shape is None:
+        return None
+    return tuple(d if isinstance(d, int) else d.value or "" for d in value.shape)
 
 
 def _float_types(model: ir.Model) -> frozenset[str]:
