@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable
 import onnx_ir as ir
 from onnx_shape_inference import ShapeInferenceContext, broadcast_shapes, check_inputs, registry
 
-from fusion_cli.simplify.inferred import Dim, Infer, elements, is_of_sizes, note_sizes, written
+from fusion_cli.simplify.inferred import Dim, Infer, dim_of, elements, is_of_sizes, note_sizes, written
 from fusion_cli.simplify.slices import infer_slice
-from fusion_cli.sizes.operations import broadcast
+from fusion_cli.sizes.algebra import Size
+from fusion_cli.sizes.operations import broadcast, operation
 from fusion_cli.sizes.parsing import parse
 
 _BROADCASTING = {
@@ -121,15 +122,24 @@ def _same(ctx: ShapeInferenceContext, shapes: list[ir.Shape | None]) -> ir.Shape
 
 
 def _counting(infer: Infer) -> Infer:
-    """The library takes names for positive, so that a Range to one has as many elements."""
+    """The library takes names for positive, so that a Range to one has as many elements. (It replaces a name that is
+    there already by a number only.)"""
 
     def corrected(ctx: ShapeInferenceContext, node: ir.Node) -> None:
-        bounds = [d for v in check_inputs(node, "start", "limit", "delta") for d in ctx.get_symbolic_value(v) or ()]
-        if not all(is_of_sizes(ctx, d) for d in bounds):
-            ctx.set_shape(node.outputs[0], ir.Shape([ctx.new_symbolic_dim()]))
+        bounds = [ctx.get_symbolic_value(v) or [None] for v in check_inputs(node, "start", "limit", "delta")]
+        ctx.set_shape(node.outputs[0], ir.Shape([dim_of(ctx, _length(ctx, *(b[0] for b in bounds)))]))
         infer(ctx, node)
 
     return corrected
+
+
+def _length(ctx: ShapeInferenceContext, start: Dim | None, limit: Dim | None, delta: Dim | None) -> Size | None:
+    if start is None or limit is None or not isinstance(delta, int) or delta == 0:
+        return None
+    if not (is_of_sizes(ctx, start) and is_of_sizes(ctx, limit)):
+        return None
+    span = (parse(written(limit)) - parse(written(start))) * Size(1 if delta > 0 else -1)
+    return operation("Max", (Size(0), (span + Size(abs(delta) - 1)) // Size(abs(delta))))
 
 
 def _reshaping(infer: Infer) -> Infer:

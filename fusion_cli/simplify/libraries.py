@@ -18,6 +18,7 @@ from fusion_cli.operators.registry import having
 from fusion_cli.operators.versions import is_over_later_axes
 from fusion_cli.simplify.corrections import correct
 from fusion_cli.sizes.dims import rename_sizes
+from fusion_cli.sizes.operations import LARGEST_ENDS
 
 _SEQUENCES = frozenset({"ConcatFromSequence", "SplitToSequence"})
 """Operators that the folding replaces by others with axes as inputs, as they have them from opset 13 on."""
@@ -158,16 +159,21 @@ def _should_fold(node: ir.Node) -> bool | None:
         return True  # left alone by default; exporters compute the shapes of Expand with it
     if _is_layer(node) or is_over_later_axes(node):  # of axes the folding knows only the later kind
         return False
-    if _is_backwards(node):  # ends it as Python does, which differs from ONNX Runtime
+    if _is_cut_otherwise(node):
         return False
     if any(v is not None and v.dtype == ir.DataType.STRING for v in (*node.inputs, *node.outputs)):
         return False  # what the optimizer makes of strings cannot be saved
     return None
 
 
-def _is_backwards(node: ir.Node) -> bool:
-    steps = node.inputs[4] if node.op_type == "Slice" and len(node.inputs) > 4 else None
-    return steps is not None and steps.const_value is not None and bool((steps.const_value.numpy() < 0).any())
+def _is_cut_otherwise(node: ir.Node) -> bool:
+    """Whether Python's slice, which the folding takes, may not be ONNX Runtime's: backwards with the largest numbers as
+    its end, or from before the first element."""
+    bounds = [v.const_value for v in node.inputs if v is not None and v.const_value is not None]
+    if node.op_type != "Slice" or len(bounds) < 5:
+        return False
+    starts, ends, _, steps = (bound.numpy().ravel().tolist() for bound in bounds[1:])
+    return any(t < 0 and (s < -1 or e in LARGEST_ENDS) for s, e, t in zip(starts, ends, steps, strict=True))
 
 
 def _is_layer(node: ir.Node) -> bool:

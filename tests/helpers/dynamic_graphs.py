@@ -236,7 +236,10 @@ class Drawn:
 
     def expand(self) -> None:
         x = self.pick()
-        self.add("Expand", x, self.add("Shape", self.pick()) if self.rng.random() < 0.6 else self.numbers())
+        target = self.add("Shape", self.pick()) if self.rng.random() < 0.6 else self.numbers()
+        if any(0 in v for v in self.values[target]):
+            raise ValueError("ONNX Runtime drops an Expand to a constant 0")
+        self.add("Expand", x, target)
 
     def tile(self) -> None:
         x = self.pick(1)
