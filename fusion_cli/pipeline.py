@@ -112,7 +112,7 @@ class _Run:
             ops = self._keep(ops)
             libraries = self._build(ops, sources)
             with self.clock.stage("save"):
-                save_model(self.found.model, self.stage, self.path)
+                save_model(self.found.model, self.stage, self.path, self.found.signature.outputs)
                 self._manifest(ops, libraries)
             if not self.options.verify:
                 return _Written(ops, libraries)

@@ -9,6 +9,7 @@ from fusion_cli.codes.advice import FLOAT_FIRST, FOR_INFERENCE, INFER_SHAPES, UN
 from fusion_cli.graph.index import GraphIndex
 from fusion_cli.graph.origins import QUANTISED, origin_of
 from fusion_cli.operators.versions import first_opset
+from fusion_cli.simplify.libraries import can_be_inferred
 from fusion_cli.types import label
 
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
@@ -47,7 +48,7 @@ def why_not_shaped(value: ir.Value, index: GraphIndex) -> str:
     if origin.domain not in _INFERRED:
         made = origin.outputs[0].name
         return f"{lost}, which only its author knows: declare the type and shape of `{made}` in the model's value_info"
-    return f"{lost}: `{INFER_SHAPES}` may know them"
+    return lost if can_be_inferred(origin) else f"{lost}: `{INFER_SHAPES}` may know them"
 
 
 def not_of_the_opset(node: ir.Node, index: GraphIndex) -> tuple[str, str]:

@@ -6,14 +6,11 @@ from collections.abc import Callable
 
 from fusion_cli.sizes import operations
 from fusion_cli.sizes.algebra import ONE, Shape, Size, product, term
-from fusion_cli.sizes.operations import broadcast_shapes
+from fusion_cli.sizes.operations import BEYOND, broadcast_shapes, slice_positions
 
 Ints = tuple[int, ...]
 Evaluator = Callable[..., Shape]
 """Takes the literals of an operation, and its operands."""
-
-_BEYOND = 2**31 - 1
-"""The least end of a slice that exporters write for "through the last element"."""
 
 
 def _matmul(ints: Ints, a: Shape, b: Shape) -> Shape:
@@ -45,16 +42,9 @@ def _reduce(ints: Ints, shape: Shape) -> Shape:
     return tuple(s for i, s in enumerate(shape) if i not in reduced)
 
 
-def _positions(size: int, start: int, end: int, step: int) -> range:
-    """What a slice takes of an axis. Unlike Python's, one that goes backwards begins at 0 at the latest."""
-    least, most = (0, size) if step > 0 else (-1, size - 1)
-    first, last = (min(max(v + size if v < 0 else v, least), most) for v in (start, end))
-    return range(max(first, 0), last if size else 0, step)
-
-
 def _start(size: Size, start: Size, step: Size) -> Size:
     if size.known is not None and start.known is not None and step.known:
-        return Size(_positions(size.known, start.known, 0, step.known).start)
+        return Size(slice_positions(size.known, start.known, 0, step.known).start)
     if start == Size(0) and step.known is not None and step.known > 0:
         return start
     return term("start", size, start, step)
@@ -62,8 +52,8 @@ def _start(size: Size, start: Size, step: Size) -> Size:
 
 def _count(size: Size, start: Size, end: Size, step: Size) -> Size:
     if size.known is not None and start.known is not None and end.known is not None and step.known:
-        return Size(len(_positions(size.known, start.known, end.known, step.known)))
-    to_the_end = end == size or (end.known is not None and end.known >= _BEYOND)
+        return Size(len(slice_positions(size.known, start.known, end.known, step.known)))
+    to_the_end = end == size or (end.known is not None and end.known >= BEYOND)
     if start == Size(0) and step == ONE and to_the_end:
         return size
     return term("count", size, start, end, step)

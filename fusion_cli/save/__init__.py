@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,10 +67,20 @@ def staging(output: Path) -> Iterator[Staging]:
         yield stage
 
 
-def save_model(model: ir.Model, stage: Staging, original: Path) -> None:
+Shapes = Sequence[Sequence[int | str] | None]
+"""Of outputs: numbers, and the names of dimensions; "" for one without."""
+
+
+def save_model(model: ir.Model, stage: Staging, original: Path, outputs: Shapes) -> None:
     """Write the model into the staging folder, weights outside it where they were or where they are too many, and
     check it. Raises ModelError if the checker finds fault with it but not with the original: ONNX Runtime runs models
-    that the checker rejects, such as those whose outputs have no shape."""
+    that the checker rejects, such as those whose outputs have no shape.
+
+    `outputs` is what the original says of the shapes of its outputs: that is what they are asked for by.
+    """
+    for value, dims in zip(model.graph.outputs, outputs, strict=True):
+        if dims is not None:
+            value.shape = ir.Shape([None if d == "" else d for d in dims])
     name_sizes(model, written)
     model.metadata_props[FUSED_KEY] = __version__
     model.metadata_props[METADATA_KEY] = stage.bundle.name

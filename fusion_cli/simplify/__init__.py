@@ -14,7 +14,7 @@ from fusion_cli.operators.versions import training_mode
 from fusion_cli.quiet import quiet
 from fusion_cli.simplify.algebra import apply_algebra
 from fusion_cli.simplify.identities import copied_outputs, copy_outputs, drop_identities
-from fusion_cli.simplify.libraries import Step, attempt, fold_constants, infer_shapes
+from fusion_cli.simplify.libraries import Step, attempt, fold_constants, forget_shapes, infer_shapes
 from fusion_cli.simplify.omitted import name_omitted_outputs, omit_outputs
 from fusion_cli.sizes.algebra import UNKNOWN, names_in
 from fusion_cli.sizes.dims import forget_names, shape_of
@@ -76,6 +76,7 @@ def _prepare(model: ir.Model) -> ir.Model:
     for function in model.functions.values():
         forget_names(function)
     passes.InlinePass()(model)
+    forget_shapes(model)
     for node in model.graph.all_nodes():
         if node.op_type == "Sum" and not node.domain and len(node.inputs) == 2:
             node.op_type = "Add"

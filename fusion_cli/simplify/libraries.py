@@ -7,16 +7,18 @@ shape not inferred or a constant not folded costs fusions, which `explain` shows
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import onnx_ir as ir
 import onnx_ir.passes.common as passes
-from onnx_shape_inference import infer_symbolic_shapes
+from onnx_shape_inference import infer_symbolic_shapes, registry
 from onnxscript import optimizer
 
 from fusion_cli.operators.registry import having
 from fusion_cli.operators.versions import is_over_later_axes
+from fusion_cli.simplify.corrections import correct
 from fusion_cli.sizes.dims import rename_sizes
+from fusion_cli.sizes.operations import LARGEST_ENDS
 
 _SEQUENCES = frozenset({"ConcatFromSequence", "SplitToSequence"})
 """Operators that the folding replaces by others with axes as inputs, as they have them from opset 13 on."""
@@ -25,6 +27,7 @@ _LAYERS = having("layer")
 _NUMBERS = frozenset({"value_int", "value_ints", "value_float", "value_floats"})
 
 _log = logging.getLogger(__name__)
+correct()
 
 
 Step = Callable[[ir.Model], object]
@@ -45,31 +48,69 @@ def attempt(steps: Mapping[str, Step], model: ir.Model, again: Callable[[], ir.M
     return model
 
 
+def forget_shapes(model: ir.Model) -> None:
+    """Believe nothing that the model says of the shapes of results that can be inferred: it need not be true, nor hold
+    for all sizes."""
+    for node in model.graph.all_nodes():
+        if can_be_inferred(node):
+            for value in node.outputs:
+                value.shape = None
+
+
+def can_be_inferred(node: ir.Node) -> bool:
+    """Whether shape inference knows the operator; of others the model's word is all there is."""
+    return bool(registry.has(node.domain, node.op_type))
+
+
 def infer_shapes(model: ir.Model) -> None:
     """Symbolic shapes, in place, up to the first operator that the library fails on.
 
     The library takes what a Loop carries, where the model does not say, for tensors of the shape they start with. If
-    they are no tensors it is told so; if another shape comes out of an iteration, all values keep the shapes they had.
+    they are no tensors it is told so, and which sizes come out of an iteration as others; if that does not help, all
+    values keep the shapes they had.
     """
     loops = [n for n in model.graph.all_nodes() if n.op_type == "Loop" and not n.domain]
     states = [state for loop in loops for state in _undeclared_states(loop)]
     known = [(v, v.type, v.shape) for v in _values(model)] if states else []
     _infer(model)
-    others = [(found, start.type) for found, start, _ in states if type(found.type) is not type(start.type)]
-    if others:
-        for value, kind, shape in known:
-            value.type, value.shape = kind, shape
-        for value, kind in others:
-            value.type = kind
+    kinds = [(found, start.type) for found, start, _ in states if type(found.type) is not type(start.type)]
+    shapes = [(found, _common(start.shape, made.shape)) for found, start, made in states if found.shape != made.shape]
+    if kinds or shapes:
+        _restore(known)
+        for found, kind in kinds:
+            found.type = kind
+        for found, shape in shapes:
+            found.shape = shape
         _infer(model)
-    if not all(found.shape == start.shape == made.shape for found, start, made in states):
-        for value, _, shape in known:
-            value.shape = shape
+    if not all(_is_kept(found.shape, start.shape, made.shape) for found, start, made in states):
+        _restore(known)
+
+
+def _common(start: ir.Shape | None, made: ir.Shape | None) -> ir.Shape | None:
+    """The sizes that two shapes share, and none for the others."""
+    if start is None or made is None or len(start) != len(made):
+        return None
+    return ir.Shape([a if a == b else None for a, b in zip(start, made, strict=True)])
+
+
+def _is_kept(found: ir.Shape | None, start: ir.Shape | None, made: ir.Shape | None) -> bool:
+    """Whether an iteration leaves the sizes that it finds, those aside that are not those of the start."""
+    if found is None or start is None or made is None:
+        return found is None
+    return len(found) == len(start) == len(made) and all(
+        f == m or f != s for f, s, m in zip(found, start, made, strict=True)
+    )
+
+
+def _restore(known: Iterable[tuple[ir.Value, ir.TypeProtocol | None, ir.Shape | None]]) -> None:
+    for value, kind, shape in known:
+        value.type, value.shape = kind, shape
 
 
 def _infer(model: ir.Model) -> None:
     try:
-        infer_symbolic_shapes(model, warn_on_missing=False)
+        # Names that the model declares of values would stand for what is computed, wherever that occurs.
+        infer_symbolic_shapes(model, warn_on_missing=False, adopt_declared_symbols=False)
     except Exception as e:
         _log.debug("symbolic shape inference stopped: %s", e)
     # What the library has computed by symbols can come out as a number in writing.
@@ -96,8 +137,10 @@ def fold_constants(model: ir.Model, input_bytes: int, output_bytes: int) -> None
     if model.opset_imports.get("", 0) < 13 and any(n.op_type in _SEQUENCES for n in model.graph.all_nodes()):
         return
     _count_axes_from_start(model)
-    # Folded values make more of the graph constant: a second round finds what the first could not.
-    for _ in range(2):
+    # Folded values make more of the graph constant, and more sizes: a second round finds what the first could not.
+    for again in (False, True):
+        if again:
+            infer_shapes(model)
         optimizer.fold_constants_ir(
             model,
             input_size_limit=input_bytes,
@@ -116,9 +159,21 @@ def _should_fold(node: ir.Node) -> bool | None:
         return True  # left alone by default; exporters compute the shapes of Expand with it
     if _is_layer(node) or is_over_later_axes(node):  # of axes the folding knows only the later kind
         return False
+    if _is_cut_otherwise(node):
+        return False
     if any(v is not None and v.dtype == ir.DataType.STRING for v in (*node.inputs, *node.outputs)):
         return False  # what the optimizer makes of strings cannot be saved
     return None
+
+
+def _is_cut_otherwise(node: ir.Node) -> bool:
+    """Whether Python's slice, which the folding takes, may not be ONNX Runtime's: backwards with the largest numbers as
+    its end, or from before the first element."""
+    bounds = [v.const_value for v in node.inputs if v is not None and v.const_value is not None]
+    if node.op_type != "Slice" or len(bounds) < 5:
+        return False
+    starts, ends, _, steps = (bound.numpy().ravel().tolist() for bound in bounds[1:])
+    return any(t < 0 and (s < -1 or e in LARGEST_ENDS) for s, e, t in zip(starts, ends, steps, strict=True))
 
 
 def _is_layer(node: ir.Node) -> bool:

@@ -7,6 +7,11 @@ from functools import partial, reduce
 
 from fusion_cli.sizes.algebra import ONE, Shape, Size, Term, term
 
+BEYOND = 2**31 - 1
+"""The least end of a slice that exporters write for "through the last element"."""
+LARGEST_ENDS = (2**31 - 1, 2**63 - 1)
+"""Those that stand for the last element that there is, in the direction of the slice."""
+
 
 def substitute(size: Size, values: Mapping[str, Size]) -> Size:
     """The size with `values` for symbols and terms, and for those in these values."""
@@ -61,13 +66,35 @@ def broadcast(*sizes: Size) -> Size:
         return sizes[0]
     members = _members("broadcast", sizes) - {ONE}
     numbers = [m.coef for m in members if m.known is not None]
-    return Size(max(numbers)) if numbers else _united("broadcast", members or {ONE})
+    if numbers:
+        return Size(max(numbers))
+    # What a table is cut to, Min(64, n), goes with n only if it is n.
+    members -= {m for m in members for n in members if _is_least_of(m, n)}
+    return _united("broadcast", members or {ONE})
+
+
+def _is_least_of(least: Size, size: Size) -> bool:
+    """Whether it is the least of the size and a positive number."""
+    only = least.symbol
+    if not isinstance(only, Term) or only.op != "Min" or size not in only.args:
+        return False
+    return all((a.known or 0) > 0 for a in only.args if a != size)
 
 
 def broadcast_shapes(shapes: Sequence[Shape]) -> Shape:
     rank = max(map(len, shapes), default=0)
     columns = zip(*((ONE,) * (rank - len(s)) + s for s in shapes), strict=True)
     return tuple(broadcast(*column) for column in columns)
+
+
+def slice_positions(size: int, start: int, end: int, step: int) -> range:
+    """What a slice takes of an axis, as ONNX Runtime has it. Unlike Python's, one that goes backwards begins at 0 at
+    the latest, and the largest numbers as its end are before the first element."""
+    least, most = (0, size) if step > 0 else (-1, size - 1)
+    if step < 0 and end in LARGEST_ENDS:
+        end = -size - 1
+    first, last = (min(max(v + size if v < 0 else v, least), most) for v in (start, end))
+    return range(max(first, 0), last if size else 0, step)
 
 
 def operation(op: str, args: Sequence[Size]) -> Size:
@@ -88,7 +115,8 @@ def _united(op: str, members: set[Size]) -> Size:
 def _extreme(op: str, sign: int, *sizes: Size) -> Size:
     """The least or the largest, without what another one is provably beyond."""
     members = _members(op, sizes)
-    return _united(op, members - {m for m in members for n in members if ((m - n).known or 0) * sign > 0})
+    beyond = {m for m in members for n in members if m != n and (Size(sign) * (m - n)).is_nonnegative}
+    return _united(op, members - beyond)
 
 
 OPERATIONS: Mapping[str, Callable[..., Size]] = {

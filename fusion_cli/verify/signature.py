@@ -22,6 +22,10 @@ _MAX_STEPS = 256
 _SHOWN_NAMES = 8
 
 
+Dims = tuple[int | str, ...]
+"""Numbers, and the names of dimensions; "" for one without."""
+
+
 @dataclass(frozen=True)
 class Input:
     """An input that a caller must give."""
@@ -29,8 +33,7 @@ class Input:
     name: str
     dtype: ir.DataType | None
     is_tensor: bool
-    shape: tuple[int | str, ...] | None
-    """Numbers, and the names of dimensions; "" for one without."""
+    shape: Dims | None
     below: int | None
     """What its integers must be less than: the smallest dimension that they index. None if they index nothing."""
 
@@ -45,6 +48,8 @@ class Signature:
     """What is to be known of a model's graph."""
 
     inputs: tuple[Input, ...]
+    outputs: tuple[Dims | None, ...]
+    """What the model says of the shapes of its outputs."""
     float_types: frozenset[str]
     """Element types of its floating-point values, as numpy names them."""
     nodes: int
@@ -64,6 +69,7 @@ def signature_of(model: ir.Model) -> Signature:
     most_readers = max((len(v.uses()) for v in (*model.graph.inputs, *made)), default=0)
     return Signature(
         tuple(map(_input, wanted)),
+        tuple(map(_declared, model.graph.outputs)),
         _float_types(model),
         len(list(model.graph.all_nodes())),
         most_readers,
@@ -89,10 +95,13 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 def _input(value: ir.Value) -> Input:
     is_tensor = value.type is None or isinstance(value.type, ir.TensorType)
-    shape = None
-    if value.shape is not None:
-        shape = tuple(d if isinstance(d, int) else d.value or "" for d in value.shape)
-    return Input(value.name or "", value.dtype, is_tensor, shape, _index_bound(value))
+    return Input(value.name or "", value.dtype, is_tensor, _declared(value), _index_bound(value))
+
+
+def _declared(value: ir.Value) -> Dims | None:
+    if value.shape is None:
+        return None
+    return tuple(d if isinstance(d, int) else d.value or "" for d in value.shape)
 
 
 def _float_types(model: ir.Model) -> frozenset[str]:

@@ -189,11 +189,16 @@ inline Ints slice_start(const Ints& sizes, const Ints& starts, const Ints& steps
   for (int i = 0; i < sizes.size(); ++i) out.push_back(slice_begin(starts.at(i), sizes[i], steps.at(i)));
   return out;
 }
+// To ONNX Runtime these ends are the last element that there is, backwards too.
+inline int64_t slice_end(int64_t end, int64_t size, int64_t step) {
+  const bool open = end == INT32_MAX || end == INT64_MAX;
+  return slice_bound(open && step < 0 ? INT64_MIN : end, size, step);
+}
 inline Ints slice_count(const Ints& sizes, const Ints& starts, const Ints& ends, const Ints& steps) {
   Ints out;
   for (int i = 0; i < sizes.size(); ++i) {
     const int64_t step = steps.at(i);
-    const int64_t span = slice_bound(ends.at(i), sizes[i], step) - slice_begin(starts.at(i), sizes[i], step);
+    const int64_t span = slice_end(ends.at(i), sizes[i], step) - slice_begin(starts.at(i), sizes[i], step);
     const bool any = sizes[i] > 0 && (step > 0 ? span > 0 : span < 0);
     out.push_back(any ? (span + (step > 0 ? -1 : 1)) / step + 1 : 0);
   }

@@ -96,6 +96,6 @@ def test_a_model_that_the_checker_rejects_is_not_written_unless_the_original_was
     onnx.save(wrong, bad)
     with staging(tmp_path / "out.onnx") as stage:
         with pytest.raises(ModelError, match="the checker rejects the model"):
-            save_model(ir.from_proto(wrong), stage, good)
-        save_model(ir.from_proto(wrong), stage, bad)
+            save_model(ir.from_proto(wrong), stage, good, [None])
+        save_model(ir.from_proto(wrong), stage, bad, [None])
         assert stage.model.is_file()

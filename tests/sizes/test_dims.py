@@ -100,5 +100,5 @@ def test_shapes_that_follow_from_operators(tmp_path: Path) -> None:
     assert shapes.of(y) == shapes.of(r) == shape_of(y)
     assert shapes.of(x) == shape_of(x)
     named = [shapes.with_one_name(v) for v in (x, y)]
-    assert named[0] == named[1] != shape_of(x)
+    assert named[0] == named[1] != shape_of(y)
     assert (shapes.with_one_name(z) or ())[0] == (named[0] or ())[1]
