@@ -1,7 +1,8 @@
 """Two nodes that each do the same kind of thing with a number, as one: factors, and bounds.
 
 The library's rules for bounds take those of older opsets, which are attributes, for missing, and give values of one
-name to several constants. Additions are left: what rounds by adding and taking away a large number would not.
+name to several constants. A Min and a Max are left, which rules know as they are, and so are additions: what rounds by
+adding a large number and taking it away would not.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def _one_clip(node: ir.Node) -> ir.Node | None:
     outer = _bounds(node)
     first = None if outer is None else _before(outer[0])
     inner = None if first is None else _bounds(first)
-    if first is None or inner is None or outer is None:
+    if first is None or inner is None or outer is None or {first.op_type, node.op_type} == {"Max", "Min"}:
         return None
     low, high = (min(max(bound, outer[1]), outer[2]) for bound in inner[1:])
     if (low, high) == (0, math.inf):
