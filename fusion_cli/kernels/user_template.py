@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,8 @@ from fusion_cli.errors import TemplateError, Unsupported
 from fusion_cli.types import FusedOp, Target, TensorSpec
 
 SUFFIX = {"cpu": ".cc", "cuda": ".cu"}
+_INFERRED = re.compile(r"_d\d+")
+"""What shape inference calls a size that nothing else has a name for."""
 
 
 def find_template(kernel: str, target: Target, folders: Sequence[Path]) -> str:
@@ -61,7 +64,8 @@ def _output_dims(op: FusedOp, slot: int) -> str:
     for axis, dim in enumerate(op.outputs[slot].shape):
         if not isinstance(dim, int) and (dim is None or dim not in places):
             expected = f"a size of output {slot} at axis {axis} that is a number or an input's"
-            raise Unsupported(codes.OUTPUT_SIZE, expected, "one that is not known" if dim is None else f"'{dim}'")
+            is_named = dim is not None and not _INFERRED.fullmatch(dim)
+            raise Unsupported(codes.OUTPUT_SIZE, expected, f"'{dim}'" if is_named else "one that is not known")
         sizes.append(str(dim) if isinstance(dim, int) else places[dim])
     return f"fusion::Ints{{{', '.join(sizes)}}}"
 
