@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fusion_cli.codegen.text import ancestry
 from fusion_cli.planir.stages import Linear, Operand, Plan
 
 
@@ -68,8 +69,4 @@ def _is_plain(plan: Plan, operand: Operand, dtype: str) -> bool:
 
 def _is_dense(plan: Plan, tensor: int) -> bool:
     """Whether the elements lie one behind the other: nothing on the way to its memory is a part."""
-    while not plan.tensors[tensor].is_own:
-        if plan.tensors[tensor].role == "view":
-            return False
-        tensor = plan.tensors[tensor].slot
-    return True
+    return all(plan.tensors[t].role != "view" for t in ancestry(plan, [tensor]))

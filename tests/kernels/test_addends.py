@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from fusion_cli.devices.profile import read_profile
-from fusion_cli.kernels import Sized, family_of
+from fusion_cli.kernels import family_of
 from fusion_cli.kernels.addends import Addends, addends_of
-from fusion_cli.plan.shape_program import run_shape_program
 from fusion_cli.planir.stages import Linear, Operand, Plan, Store
-from fusion_cli.resources import resource_dir
 from tests.helpers.cuda_product_plans import adding, linear
 from tests.helpers.plan_builder import Builder, Program
+from tests.helpers.sized_stages import sized_stages
 
 DTYPE = "float16"
 Terms = Callable[[Builder, Program], tuple[int, list[Operand]]]
@@ -114,9 +111,7 @@ def test_a_bias_may_have_axes_of_one() -> None:
 
 def test_what_the_product_adds_is_no_second_kernel() -> None:
     plan = adding(DTYPE, "br").plan
-    profile = read_profile(Path(resource_dir("devices") / "h200.toml"))
-    shapes = {0: [1, 64, 32], 1: [32, 48], 2: [48], 3: [1, 64, 48]}
-    at = Sized(plan, first(plan), run_shape_program(plan.shape_program, shapes, {}), profile, frozenset())
+    (at,) = sized_stages(plan, {"b": 1, "s": 64, "k": 32, "n": 48}, "cuda")
     (work,) = family_of(plan, at.stage, "cuda").work(at)
     assert work.bytes == 2 * (64 * 32 + 32 * 48 + 48 + 2 * 64 * 48)
     assert work.flops == 2.0 * 64 * 32 * 48

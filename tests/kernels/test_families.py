@@ -2,42 +2,29 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from fusion_cli.devices.profile import read_profile
 from fusion_cli.errors import Unsupported
-from fusion_cli.kernels import FAMILIES, Kind, Sized, family_of, kind_of
-from fusion_cli.plan.shape_program import run_shape_program
-from fusion_cli.resources import resource_dir
+from fusion_cli.kernels import FAMILIES, Kind, family_of, kind_of
 from tests.helpers.cuda_case import Case
 from tests.helpers.cuda_plans import all_cases
-
-PROFILES = {"cpu": "cpu.toml", "cuda": "h200.toml"}
+from tests.helpers.sized_stages import sized_stages
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
 @pytest.mark.parametrize("case", all_cases(), ids=lambda c: c.name)
 def test_a_family_costs_and_schedules_each_stage(case: Case, kind: Kind) -> None:
-    plan, sizes = case.plan, case.sizes[0]
-    profile = read_profile(Path(resource_dir("devices") / PROFILES[kind]))
-    shapes = {
-        slot: [sizes[d] if isinstance(d, str) else d for d in plan.tensors[tensor].shape]
-        for slot, tensor in enumerate(plan.inputs)
-        if tensor >= 0
-    }
-    dims = run_shape_program(plan.shape_program, shapes, {})
-    for stage in plan.stages:
+    plan = case.plan
+    for sized in sized_stages(plan, case.sizes[0], kind):
+        stage = sized.stage
         family = family_of(plan, stage, kind)
-        sized = Sized(plan, stage, dims, profile, frozenset())
         if (case.name, kind) == ("attention_float16_256_256", "cuda"):
             with pytest.raises(Unsupported, match="FUS303"):
                 family.work(sized)
             continue
         works = family.work(sized)
         assert works
-        assert all(w.time_us(profile) >= 0 for w in works)
+        assert all(w.time_us(sized.profile) >= 0 for w in works)
         schedules = family.schedules(plan, stage, kind)
         assert len({s.variant for s in schedules}) + len({s.settings for s in schedules}) > len(schedules)
         assert all(s.when for s in schedules)

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from fusion_cli.devices.profile import DeviceProfile, read_profile
 from fusion_cli.emit import emit
-from fusion_cli.kernels import Sized, family_of
+from fusion_cli.kernels import family_of
 from fusion_cli.kernels.skinny import chains_of, is_skinny
 from fusion_cli.plan.grouping import find_groups
-from fusion_cli.plan.shape_program import run_shape_program
 from fusion_cli.planir.stages import Group, Instr, Linear, Operand, Plan, Pointwise, Store
-from fusion_cli.resources import resource_dir
 from fusion_cli.types import Target
 from tests.helpers.cuda_product_plans import linear, products
 from tests.helpers.plan_builder import Builder, Program, fused_op
+from tests.helpers.sized_stages import sized_stages
 
 SM_90A = Target("sm_90a", "cuda", "sm_90a")
 DTYPE = "float16"
@@ -115,17 +112,6 @@ def test_stages_between_them_keep_products_apart() -> None:
     assert "if (!group_0(device, stream, " in emit(fused_op("Adjacent", together), SM_90A).text
 
 
-@pytest.fixture(scope="module")
-def h200() -> DeviceProfile:
-    return read_profile(Path(resource_dir("devices") / "h200.toml"))
-
-
-def sized(plan: Plan, sizes: dict[str, int], profile: DeviceProfile) -> Sized:
-    tensors = [plan.tensors[t] for t in plan.inputs]
-    shapes = {i: [sizes[d] if isinstance(d, str) else d for d in t.shape] for i, t in enumerate(tensors)}
-    return Sized(plan, plan.stages[0], run_shape_program(plan.shape_program, shapes, {}), profile, frozenset())
-
-
 @pytest.mark.parametrize(
     ("m", "n", "trans_b", "expected"),
     [
@@ -137,11 +123,9 @@ def sized(plan: Plan, sizes: dict[str, int], profile: DeviceProfile) -> Sized:
         (1, 64, True, False),
     ],
 )
-def test_few_rows_of_whole_vectors_have_no_pass_of_their_own(
-    h200: DeviceProfile, m: int, n: int, trans_b: bool, expected: bool
-) -> None:
+def test_few_rows_of_whole_vectors_have_no_pass_of_their_own(m: int, n: int, trans_b: bool, expected: bool) -> None:
     plan = linear(DTYPE, trans_b=trans_b).plan
-    at = sized(plan, {"m": m, "n": n, "k": 32}, h200)
+    at = sized_stages(plan, {"m": m, "n": n, "k": 32}, "cuda")[0]
     assert is_skinny(at) == expected
     works = family_of(plan, at.stage, "cuda").work(at)
     assert len(works) == (1 if expected else 2)
@@ -150,12 +134,12 @@ def test_few_rows_of_whole_vectors_have_no_pass_of_their_own(
         assert works[0].bytes == 2 * (m * 32 + 32 * n + n + 2 * m * n)
 
 
-def test_a_batch_of_right_operands_is_no_skinny_product(h200: DeviceProfile) -> None:
+def test_a_batch_of_right_operands_is_no_skinny_product() -> None:
     b = Builder()
     x, w = b.input(DTYPE, "b", 1, "k"), b.input(DTYPE, "b", "k", "n")
     dims = b.op("matmul", b.dims(x), b.dims(w))
     out = b.output(DTYPE, ("b", 1, "n"), dims)
     b.stages.append(Linear((Operand(x), Operand(w)), (Instr("acc", (), DTYPE),), (Store(out, 0),), dims))
     plan = b.plan()
-    assert is_skinny(sized(plan, {"b": 1, "k": 8, "n": 8}, h200))
-    assert not is_skinny(sized(plan, {"b": 2, "k": 8, "n": 8}, h200))
+    assert is_skinny(sized_stages(plan, {"b": 1, "k": 8, "n": 8}, "cuda")[0])
+    assert not is_skinny(sized_stages(plan, {"b": 2, "k": 8, "n": 8}, "cuda")[0])
