@@ -70,7 +70,7 @@ def broadcast(*sizes: Size) -> Size:
         return Size(max(numbers))
     # What a table is cut to, Min(64, n), goes with n only if it is n.
     members -= {m for m in members for n in members if _is_least_of(m, n)}
-    return _united("broadcast", members or {ONE})
+    return _united("broadcast", members)
 
 
 def _is_least_of(least: Size, size: Size) -> bool:
