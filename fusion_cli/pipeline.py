@@ -121,6 +121,8 @@ class _Run:
                 verification, failed = trial.run(self.stage.model, ops, libraries)
             if not failed:
                 self._require(verification)
+                if not ops and self._is_as_it_was():
+                    return self._original(verification, Choice("original", "nothing was found to simplify or to fuse"))
                 with self.clock.stage("choose"):
                     choice, failed = trial.choose(self.stage.model, ops, libraries, self._least(ops, libraries))
             self.rejections += [rejection for _, _, rejection in failed]
@@ -142,6 +144,10 @@ class _Run:
                 where=str(self.path),
                 hint="report this; --no-verify writes the model all the same",
             )
+
+    def _is_as_it_was(self) -> bool:
+        """Whether the model has as many nodes as the original and no others: all steps but the algebra only remove."""
+        return not self.found.algebra and len(list(self.found.model.graph.all_nodes())) == self.found.signature.nodes
 
     def _least(self, ops: Sequence[FusedOp], libraries: Sequence[Library]) -> ModelName:
         """The simplest model that may be written: what is for another machine, or is yet to be compiled, cannot be

@@ -23,7 +23,7 @@ from fusion_cli.rulekit.find import ready, region_of
 from fusion_cli.sessions import Array, CannotRun
 from fusion_cli.sessions.process import Process
 from fusion_cli.types import Candidate, FusedOp, Region, Source, Target
-from fusion_cli.verify import largest_error, tolerance
+from fusion_cli.verify import largest_error, limit
 
 _CPU = Target("cpu", "cpu")
 
@@ -105,6 +105,6 @@ def _compared(
             found = process.open(ir.to_proto(model).SerializeToString(), libraries=[library.path]).run(feeds)
         except (BuildError, CannotRun) as e:
             return dict.fromkeys((c.prefix for c in components), Kernel("error", str(e)))
-    allowed = tolerance(str(v.dtype) for v in reference.values())
+    allowed = limit(str(v.dtype) for v in reference.values()).relative
     errors = {c.prefix: max(largest_error(reference[o], found[o]) for o in c.outputs) for c in components}
     return {prefix: Kernel("", "", error, allowed) for prefix, error in errors.items()}

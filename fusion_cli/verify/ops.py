@@ -19,8 +19,8 @@ from fusion_cli.operators.dtypes import DTYPES
 from fusion_cli.save.stream import write_model
 from fusion_cli.sessions import Array, CannotRun, open_model
 from fusion_cli.sessions.process import Opener, Runner
-from fusion_cli.types import FusedOp, OpCheck, TensorSpec
-from fusion_cli.verify import output_errors, tolerance
+from fusion_cli.types import FusedOp, OpCheck, OutputCheck, TensorSpec
+from fusion_cli.verify import compare, limit
 from fusion_cli.verify.feeds import Feeds
 
 _ROUNDS = 200
@@ -55,7 +55,7 @@ def check_ops(
     """Run one call of every operator of `target` with its kernel and without, and compare the two.
 
     The nodes are run as they are written, and as ONNX Runtime optimizes them where that rounds otherwise (see
-    `output_errors`); with `seconds` the kernel is also timed against the latter, alternating, for about that long in
+    `compare`); with `seconds` the kernel is also timed against the latter, alternating, for about that long in
     all. Calls in the bodies of control flow are left out: their inputs are not visible from outside. Raises CannotRun
     if ONNX Runtime does not run the fused model without the library.
     """
@@ -106,18 +106,18 @@ def _check(
     op: FusedOp, target: str, nodes: Callable[..., Runner], library: Path, values: Mapping[str, Array], seconds: float
 ) -> OpCheck:
     """`nodes` opens the operator as a model of its own."""
-    allowed = tolerance(spec.dtype for spec in (*op.inputs, *op.outputs))
+    allowed = limit(spec.dtype for spec in (*op.inputs, *op.outputs))
     try:
         reference = nodes(use="reference").run(values)
         kernel = nodes(libraries=[library], use="timing")
-        errors = output_errors(reference, [kernel.run(values)], allowed, nodes, values)
-        worst = max(errors.values(), default=0.0)
-        if seconds <= 0 or worst > allowed:
-            return OpCheck(op.name, target, worst, allowed)
+        outputs = compare(reference, [kernel.run(values)], allowed, nodes, values)
+        worst = max(outputs, key=lambda o: o.error / o.tolerance, default=OutputCheck("", 0.0, allowed.relative))
+        if seconds <= 0 or not worst.ok:
+            return OpCheck(op.name, target, worst.error, worst.tolerance)
         timing = nodes(use="timing").time_against([kernel], values, seconds=seconds, most=_ROUNDS)
     except CannotRun as error:
-        return OpCheck(op.name, target, float("inf"), allowed, note=str(error))
-    return OpCheck(op.name, target, worst, allowed, timing.us(0), timing.us(1))
+        return OpCheck(op.name, target, float("inf"), allowed.relative, note=str(error))
+    return OpCheck(op.name, target, worst.error, worst.tolerance, timing.us(0), timing.us(1))
 
 
 def _locate(fused: Path, ops: Sequence[FusedOp]) -> list[Call]:

@@ -11,7 +11,7 @@ from fusion_cli.load import load_model
 from fusion_cli.sessions import Array, CannotRun, open_model
 from fusion_cli.sessions.process import Opener, Runner
 from fusion_cli.types import Options, OutputCheck, Verification
-from fusion_cli.verify import Outputs, output_errors, tolerance
+from fusion_cli.verify import Limit, Outputs, compare, limit
 from fusion_cli.verify.feeds import Feeds, load_feeds, make_feeds
 from fusion_cli.verify.signature import Signature, check_names, signature_of
 
@@ -23,7 +23,7 @@ class Reference:
     model: Path
     feeds: Feeds
     outputs: Outputs
-    tolerance: float
+    limit: Limit
 
 
 def reference_for(
@@ -57,31 +57,31 @@ def reference_for(
         raise CannotRun(f"ONNX Runtime cannot run the original: {reason}")
     else:
         feeds = given
-    return Reference(original, feeds, outputs, tolerance(signature.float_types))
+    return Reference(original, feeds, outputs, limit(signature.float_types))
 
 
 def verify_model(
     reference: Reference, variants: Sequence[Callable[[], Runner]], *, opener: Opener = open_model
 ) -> Verification:
     """Compare all outputs of the fused model, opened in each of these ways, one after the other, with the original's
-    (see `output_errors`); the largest error counts.
+    (see `compare`); the largest error counts.
 
-    Outputs that the original itself gives other numbers for in a second run are skipped; a fused model that fails
+    A fused model that fails
     where the original ran has an infinite error, and `skipped` is the reason; where ONNX Runtime's optimizations break
     the original as well, that is all there is to say.
     """
-    optimized = partial(opener, reference.model)
+    original = partial(opener, reference.model)
     try:
         found = [variant().run(reference.feeds) for variant in variants]
     except CannotRun as error:
-        if not _runs(optimized, reference.feeds):
+        if not _runs(original, reference.feeds):
             return Verification(skipped=f"ONNX Runtime's optimizations keep the original from running: {error}")
-        failed = tuple(OutputCheck(name, float("inf"), reference.tolerance) for name in reference.outputs)
+        failed = tuple(OutputCheck(name, float("inf"), reference.limit.relative) for name in reference.outputs)
         return Verification(failed, skipped=f"the fused model does not run: {error}")
-    errors = output_errors(reference.outputs, found, reference.tolerance, optimized, reference.feeds)
-    if not errors:
-        return Verification(skipped="the original gives other numbers each time: it draws at random")
-    return Verification(tuple(OutputCheck(name, error, reference.tolerance) for name, error in errors.items()))
+    checks = compare(reference.outputs, found, reference.limit, original, reference.feeds)
+    if not checks:
+        return Verification(skipped="the original draws at random, or any rounding changes all it gives")
+    return Verification(checks)
 
 
 def _runs(model: Callable[[], Runner], feeds: Feeds) -> bool:

@@ -26,7 +26,7 @@ from fusion_cli.types import (
     TensorSpec,
     Verification,
 )
-from fusion_cli.verify import output_errors, rollback
+from fusion_cli.verify import rollback
 from fusion_cli.verify.ops import Call, check_ops, single_op_model
 from fusion_cli.verify.signature import signature_of
 from fusion_cli.verify.whole_model import reference_for, verify_model
@@ -202,42 +202,6 @@ def test_weights_of_the_model_file_are_read_where_they_are_needed(tmp_path: Path
         assert isinstance(source, bytes)
         (tensor,) = onnx.load_model_from_string(source).graph.initializer
         np.testing.assert_array_equal(onnx.numpy_helper.to_array(tensor), weights)
-
-
-def outputs_of(value: float) -> dict[str, np.ndarray]:
-    return {"y": np.full(3, value)}
-
-
-class Optimized:
-    """A model that gives one result after the other."""
-
-    def __init__(self, *results: float) -> None:
-        self.results = iter(results)
-
-    def run(self, feeds: object) -> dict[str, np.ndarray]:
-        return outputs_of(next(self.results))
-
-
-@pytest.mark.parametrize(
-    ("found", "optimized", "expected"),
-    [
-        ((1.0, 1.01), (), {"y": 0.01}),
-        ((1.0, 2.0), (2.0, 2.0), {"y": 0.0}),
-        ((1.0, 2.0), (3.0, 3.0), {"y": 1 / 3}),
-        ((3.0,), (2.0, 2.0), {"y": 0.5}),
-        ((3.0,), (2.0, 4.0), {}),
-    ],
-    ids=["as written", "one as written, one as optimized", "neither", "worse than both", "random"],
-)
-def test_a_result_may_agree_with_the_model_as_written_or_as_optimized(
-    found: tuple[float, ...], optimized: tuple[float, ...], expected: dict[str, float]
-) -> None:
-    def opened() -> Optimized:
-        assert optimized, "the model as written was enough"
-        return Optimized(*optimized)
-
-    errors = output_errors(outputs_of(1.0), [outputs_of(f) for f in found], 0.1, opened, {})  # type: ignore[arg-type]
-    assert errors == pytest.approx(expected)
 
 
 def without_libraries(model: Path | bytes, **options: object) -> LocalRunner:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import pytest
 
-from fusion_cli.verify import largest_error, tolerance
+from fusion_cli.sessions import Array
+from fusion_cli.verify import Limit, compare, largest_error, limit
 
 
 def test_error_is_relative_to_the_largest_magnitude() -> None:
@@ -52,8 +56,74 @@ def test_bfloat16_is_compared_in_double() -> None:
     assert largest_error(reference, np.array([1.0, 5.0], ml_dtypes.bfloat16)) == pytest.approx(0.25)
 
 
-def test_narrowest_float_gives_the_tolerance() -> None:
-    assert tolerance({"float32", "int64"}) == 1e-3
-    assert tolerance({"float32", "float16"}) == 2e-2
-    assert tolerance({"bfloat16", "float16", "float32"}) == 8e-2
-    assert tolerance({"int64"}) == 1e-3
+def test_narrowest_float_gives_the_limit() -> None:
+    assert limit({"float32", "int64"}).relative == 1e-3
+    assert limit({"float32", "float16"}).relative == 2e-2
+    assert limit({"bfloat16", "float16", "float32"}).relative == 8e-2
+    assert limit({"int64"}).relative == 1e-3
+
+
+def test_a_tail_of_tiny_values_may_be_off_by_rounding_of_values_around_one() -> None:
+    allowed = limit({"float32"})
+    tail = np.array([1e-6, 1e-9], np.float32)
+    near, far = tail + np.float32(3e-7), tail + np.float32(1e-6)
+    assert largest_error(tail, near, allowed.least_scale) <= allowed.relative < largest_error(tail, near)
+    assert largest_error(tail, far, allowed.least_scale) > allowed.relative
+
+
+def gives(outputs: Sequence[float], nudged: float = 1.0) -> Callable[..., Any]:
+    """Opens a model that gives one result after the other, and another as a reference."""
+    results = iter(outputs)
+
+    class Model:
+        def __init__(self, value: float | None) -> None:
+            self.value = value
+
+        def run(self, feeds: Mapping[str, Array]) -> dict[str, np.ndarray]:
+            assert self.value is None or (feeds["x"] != X).all(), "not one number differs"
+            return outputs_of(next(results) if self.value is None else self.value)
+
+    return lambda use="timing": Model(nudged if use == "reference" else None)
+
+
+def outputs_of(value: float) -> dict[str, np.ndarray]:
+    return {"y": np.full(3, value)}
+
+
+X = np.linspace(-1, 1, 5, dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("found", "optimized", "nudged", "expected"),
+    [
+        ((1.0, 1.01), (), 1.0, (0.01, 0.1)),
+        ((1.0, 2.0), (2.0, 2.0), 1.0, (0.0, 0.1)),
+        ((1.0, 2.0), (3.0, 3.0), 1.0, (1 / 3, 0.1)),
+        ((3.0,), (2.0, 2.0), 1.0, (0.5, 0.1)),
+        ((3.0,), (2.0, 4.0), 1.0, None),
+        ((1.3,), (1.0, 1.0), 1.2, (0.3, 0.8)),
+        ((2.0,), (1.0, 1.0), 1.2, (1.0, 0.8)),
+        ((2.0,), (1.0, 1.0), 1.5, None),
+    ],
+    ids=[
+        "as written",
+        "one as written, one as optimized",
+        "neither",
+        "worse than both",
+        "random",
+        "as far as inputs that round otherwise",
+        "further than these",
+        "these are anywhere",
+    ],
+)
+def test_what_a_result_may_agree_with(
+    found: tuple[float, ...], optimized: tuple[float, ...], nudged: float, expected: tuple[float, float] | None
+) -> None:
+    results = [outputs_of(f) for f in found]
+    checks = compare(outputs_of(1.0), results, Limit(0.1, 0.0), gives(optimized, nudged), {"x": X})
+    assert [(c.error, c.tolerance) for c in checks] == ([] if expected is None else [pytest.approx(expected)])
+
+
+def test_what_the_optimizer_changes_counts_as_rounding_up_to_a_share() -> None:
+    (check,) = compare(outputs_of(1.0), [outputs_of(2.0)], Limit(1e-3, 0.0), gives((1.5, 1.5)), {"x": X})
+    assert (check.error, check.tolerance) == pytest.approx((1 / 3, 0.08))
