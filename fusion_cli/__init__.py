@@ -31,8 +31,9 @@ def optimize(
     from fusion_cli import pipeline
     from fusion_cli.types import Options
 
-    if options.get("inputs") is not None:
-        options["inputs"] = Path(options["inputs"])
+    for name in ("inputs", "decisions"):
+        if options.get(name) is not None:
+            options[name] = Path(options[name])
     options["rules"] = tuple(options.get("rules", ()))
     options["assume_constant"] = tuple(options.get("assume_constant", ()))
     options["rule_paths"] = tuple(map(Path, options.get("rule_paths", ())))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from fusion_cli.explain.potential import Potential
 from fusion_cli.explain.rank import rank
 from fusion_cli.explain.why import Answer, answer, unconcerned
 from fusion_cli.kernels.user_template import find_template
-from fusion_cli.load import is_fused, load_model
+from fusion_cli.load import fix_sizes, is_fused, load_model
 from fusion_cli.match import find_regions, load_rules
 from fusion_cli.plan import Plan, Planner
 from fusion_cli.report.readable import counted
@@ -28,9 +28,10 @@ from fusion_cli.score import Baseline, default_sizes, load_profile, score_region
 from fusion_cli.select import select
 from fusion_cli.simplify import simplify
 from fusion_cli.simplify.trace import Traced, names, trace
+from fusion_cli.sizes.parsing import written
 from fusion_cli.targets import resolve_targets
 from fusion_cli.types import Candidate, Options, Region, Rejection, Rewrite, Score, Stage, Target, label
-from fusion_cli.verify.feeds import load_feeds
+from fusion_cli.verify.feeds import load_feeds, open_sizes
 from fusion_cli.verify.signature import Signature, check_names, signature_of
 
 
@@ -65,6 +66,8 @@ class Analysis:
     answer: Answer | None = None
     """On the node that was asked about."""
     algebra: tuple[Rewrite, ...] = ()
+    assumed: Mapping[str, int] = field(default_factory=dict)
+    """Sizes of the inputs that are made up, by name."""
     notes: tuple[str, ...] = ()
     """What keeps the whole model from being fused better."""
 
@@ -77,17 +80,18 @@ def analyse(path: Path, options: Options, clock: Clock, node: str | None = None,
     """
     targets = resolve_targets(options.targets)
     rules = load_rules(options.rules, options.rule_paths, options.opt_level)
-    read = partial(load_model, path, options.assume_constant)
     with clock.stage("load"):
-        model = read()
+        model = load_model(path, options.assume_constant)
         if is_fused(model):
             raise NothingToDo("already optimized by fusion-cli; left as it is", where=str(path))
+        check_names(signature_of(model), options, str(path))
+        fix_sizes(model, options.fixed_dims)
         signature = signature_of(model)
-        check_names(signature, options, str(path))
-        if options.inputs is not None:
-            load_feeds(options.inputs, signature)  # what is wrong with them is said before the work begins
+        shapes = dict(options.shapes)
+        if options.inputs is not None:  # what is wrong with them is said before the work begins
+            shapes |= {name: array.shape for name, array in load_feeds(options.inputs, signature).items()}
     with clock.stage("simplify"):
-        simple = simplify(model, read, options.algebra)
+        simple = simplify(model, partial(_read, path, options), options.algebra)
         model = simple.model
     traced = None if node is None else _trace(node, path, model)
     watch = [] if traced is None or traced.node is None else [traced.node]
@@ -98,7 +102,7 @@ def analyse(path: Path, options: Options, clock: Clock, node: str | None = None,
         regions, idioms, meanings = found.regions, found.idioms, [m for n in watch for m in found.meanings(n)]
         del found  # what searches remember takes much memory, and is of no more use
     with clock.stage("score"):
-        sizes = default_sizes(model, options)
+        sizes = default_sizes(model, replace(options, shapes=shapes))
         baselines = {t: Baseline(model.graph, load_profile(t)) for t in targets}
     candidates, rejections = score_regions(regions, baselines, sizes, options, clock)
     with clock.stage("select"):
@@ -120,8 +124,15 @@ def analyse(path: Path, options: Options, clock: Clock, node: str | None = None,
         ranked + nothing_near,
         asked,
         simple.algebra,
+        {written(name): sizes[0][name] for name in open_sizes(signature, options) if name in sizes[0]},
         _notes(model),
     )
+
+
+def _read(path: Path, options: Options) -> ir.Model:
+    model = load_model(path, options.assume_constant)
+    fix_sizes(model, options.fixed_dims)
+    return model
 
 
 def _notes(model: ir.Model) -> tuple[str, ...]:

@@ -1,9 +1,9 @@
-"""What timing whole models showed, and which of them is written for it."""
+"""What running models showed: whether the numbers hold, how long they take, and which of them is written for it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from fusion_cli.sessions.timing import Speed
@@ -17,6 +17,10 @@ WORDS: Mapping[ModelName, str] = {
 }
 
 
+Device = Literal["cpu", "cuda", "cuda graph"]
+"""Where models run; on a GPU operator by operator, or all its kernels as one CUDA graph."""
+
+
 @dataclass(frozen=True)
 class Timed:
     """A whole model's time in microseconds, and its speed against the original's."""
@@ -27,16 +31,77 @@ class Timed:
 
 
 @dataclass(frozen=True)
+class Measurement:
+    """Whole models timed in turn, simplest first, on what device, in how many rounds, on inputs of which shapes."""
+
+    device: Device
+    candidates: tuple[Timed, ...]
+    rounds: int
+    sizes: Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
 class Choice:
-    """Which whole model is written and why, and what was timed: the candidates, simplest first, in how many rounds, on
-    inputs of which shapes."""
+    """Which whole model is written and why, and what was measured: at the sizes that decide first."""
 
     chosen: ModelName
     why: str
-    candidates: tuple[Timed, ...] = ()
-    rounds: int = 0
-    sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    measured: tuple[Measurement, ...] = ()
 
     def speed_of(self, model: ModelName) -> Speed | None:
-        """A candidate's speed against the original's, if it was timed."""
-        return next((c.speed for c in self.candidates if c.model == model), None)
+        """A candidate's speed against the original's where that decides, if it was timed."""
+        candidates = self.measured[0].candidates if self.measured else ()
+        return next((c.speed for c in candidates if c.model == model), None)
+
+
+@dataclass(frozen=True)
+class OpCheck:
+    """One fused operator's own test: its kernel against its nodes run by ONNX Runtime, on the same inputs."""
+
+    op: str
+    target: str
+    error: float
+    """Largest absolute difference over the largest magnitude of the reference."""
+    tolerance: float
+    before_us: float | None = None
+    after_us: float | None = None
+    is_slower: bool = False
+    """By more than noise."""
+    note: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.error <= self.tolerance
+
+
+@dataclass(frozen=True)
+class OutputCheck:
+    """One graph output, fused against original."""
+
+    output: str
+    error: float
+    tolerance: float
+
+    @property
+    def share(self) -> float:
+        """What of the tolerance the error takes."""
+        return self.error / self.tolerance
+
+    @property
+    def ok(self) -> bool:
+        return self.error <= self.tolerance
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What running original and fused model side by side showed; `skipped` says why it could not be run. `sizes` are
+    the shapes of the inputs, of one run after the other."""
+
+    outputs: tuple[OutputCheck, ...] = ()
+    ops: tuple[OpCheck, ...] = ()
+    skipped: str = ""
+    sizes: tuple[Mapping[str, tuple[int, ...]], ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return all(o.ok for o in self.outputs)

@@ -16,14 +16,16 @@ from fusion_cli.emit import emit, emit_registration
 from fusion_cli.errors import NumbersDiffer, Unsupported
 from fusion_cli.explain.why import Answer
 from fusion_cli.match import load_rules
-from fusion_cli.measured import Choice, ModelName
+from fusion_cli.measured import Choice, Verification
 from fusion_cli.outline import inline_back, outline
 from fusion_cli.report import Fusion, Report, planned_fusions, summarise, write_report, written_fusions
+from fusion_cli.report.decisions import Decisions, read_decisions
 from fusion_cli.runtime import write_manifest
 from fusion_cli.runtime.manifest import file_sha256
 from fusion_cli.save import Staging, commit, save_model, save_original, staging
 from fusion_cli.sessions.process import Process
-from fusion_cli.types import FusedOp, Library, Options, Rejection, Source, Verification
+from fusion_cli.types import FusedOp, Library, Options, Rejection, Source
+from fusion_cli.verify.contest import Contest
 from fusion_cli.verify.rollback import Trial
 
 __all__ = ["explain", "load_rules", "optimize"]
@@ -56,13 +58,17 @@ def optimize(
     Raises FusionError with what went wrong, where and how to mend it; what was at `output` before is then unchanged.
     """
     clock = Clock(progress)
+    decisions = None
+    if options.decisions is not None:
+        decisions = read_decisions(options.decisions, file_sha256(model))
+        options = replace(options, targets=decisions.targets)
     found = analyse(model, options, clock)
     if output is None or options.dry_run:
         return _report(model, found, clock, planned_fusions(found.chosen))
     with clock.stage("outline"):
         ops = outline(found.model, found.chosen)
     with staging(output) as stage:
-        run = _Run(model, found, options, clock, stage)
+        run = _Run(model, found, options, decisions, clock, stage)
         report = run.write(ops)
         write_report(report, stage.bundle / "report.json")
         commit(stage)
@@ -83,8 +89,17 @@ class _Written:
 class _Run:
     """Emit, build, save and verify one model, taking back what does not hold or does not help."""
 
-    def __init__(self, path: Path, found: Analysis, options: Options, clock: Clock, stage: Staging) -> None:
-        self.path, self.found, self.options, self.clock, self.stage = path, found, options, clock, stage
+    def __init__(
+        self,
+        path: Path,
+        found: Analysis,
+        options: Options,
+        decisions: Decisions | None,
+        clock: Clock,
+        stage: Staging,
+    ) -> None:
+        self.path, self.found, self.options, self.decisions = path, found, options, decisions
+        self.clock, self.stage = clock, stage
         self.notes: list[str] = []
         self.rejections = list(found.rejections)
 
@@ -108,12 +123,12 @@ class _Run:
     def _settle(self, trial: Trial, ops: Sequence[FusedOp], sources: Sequence[Source]) -> _Written:
         """Build, save and verify; without the kernels that fail or do not help, until none does. Then write the whole
         model that was chosen."""
+        contest = Contest(trial, self.found.targets)
+        if self.decisions is not None:
+            return self._as_decided(trial, self.decisions.apply(ops), sources, self.decisions.choice)
+        untouched = not ops and self._is_as_it_was()
         while True:
-            ops = self._keep(ops)
-            libraries = self._build(ops, sources)
-            with self.clock.stage("save"):
-                save_model(self.found.model, self.stage, self.path, self.found.signature.outputs)
-                self._manifest(ops, libraries)
+            ops, libraries = self._save(ops, sources)
             if not self.options.verify:
                 return _Written(ops, libraries)
             choice = None
@@ -121,10 +136,10 @@ class _Run:
                 verification, failed = trial.run(self.stage.model, ops, libraries)
             if not failed:
                 self._require(verification)
-                if not ops and self._is_as_it_was():
+                if untouched:
                     return self._original(verification, Choice("original", "nothing was found to simplify or to fuse"))
                 with self.clock.stage("choose"):
-                    choice, failed = trial.choose(self.stage.model, ops, libraries, self._least(ops, libraries))
+                    choice, failed = contest.choose(self.stage.model, ops, libraries)
             self.rejections += [rejection for _, _, rejection in failed]
             if choice is not None and choice.chosen == "original":
                 return self._original(verification, choice)
@@ -132,6 +147,33 @@ class _Run:
                 return _Written(ops, libraries, verification, choice)
             dropped = {(op, target) for op, target, _ in failed}
             ops = [replace(o, targets=tuple(t for t in o.targets if (o.name, t) not in dropped)) for o in ops]
+
+    def _as_decided(self, trial: Trial, ops: Sequence[FusedOp], sources: Sequence[Source], choice: Choice) -> _Written:
+        """The same without asking what helps; where numbers do not hold here, that is an error."""
+        if choice.chosen == "original":
+            return self._original(Verification(), choice)
+        ops, libraries = self._save(ops, sources)
+        verification = None
+        if self.options.verify:
+            with self.clock.stage("verify"):
+                verification, failed = trial.run(self.stage.model, ops, libraries)
+            self._require(verification)
+            for op, target, reason in failed:
+                raise NumbersDiffer(
+                    f"{op} on {target}: expected {reason.expected}, found {reason.found}",
+                    where=str(self.path),
+                    hint="this machine cannot do as was decided; leave --decisions out",
+                )
+        return _Written(ops, libraries, verification, choice)
+
+    def _save(self, ops: Sequence[FusedOp], sources: Sequence[Source]) -> tuple[list[FusedOp], list[Library]]:
+        """Build and save those that have a kernel or a function of their own."""
+        kept = self._keep(ops)
+        libraries = self._build(kept, sources)
+        with self.clock.stage("save"):
+            save_model(self.found.model, self.stage, self.path, self.found.signature.outputs)
+            self._manifest(kept, libraries)
+        return kept, libraries
 
     def _require(self, verification: Verification) -> None:
         """Raises NumbersDiffer where they do."""
@@ -147,14 +189,8 @@ class _Run:
 
     def _is_as_it_was(self) -> bool:
         """Whether the model has as many nodes as the original and no others: all steps but the algebra only remove."""
-        return not self.found.algebra and len(list(self.found.model.graph.all_nodes())) == self.found.signature.nodes
-
-    def _least(self, ops: Sequence[FusedOp], libraries: Sequence[Library]) -> ModelName:
-        """The simplest model that may be written: what is for another machine, or is yet to be compiled, cannot be
-        timed, and is not given up for the original."""
-        built = {lib.target for lib in libraries}
-        untimed = any(t == "cpu" and t not in built for o in ops for t in o.targets)
-        return "simplified" if untimed or any(t.kind == "cuda" for t in self.found.targets) else "original"
+        asked = self.found.algebra or self.options.fixed_dims
+        return not asked and len(list(self.found.model.graph.all_nodes())) == self.found.signature.nodes
 
     def _original(self, verification: Verification, choice: Choice) -> _Written:
         with self.clock.stage("save"):
@@ -247,10 +283,12 @@ def _report(
     nodes_after = nodes_before if is_original else len(list(found.model.graph.all_nodes()))
     return Report(
         model=str(path),
+        model_sha256=file_sha256(path),
         targets=targets,
         summary=summarise(fusions, targets, nodes_before, nodes_after, len(found.candidates)),
         idioms=found.idioms,
         algebra=found.algebra,
+        assumed=found.assumed,
         fusions=fusions,
         rejected=found.rejections,
         choice=choice,

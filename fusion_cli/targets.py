@@ -20,8 +20,8 @@ NAMES = ("auto", "portable", "cpu", *ARCHITECTURES)
 
 
 def resolve_targets(names: Sequence[str]) -> tuple[Target, ...]:
-    """The targets asked for, in order, each once. `auto` is the GPU of this machine and the CPU, as far as there are
-    compilers for them, and portable where there are none. Raises FusionError for a name that does not exist."""
+    """The targets asked for, in order, each once. `auto` is the GPU of this machine, the CPU where there is none, and
+    portable where there is no compiler either. Raises FusionError for a name that does not exist."""
     found: dict[str, Target] = {}
     for name in names:
         for target in _auto() if name == "auto" else (_target(name),):
@@ -37,14 +37,14 @@ def _target(name: str) -> Target:
 
 def _auto() -> tuple[Target, ...]:
     """For each GPU the compilable target that suits it best, for one newer than all of them the oldest: from PTX its
-    library runs on the most GPUs. Then the CPU."""
-    built = [t for t in (*CUDA, CPU) if find_compiler(t) is not None]
+    library runs on the most GPUs."""
+    built = [t for t in CUDA if find_compiler(t) is not None]
     found: list[Target] = []
     for capability in _capabilities():
         fitting = [t for t in built if fit(t.arch, capability)]
         native = [t for t in fitting if t.arch.startswith(f"sm_{capability[0]}")]
         found += native[-1:] or fitting[:1]
-    return (*found, *(t for t in built if t == CPU)) or (PORTABLE,)
+    return tuple(found) or ((CPU,) if find_compiler(CPU) is not None else (PORTABLE,))
 
 
 def runs_here(arch: str) -> bool:

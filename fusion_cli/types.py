@@ -219,50 +219,6 @@ class Library:
 
 
 @dataclass(frozen=True)
-class OpCheck:
-    """One fused operator's own test: its kernel against its nodes run by ONNX Runtime, on the same inputs."""
-
-    op: str
-    target: str
-    error: float
-    """Largest absolute difference over the largest magnitude of the reference."""
-    tolerance: float
-    before_us: float | None = None
-    after_us: float | None = None
-    note: str = ""
-
-    @property
-    def ok(self) -> bool:
-        return self.error <= self.tolerance
-
-
-@dataclass(frozen=True)
-class OutputCheck:
-    """One graph output, fused against original."""
-
-    output: str
-    error: float
-    tolerance: float
-
-    @property
-    def ok(self) -> bool:
-        return self.error <= self.tolerance
-
-
-@dataclass(frozen=True)
-class Verification:
-    """What running original and fused model side by side showed; `skipped` says why it could not be run."""
-
-    outputs: tuple[OutputCheck, ...] = ()
-    ops: tuple[OpCheck, ...] = ()
-    skipped: str = ""
-
-    @property
-    def ok(self) -> bool:
-        return all(o.ok for o in self.outputs)
-
-
-@dataclass(frozen=True)
 class Options:
     """What the user asked of `optimize`; the command line's options under the same names."""
 
@@ -274,10 +230,14 @@ class Options:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     dims: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Symbolic dimension -> (least, largest) value."""
+    fixed_dims: Mapping[str, int] = field(default_factory=dict)
+    """Symbolic dimension -> its size in the model that is written."""
     assume_constant: tuple[str, ...] = ()
     """Graph inputs that nobody overrides, so that their initializers are constants; "all" for every one that has."""
     inputs: Path | None = None
     """An .npz with an array per graph input (`NAME` or `in__NAME`), used to verify and to time."""
+    decisions: Path | None = None
+    """A report.json whose decisions are taken over: nothing is timed."""
     algebra: bool = True
     """Whether to write what a model computes with fewer stock operators, before anything is fused."""
     force: bool = False

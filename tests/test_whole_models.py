@@ -14,7 +14,7 @@ import pytest
 import fusion_cli
 from fusion_cli.report import Report
 from fusion_cli.sessions import CannotRun
-from fusion_cli.verify import choice, rollback
+from fusion_cli.verify import choice, contest, rollback
 from tests.helpers.cli_helpers import call
 from tests.helpers.graphs import parse
 from tests.helpers.timings import ROUNDS, measured
@@ -78,7 +78,7 @@ def test_kernels_are_written_where_they_are_the_fastest(model: Path, times: Call
     report = optimize(model)
     assert rules(report) == {"PointwiseRegion", "RowwiseRegion"}
     assert report.choice is not None
-    assert (report.choice.chosen, report.choice.sizes) == ("kernels", {"x": (256, 512)})
+    assert (report.choice.chosen, report.choice.measured[0].sizes) == ("kernels", {"x": (256, 512)})
     assert len(report.libraries) == 1
     same_numbers(model)
 
@@ -153,7 +153,7 @@ def test_kernels_that_do_not_help_the_model_go_and_others_stay(
     assert rules(report) == {helps}
     assert taken_back(report) == {(useless, "FUS402")}
     assert report.choice is not None
-    assert [(c.model, c.us) for c in report.choice.candidates] == [
+    assert [(c.model, c.us) for c in report.choice.measured[0].candidates] == [
         ("original", 100),
         ("simplified", 110),
         ("kernels", pytest.approx(90)),
@@ -184,7 +184,7 @@ def test_a_model_for_a_gpu_is_not_given_up_for_what_the_cpu_says(model: Path, ti
     times(100, 110, 112)
     report = optimize(model, "portable", "sm_80")
     assert report.choice is not None
-    assert report.choice.why == "not timed: no kernel runs on the CPU"
+    assert report.choice.why == "not timed: its kernels do not run on this machine"
     assert report.fusions
 
 
@@ -192,10 +192,10 @@ def test_a_large_model_without_kernels_is_not_timed(
     model: Path, times: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     times(100, 110, 80)
-    monkeypatch.setattr(rollback, "_MOST_NODES", 5)
+    monkeypatch.setattr(contest, "_MOST_NODES", 5)
     report = optimize(model, "portable")
     assert report.choice is not None
-    assert (report.choice.chosen, report.choice.candidates) == ("simplified", ())
+    assert (report.choice.chosen, report.choice.measured) == ("simplified", ())
     assert report.choice.why == "not timed: so large a model takes long to open"
     timed = optimize(model)
     assert timed.choice is not None
@@ -220,21 +220,26 @@ def test_the_report_and_the_first_line_tell_what_is_written(model: Path, times: 
     first = result.stdout.splitlines()[0]
     assert "out.onnx: the original as it is, for nothing ran faster here; give the sizes" in first
     assert "--dim" in first
-    assert f"timed at           x [256,512]; {ROUNDS} rounds" in result.stdout
+    assert f"timed on cpu       x [256,512]; {ROUNDS} rounds" in result.stdout
     assert "the simplified model with kernels 104.0 us, 0.96x (0.96 to 0.96) of the original's speed" in result.stdout
     written = json.loads((model.with_name("out.fusion") / "report.json").read_text())
     assert list(problems(written, SCHEMA)) == []
     assert written["choice"] == {
         "chosen": "original",
         "why": "nothing is faster by more than noise",
-        "candidates": [
+        "measured": [
             {
-                "model": m,
-                "us": pytest.approx(us),
-                "speed": {k: pytest.approx(100 / us) for k in ("ratio", "low", "high")},
+                "device": "cpu",
+                "candidates": [
+                    {
+                        "model": m,
+                        "us": pytest.approx(us),
+                        "speed": {k: pytest.approx(100 / us) for k in ("ratio", "low", "high")},
+                    }
+                    for m, us in (("original", 100), ("simplified", 115), ("kernels", 104))
+                ],
+                "rounds": ROUNDS,
+                "sizes": {"x": [256, 512]},
             }
-            for m, us in (("original", 100), ("simplified", 115), ("kernels", 104))
         ],
-        "rounds": ROUNDS,
-        "sizes": {"x": [256, 512]},
     }

@@ -90,7 +90,7 @@ def _remember(ctx: click.Context, _: click.Parameter, value: bool) -> bool:
     return value
 
 
-def _named(form: str, parse: Callable[[str], T]) -> Callable[..., dict[str, T]]:
+def named(form: str, parse: Callable[[str], T]) -> Callable[..., dict[str, T]]:
     """A callback that makes a dictionary of values such as `form`, NAME=TEXT."""
 
     def callback(_: click.Context, option: click.Parameter, values: Sequence[str]) -> dict[str, T]:
@@ -118,6 +118,11 @@ def _parse_range(text: str) -> tuple[int, int]:
     return least, _size(high or low, least=least)
 
 
+def parse_size(text: str) -> int:
+    """A size of at least one. Raises ValueError."""
+    return _size(text, least=1)
+
+
 def _size(text: str, least: int) -> int:
     size = int(text)
     if size < least:
@@ -137,7 +142,7 @@ model_options = option_group(
         "--shape",
         "shapes",
         multiple=True,
-        callback=_named("INPUT=1,2,3", _parse_shape),
+        callback=named("INPUT=1,2,3", _parse_shape),
         metavar="INPUT=1,2,3",
         help="Shape of an input.",
     ),
@@ -145,7 +150,7 @@ model_options = option_group(
         "--dim",
         "dims",
         multiple=True,
-        callback=_named("NAME=8 or NAME=1:4096", _parse_range),
+        callback=named("NAME=8 or NAME=1:4096", _parse_range),
         metavar="NAME=N or NAME=LOW:HIGH",
         help="Size of a symbolic dimension, or its range.",
     ),

@@ -8,7 +8,17 @@ from typing import Any
 import click
 
 from fusion_cli import pipeline
-from fusion_cli.cli.common import debug_option, echo_json, json_option, model_options, option_group, progress, stdout
+from fusion_cli.cli.common import (
+    debug_option,
+    echo_json,
+    json_option,
+    model_options,
+    named,
+    option_group,
+    parse_size,
+    progress,
+    stdout,
+)
 from fusion_cli.report.render import render_summary
 from fusion_cli.targets import NAMES
 from fusion_cli.types import Options
@@ -56,6 +66,14 @@ analysis_options = option_group(
     ),
     model_options,
     click.option(
+        "--fix-dim",
+        "fixed_dims",
+        multiple=True,
+        callback=named("NAME=8", parse_size),
+        metavar="NAME=N",
+        help="Size of a symbolic dimension in the model that is written (repeatable).",
+    ),
+    click.option(
         "--assume-constant",
         "assume_constant",
         multiple=True,
@@ -78,6 +96,12 @@ analysis_options = option_group(
 @click.option("--input", "model_option", type=click.Path(path_type=Path), metavar="MODEL", help="The same as MODEL.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="OUT", help="Where to write the fused model.")
 @analysis_options
+@click.option(
+    "--decisions",
+    type=click.Path(path_type=Path),
+    metavar="REPORT",
+    help="Do as the report.json of an earlier run says; time nothing.",
+)
 @click.option("--force", is_flag=True, help="Take candidates whatever their score and measured time.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done; write nothing.")
 @click.option("--jobs", type=click.IntRange(min=0), default=0, help="Compilers at once (0: one per core).")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import onnx
@@ -16,7 +16,7 @@ from fusion_cli.load.overridable import fix_initializers
 from fusion_cli.load.structure import check_bodies, check_external_data, check_types, check_values, put_in_order
 from fusion_cli.load.weights import settle_weights, without_weights
 from fusion_cli.quiet import quiet
-from fusion_cli.sizes.dims import name_sizes, symbol
+from fusion_cli.sizes.dims import name_sizes, number, rename_sizes, symbol
 
 OLDEST_OPSET = 7
 NEWEST_OPSET = onnx.defs.onnx_opset_version()
@@ -54,6 +54,16 @@ def load_model(path: Path, assume_constant: Collection[str] = ()) -> ir.Model:
     del proto
     collector.release()
     return model
+
+
+def fix_sizes(model: ir.Model, sizes: Mapping[str, int]) -> None:
+    """Give dimensions of the inputs and outputs, by name, the sizes that they have from now on."""
+
+    def size(dim: str) -> int | str:
+        found = number(dim, {symbol(name): size for name, size in sizes.items()})
+        return dim if found is None else found
+
+    rename_sizes([*model.graph.inputs, *model.graph.outputs], size)
 
 
 def is_fused(model: ir.Model) -> bool:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from fusion_cli.kernels import Schedule, family_of, kind_of
-from fusion_cli.measured import Choice
-from fusion_cli.types import Candidate, FusedOp, Library, OpCheck, Rejection, Rewrite, Score, Source, Verification
+from fusion_cli.measured import Choice, OpCheck, Verification
+from fusion_cli.types import Candidate, FusedOp, Library, Rejection, Rewrite, Score, Source
 from fusion_cli.version import __version__
 
 SCHEMA_VERSION = 2
@@ -71,11 +71,13 @@ class Report:
     """Everything a run can tell. `output` is None for a dry run; `notes` are things the user should know or do."""
 
     model: str
+    model_sha256: str
     output: str | None = None
     targets: tuple[str, ...]
     summary: Summary
     idioms: Mapping[str, int]
     algebra: tuple[Rewrite, ...] = ()
+    assumed: Mapping[str, int] = field(default_factory=dict)
     fusions: tuple[Fusion, ...]
     rejected: tuple[Rejection, ...] = ()
     verification: Verification | None = None
@@ -180,6 +182,7 @@ def _verification_dict(verification: Verification) -> dict[str, Any]:
         "ok": verification.ok,
         "outputs": [{**asdict(o), "ok": o.ok} for o in verification.outputs],
         "skipped": verification.skipped,
+        "sizes": verification.sizes,
     }
 
 

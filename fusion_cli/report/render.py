@@ -14,10 +14,10 @@ from rich.table import Table
 
 from fusion_cli.codes.match import NO_RULE, NOT_NEAR, UNKNOWN
 from fusion_cli.explain.why import Answer
-from fusion_cli.measured import WORDS, Choice
 from fusion_cli.report import Fusion, Report
+from fusion_cli.report.outcome import headline, outcome
 from fusion_cli.report.readable import counted, printable, show_bytes, show_speed, show_us
-from fusion_cli.types import Rejection, Rewrite, Verification
+from fusion_cli.types import Rejection, Rewrite
 
 _SHOWN_REASONS = 5
 _SHOWN_NEAR_MISSES = 20
@@ -43,10 +43,9 @@ def render_summary(report: Report, console: Console) -> None:
         ("fused", f"{counted(s.nodes_fused, 'operator')} into {s.fusions} ({counted(s.kernels, 'kernel')})"),
         ("nodes", f"{s.nodes_before} -> {s.nodes_after}"),
         ("sources generated", _sources(report)),
-        ("verification", _verification(report.verification)),
-        *_timed(report.choice),
+        *outcome(report),
     ]
-    _print(console, f"{report.model} -> {report.output or '(dry run: nothing written)'}{_headline(report.choice)}")
+    _print(console, f"{report.model} -> {report.output or '(dry run: nothing written)'}{headline(report.choice)}")
     for label, text in lines:
         _print(console, f"  {label:<18} {text}")
     if report.fusions:
@@ -246,42 +245,6 @@ def _sources(report: Report) -> str:
     for lib in report.libraries:
         text += f"; {lib.target} library: {counted(lib.compiled, 'file')} compiled in {lib.seconds:.1f} s"
     return text
-
-
-def _verification(verification: Verification | None) -> str:
-    if verification is None:
-        return "not asked for"
-    if verification.skipped:
-        return f"skipped: {verification.skipped}"
-    worst = max(verification.outputs, key=lambda o: o.error / o.tolerance, default=None)
-    if worst is None:
-        return "the model has no outputs"
-    verdict = "passed" if verification.ok else f"FAILED at output {worst.output}"
-    text = f"{verdict}: {counted(len(verification.outputs), 'output')}, largest error {worst.error:.1e}"
-    return f"{text} (tolerance {worst.tolerance:g})"
-
-
-def _headline(choice: Choice | None) -> str:
-    if choice is None or choice.chosen != "original":
-        return ""
-    return (
-        ": the original as it is, for nothing ran faster here; give the sizes that you run (--dim, --shape, --inputs), "
-        "another --target, or --force"
-    )
-
-
-def _timed(choice: Choice | None) -> list[tuple[str, str]]:
-    """What is written and why, the sizes it was timed at, and each candidate's speed against the original's."""
-    if choice is None:
-        return []
-    lines = [("written", f"{WORDS[choice.chosen]}: {choice.why}")]
-    if choice.candidates:
-        sizes = ", ".join(f"{name} [{','.join(map(str, shape))}]" for name, shape in choice.sizes.items())
-        lines.append(("timed at", f"{sizes}; {choice.rounds} rounds"))
-    for timed in choice.candidates:
-        speed = "" if timed.model == "original" else f", {timed.speed} of the original's speed"
-        lines.append(("", f"{WORDS[timed.model]} {show_us(timed.us)}{speed}"))
-    return lines
 
 
 def _next(report: Report) -> list[str]:

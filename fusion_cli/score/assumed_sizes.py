@@ -2,39 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 import onnx_ir as ir
 
 from fusion_cli.quiet import quiet
 from fusion_cli.simplify.libraries import attempt, fold_constants, infer_shapes
-from fusion_cli.sizes.algebra import names_in
 from fusion_cli.sizes.dims import number
-from fusion_cli.sizes.parsing import parse
+from fusion_cli.sizes.likely import OpenInput, likely_sizes
 from fusion_cli.types import Options
-
-BATCH, LENGTHS = 1, (128, 16)
-"""What a dimension is taken for that nobody gave a size: one that comes first, and any other. A second length is tried
-where the first does not fit the model, whose tables of positions may be short."""
-
 
 _FOLDED = 1 << 12
 """Bytes of the largest constants worth folding: shapes."""
+_FLOATS = frozenset(t for t in ir.DataType if t.is_floating_point())
 
 
 def default_sizes(model: ir.Model, options: Options) -> list[dict[str, int]]:
     """Sizes of every symbolic dimension of the model, at each end of the ranges the user gave.
 
-    Sizes of the graph inputs come from `options.shapes`, `options.dims`, or defaults; those inside follow from shape
-    inference with these. A symbol that stays unknown is absent.
+    Sizes of the graph inputs come from `options.shapes`, `options.dims`, or are likely ones; those inside follow from
+    shape inference with these. A symbol that stays unknown is absent.
     """
     symbols = _symbols(model)
     ends: list[dict[str, int]] = []
     for end in (0, 1) if options.bounds else (0,):
         best: dict[str, int] = {}
-        for length in LENGTHS:
-            bound = _bound(model, options, end, length)
+        for likely in likely_sizes(_open_inputs(model)):
+            bound = likely | _given(model, options, end)
             if all(number(dim, bound) is not None for dim in symbols.values()):
                 best = bound
                 break
@@ -45,17 +40,24 @@ def default_sizes(model: ir.Model, options: Options) -> list[dict[str, int]]:
     return ends[:1] if ends[0] == ends[-1] else ends
 
 
-def _bound(model: ir.Model, options: Options, end: int, length: int) -> dict[str, int]:
-    sizes: dict[str, int] = {}
-    for value in model.graph.inputs:
-        given = options.shapes.get(value.name or "")
-        for axis, dim in enumerate(value.shape or ()):
-            if isinstance(dim, int) or dim.value is None:
-                continue
-            if given is not None and axis < len(given):
-                sizes[dim.value] = given[axis]
-            else:
-                sizes = dict.fromkeys(names_in(parse(dim.value)), BATCH if axis == 0 else length) | sizes
+def _open_inputs(model: ir.Model) -> list[OpenInput]:
+    wanted = [v for v in model.graph.inputs if v.name not in model.graph.initializers]
+    return [OpenInput(v.name or "", v.dtype in _FLOATS, tuple(_dims(v))) for v in wanted]
+
+
+def _dims(value: ir.Value) -> Iterator[int | str]:
+    for axis, dim in enumerate(value.shape or ()):
+        yield dim if isinstance(dim, int) else dim.value or f"{value.name}[{axis}]"
+
+
+def _given(model: ir.Model, options: Options, end: int) -> dict[str, int]:
+    """What the user says of sizes."""
+    sizes = {
+        dim.value: size
+        for value in model.graph.inputs
+        for dim, size in zip(value.shape or (), options.shapes.get(value.name or "", ()), strict=False)
+        if isinstance(dim, ir.SymbolicDim) and dim.value is not None
+    }
     return sizes | {name: bounds[end] for name, bounds in options.bounds.items()}
 
 

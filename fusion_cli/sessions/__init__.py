@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -27,6 +27,7 @@ Array = npt.NDArray[np.generic]
 Providers = Sequence[str | tuple[str, dict[str, str]]]
 CPU: Providers = ("CPUExecutionProvider",)
 CUDA: Providers = ("CUDAExecutionProvider", "CPUExecutionProvider")
+CUDA_GRAPH: Providers = (("CUDAExecutionProvider", {"enable_cuda_graph": "1"}), "CPUExecutionProvider")
 CUDA_FLOAT32: Providers = (("CUDAExecutionProvider", {"use_tf32": "0"}), "CPUExecutionProvider")
 """Without the shortened products (10 bits of mantissa) that are the provider's default for float32."""
 Use = Literal["reference", "check", "timing"]
@@ -49,9 +50,9 @@ class LocalRunner:
         self.output_names = tuple(o.name for o in session.get_outputs())
         self._only_tensors = all(o.type.startswith("tensor") for o in session.get_outputs())
 
-    def bind(self, feeds: Mapping[str, Array]) -> dict[str, ort.OrtValue]:
-        """The inputs that the model has among `feeds`, as ONNX Runtime's own values (made once, to be run often)."""
-        return {i.name: _to_ort(feeds[i.name]) for i in self.session.get_inputs()}
+    def _values(self, feeds: Mapping[str, Array], device: str = "cpu") -> dict[str, ort.OrtValue]:
+        """The inputs that the model has among `feeds`, as ONNX Runtime's own values."""
+        return {i.name: _to_ort(feeds[i.name], device) for i in self.session.get_inputs()}
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Every output by name; of a sequence its length, and its elements as `name[0]`, `name[1]`...
@@ -61,7 +62,7 @@ class LocalRunner:
         names = list(self.output_names)
         try:
             if self._only_tensors:
-                values = self.session.run_with_ort_values(names, self.bind(feeds))
+                values = self.session.run_with_ort_values(names, self._values(feeds))
                 return {name: _to_numpy(value) for name, value in zip(names, values, strict=True)}
             given = {i.name: feeds[i.name] for i in self.session.get_inputs()}
             found = zip(names, self.session.run(names, given), strict=True)
@@ -69,16 +70,26 @@ class LocalRunner:
         except Exception as error:  # ONNX Runtime raises a class of its own per status code, all without a base
             raise CannotRun(reason(error)) from error
 
-    def run_bound(self, bound: Mapping[str, ort.OrtValue]) -> None:
-        """Run and drop the outputs: what is timed."""
-        self.session.run_with_ort_values(list(self.output_names), bound)
+    def prepared(self, feeds: Mapping[str, Array]) -> Callable[[], object]:
+        """What is timed: a run whose inputs were made before, and whose outputs are dropped; on a GPU both stay where
+        they are."""
+        if "CUDAExecutionProvider" not in self.session.get_providers():
+            return partial(self.session.run_with_ort_values, list(self.output_names), self._values(feeds))
+        binding = self.session.io_binding()
+        for name, value in self._values(feeds, "cuda").items():
+            binding.bind_ortvalue_input(name, value)
+        for name in self.output_names:
+            binding.bind_output(name, "cuda")
+        return partial(self.session.run_with_iobinding, binding)
 
     def time_against(
         self, others: Sequence[LocalRunner], feeds: Mapping[str, Array], *, seconds: float, most: int
     ) -> Timing:
-        """This model, the first, and others on the same inputs, in turn (see `interleave`)."""
-        runs = [partial(r.run_bound, r.bind(feeds)) for r in (self, *others)]
-        return interleave(runs, seconds=seconds, most=most)
+        """This model, the first, and others on the same inputs, in turn (see `interleave`). Raises CannotRun."""
+        try:
+            return interleave([r.prepared(feeds) for r in (self, *others)], seconds=seconds, most=most)
+        except Exception as error:  # as above
+            raise CannotRun(reason(error)) from error
 
 
 def open_model(
@@ -152,12 +163,12 @@ def _parts(name: str, value: object) -> Iterator[tuple[str, Array]]:
         yield name, np.zeros(0) if value is None else np.asarray(value)
 
 
-def _to_ort(array: Array) -> ort.OrtValue:
+def _to_ort(array: Array, device: str) -> ort.OrtValue:
     ort = onnx_runtime()
-    if array.dtype == ml_dtypes.bfloat16:
+    if array.dtype == ml_dtypes.bfloat16:  # which goes to a GPU with every run
         bits = np.asarray(array, order="C").view(np.uint16)
         return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, _BFLOAT16)
-    return ort.OrtValue.ortvalue_from_numpy(np.asarray(array, order="C"))
+    return ort.OrtValue.ortvalue_from_numpy(np.asarray(array, order="C"), device)
 
 
 def _to_numpy(value: ort.OrtValue) -> Array:

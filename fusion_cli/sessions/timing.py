@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 _NOISE = 1.02
 """Speeds that differ by less are called equal, however sure that is: those of two sessions of one model do."""
@@ -18,7 +19,7 @@ _DEVIATIONS = 1.96
 @dataclass(frozen=True)
 class Speed:
     """How many times as fast as another a model is: the median over rounds, and the ends of an interval that holds the
-    true median with a confidence of 95%, however the times are distributed."""
+    true median with a confidence of 95%, however the times are distributed, and the median of every sitting."""
 
     ratio: float
     low: float
@@ -40,9 +41,10 @@ class Speed:
 
 @dataclass(frozen=True)
 class Timing:
-    """Microseconds of several models, for each those of every round."""
+    """Microseconds of several models, for each those of every round, and how many rounds each sitting had."""
 
     samples: tuple[tuple[float, ...], ...]
+    sittings: tuple[int, ...] = ()
 
     @property
     def rounds(self) -> int:
@@ -61,16 +63,21 @@ class Timing:
     def speed(self, model: int, against: int = 0) -> Speed:
         """How one model compares with another."""
         pairs = zip(self.samples[against], self.samples[model], strict=True)
-        ratios = sorted(theirs / own for theirs, own in pairs)
+        ratios = [theirs / own for theirs, own in pairs]
+        rest = iter(ratios)
+        medians = [statistics.median(islice(rest, rounds)) for rounds in self.sittings]
         # Ranks by the sign test: each ratio is above the true median or below it, like the throw of a coin.
-        count = len(ratios)
+        ranked, count = sorted(ratios), len(ratios)
         outside = max(1, round((count - _DEVIATIONS * math.sqrt(count)) / 2))
-        return Speed(statistics.median(ratios), ratios[outside - 1], ratios[-outside])
+        low, high = min([ranked[outside - 1], *medians]), max([ranked[-outside], *medians])
+        return Speed(statistics.median(ratios), low, high)
 
 
 def pooled(timings: Iterable[Timing]) -> Timing:
-    """The rounds of several measurements of the same models as those of one."""
-    return Timing(tuple(sum(samples, ()) for samples in zip(*(t.samples for t in timings), strict=True)))
+    """The rounds of several measurements of the same models as those of one, each of which is a sitting of it."""
+    each = list(timings)
+    samples = tuple(sum(parts, ()) for parts in zip(*(t.samples for t in each), strict=True))
+    return Timing(samples, tuple(t.rounds for t in each))
 
 
 def interleave(

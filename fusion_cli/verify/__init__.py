@@ -12,9 +12,9 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from fusion_cli.measured import OutputCheck
 from fusion_cli.sessions import Array
 from fusion_cli.sessions.process import Runner
-from fusion_cli.types import OutputCheck
 
 Outputs = Mapping[str, Array]
 

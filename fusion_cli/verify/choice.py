@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -12,40 +13,58 @@ import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
 from fusion_cli.load import load_model
-from fusion_cli.measured import WORDS, Choice, ModelName, Timed
+from fusion_cli.measured import WORDS, Choice, Device, Measurement, ModelName, Timed
 from fusion_cli.outline import DOMAIN
 from fusion_cli.save.stream import write_model
+from fusion_cli.sessions import CPU, CUDA, CUDA_GRAPH, CannotRun, Providers
 from fusion_cli.sessions.process import Opener, Runner
 from fusion_cli.sessions.timing import Speed, Timing, pooled
 from fusion_cli.verify.feeds import Feeds
 
-SECONDS = 3.0
-"""How long whole models are timed, at most but for slow ones, whose rounds are few."""
-_SITTINGS = 2
+SECONDS = 1.5
+"""How long each whole model is timed beside the first, at most but for slow ones, whose rounds are few."""
+_SITTINGS = 3
 _ROUNDS = 1000
 _PATIENCE = 10.0
 """Seconds after which no further sitting is begun: large models take long to open."""
-Open = Callable[[], Runner]
+_PROVIDERS: Mapping[Device, Providers] = {"cpu": CPU, "cuda": CUDA, "cuda graph": CUDA_GRAPH}
+Open = Callable[..., Runner]
 
 
-def measure(models: Sequence[Open], feeds: Feeds, *, seconds: float = SECONDS) -> Timing:
-    """The models' times, in turn, for about so long. Raises CannotRun.
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """Where models are timed, and with what. `decides`: what is faster must be so here; elsewhere it may not be
+    slower."""
 
-    In two sittings, each with sessions of its own: two sessions of one model may differ by some percent, which then
-    widens the interval. All models are open at a time.
+    feeds: Feeds
+    device: Device = "cpu"
+    decides: bool = True
+    seconds: float = SECONDS
+
+    def open(self, model: Open) -> Runner:
+        """As applications open it. Raises CannotRun."""
+        return model(use="timing", providers=_PROVIDERS[self.device])
+
+
+def measure(models: Sequence[Open], setting: Setting) -> Timing:
+    """The models' times, in turn. Raises CannotRun.
+
+    In sittings, each with sessions of its own: two sessions of one model may differ by some percent, which then widens
+    the interval. All models are open at a time.
     """
-    start = time.monotonic()
+    start, seconds = time.monotonic(), setting.seconds * (len(models) - 1)
     sittings: list[Timing] = []
     while len(sittings) < _SITTINGS and time.monotonic() - start < _PATIENCE:
-        first, *others = [open_model() for open_model in models]
-        sittings.append(first.time_against(others, feeds, seconds=seconds / _SITTINGS, most=_ROUNDS // _SITTINGS))
+        first, *others = [setting.open(model) for model in models]
+        most = _ROUNDS // _SITTINGS
+        sittings.append(first.time_against(others, setting.feeds, seconds=seconds / _SITTINGS, most=most))
         del first, others  # the memory is free before they are opened again
     return pooled(sittings)
 
 
 def choose(
     models: Mapping[ModelName, Open],
-    feeds: Feeds,
+    settings: Sequence[Setting],
     *,
     least: ModelName = "original",
     asked: ModelName | None = None,
@@ -53,21 +72,43 @@ def choose(
 ) -> Choice:
     """Time models, the first of them the original, and choose the fastest; of those that differ by no more than noise
     the one that was `asked` for, else the simplest. None simpler than `least` is chosen, and the last one if
-    `forced`."""
+    `forced`. Raises CannotRun where they run in no setting that decides."""
     names = list(models)
-    timing = measure(tuple(models.values()), feeds)
+    timings = _timings(list(models.values()), settings)
     chosen, why = names.index(asked or least), "nothing is faster by more than noise"
     for other in range(names.index(least), len(names)):
-        if other != chosen and timing.speed(other, against=chosen).is_faster:
+        if other != chosen and is_faster(timings, other, against=chosen):
             chosen, why = other, f"faster than {WORDS[names[chosen]]} by more than noise"
     if forced:
         chosen, why = len(names) - 1, "--force keeps it whatever its time"
+    return Choice(names[chosen], why, tuple(_measurement(names, *each) for each in timings.items()))
+
+
+def is_faster(timings: Mapping[Setting, Timing], model: int, against: int) -> bool:
+    """Whether one model is faster than another in a setting that decides, and slower in none."""
+    speeds = {setting: timing.speed(model, against=against) for setting, timing in timings.items()}
+    return any(s.is_faster for at, s in speeds.items() if at.decides) and not any(s.is_slower for s in speeds.values())
+
+
+def _timings(models: Sequence[Open], settings: Sequence[Setting]) -> dict[Setting, Timing]:
+    """By setting, but for those that a model does not run in, as not every one makes a CUDA graph."""
+    found: dict[Setting, Timing] = {}
+    for setting in settings:
+        try:
+            found[setting] = measure(models, setting)
+        except CannotRun:
+            if setting.device != "cuda graph" and setting.decides:
+                raise
+    return found
+
+
+def _measurement(names: Sequence[ModelName], setting: Setting, timing: Timing) -> Measurement:
     timed = tuple(Timed(name, timing.us(i), timing.speed(i)) for i, name in enumerate(names))
-    return Choice(names[chosen], why, timed, timing.rounds, {name: array.shape for name, array in feeds.items()})
+    return Measurement(setting.device, timed, timing.rounds, {n: array.shape for n, array in setting.feeds.items()})
 
 
 def speeds_alone(
-    fused: Path, library: Path, groups: Mapping[str, Collection[str]], feeds: Feeds, opener: Opener
+    fused: Path, library: Path, groups: Mapping[str, Collection[str]], setting: Setting, opener: Opener
 ) -> dict[str, Speed]:
     """For each group of operators how much faster the fused model is with only their kernels than with none. Raises
     CannotRun."""
@@ -75,8 +116,8 @@ def speeds_alone(
     for name, ops in groups.items():
         with NamedTemporaryFile(dir=fused.parent, suffix=".onnx") as file:
             write_model(_with_only(ops, fused), Path(file.name))
-            alone = partial(opener, Path(file.name), libraries=[library], use="timing")
-            found[name] = measure([partial(opener, fused, use="timing"), alone], feeds, seconds=SECONDS / 2).speed(1)
+            alone = partial(opener, Path(file.name), libraries=[library])
+            found[name] = measure([partial(opener, fused), alone], setting).speed(1)
     return found
 
 

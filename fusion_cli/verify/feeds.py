@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ from fusion_cli.errors import ModelError
 from fusion_cli.sessions import Array, CannotRun
 from fusion_cli.sizes.algebra import names_in
 from fusion_cli.sizes.dims import number
+from fusion_cli.sizes.likely import OpenInput, is_rate, likely_sizes, other_sizes
 from fusion_cli.sizes.parsing import parse
 from fusion_cli.types import Options
 from fusion_cli.verify.signature import Input, Signature, nearest
@@ -21,13 +21,13 @@ from fusion_cli.verify.signature import Input, Signature, nearest
 Feeds = dict[str, Array]
 
 _SIZES = ((2, 16), (1, 16), (2, 64), (1, 64))
-"""Sizes to try: of dimensions that only ever come first (batch), and of all others."""
-_OWN_BATCHES, _OWN_SIZES = (2, 3, 4), (16, 24, 32, 40, 48)
-"""Sizes to try before these, of the first such dimension, the second and so on."""
-_LARGE = ((1, 224), (1, 1024), (1, 8192))
+"""Sizes to try if no likely ones run: of dimensions that only ever come first (batch), and of all others."""
+_LARGE = ((1, 1024), (1, 8192))
 """Sizes for models with a least size; only tried where no more than `_MOST_ELEMENTS` go in, as they cost much."""
 _MOST_ELEMENTS = 1 << 21
 _MAX_BYTES = 1 << 28
+_RATE = 16_000
+"""Of sound, in samples a second; models that are told it know few."""
 
 
 def load_feeds(path: Path, signature: Signature) -> Feeds:
@@ -60,16 +60,19 @@ def load_feeds(path: Path, signature: Signature) -> Feeds:
     return feeds
 
 
-def make_feeds(signature: Signature, options: Options, runs: Callable[[Feeds], str]) -> Feeds:
-    """Random inputs (the same in every run) of the first sizes with which the model runs.
+def make_feeds(
+    signature: Signature, options: Options, runs: Callable[[Feeds], str], unlike: Feeds | None = None
+) -> Feeds:
+    """Random inputs (the same in every run) of the likeliest sizes with which the model runs, or of others than those
+    of `unlike`.
 
     `runs` says what is wrong with some inputs, "" for nothing. `options.shapes` and `options.dims` are kept to; of a
     range of sizes the one in its (geometric) middle is taken. Raises CannotRun where no sizes do.
     """
     inputs = signature.inputs
     problem = ""
-    seen: set[tuple[tuple[int, ...], ...]] = set()
-    for sizes in _assignments(inputs, options):
+    seen = set() if unlike is None else {tuple(unlike[v.name].shape for v in inputs)}
+    for sizes in _assignments(inputs, options, other=unlike is not None):
         shapes = tuple(_concrete(v, sizes, options) for v in inputs)
         if shapes in seen:
             continue
@@ -87,27 +90,36 @@ def make_feeds(signature: Signature, options: Options, runs: Callable[[Feeds], s
     raise CannotRun(f"no inputs were found that the model runs with: {problem} ({hint})")
 
 
-def _assignments(inputs: Sequence[Input], options: Options) -> Iterator[Mapping[str, int]]:
-    """Sizes by symbol: each its own, which tells apart what must not be mixed up; then equal ones, the likeliest first;
-    then the same with one symbol larger by one (a total that includes a cache's length and the new token); then the
-    least and the largest."""
+def open_sizes(signature: Signature, options: Options) -> tuple[str, ...]:
+    """The dimensions, by name, whose sizes neither the model nor the user tells."""
+    inputs = [v for v in signature.inputs if v.name not in options.shapes]
+    return tuple(s for s in _symbols(inputs) if s not in options.bounds) if options.inputs is None else ()
+
+
+def _assignments(inputs: Sequence[Input], options: Options, *, other: bool) -> Iterator[Mapping[str, int]]:
+    """Sizes by symbol: what is likely, or others than that; then equal ones; then the same with one symbol larger by
+    one (a total that includes a cache's length and the new token); then the least and the largest."""
     symbols = _symbols(inputs)
     leading = [s for s, axes in symbols.items() if axes == {0}]
-    others = [s for s in symbols if s not in leading]
+    fixed = {s: bounds[0] if other else _middle(*bounds) for s, bounds in options.bounds.items()}
+    opened = [
+        OpenInput(v.name, _is_float(v), tuple(d or v.symbol(axis) for axis, d in enumerate(v.shape or ())))
+        for v in inputs
+    ]
+    for likely in (other_sizes if other else likely_sizes)(opened):
+        yield likely | fixed
 
-    def sizes(batches: Sequence[int], rest: Sequence[int]) -> dict[str, int]:
-        wanted = dict(zip(leading, cycle(batches), strict=False)) | dict(zip(others, cycle(rest), strict=False))
-        return wanted | {s: _middle(*b) for s, b in options.bounds.items()}
+    def sizes(batch: int, rest: int) -> dict[str, int]:
+        return {s: batch if s in leading else rest for s in symbols} | fixed
 
-    yield sizes(_OWN_BATCHES, _OWN_SIZES)
-    for batch, other in _SIZES:
-        yield sizes([batch], [other])
-    base = sizes([2], [16])
+    for batch, length in _SIZES:
+        yield sizes(batch, length)
+    base = sizes(2, 16)
     for longer in symbols:
         yield {**base, longer: base[longer] + 1} if longer not in options.bounds else base
-    yield sizes([1], [1])
-    for batch, other in _LARGE:
-        assignment = sizes([batch], [other])
+    yield sizes(1, 1)
+    for batch, length in _LARGE:
+        assignment = sizes(batch, length)
         if sum(math.prod(_concrete(v, assignment, options)) for v in inputs) <= _MOST_ELEMENTS:
             yield assignment
 
@@ -137,6 +149,10 @@ def _concrete(value: Input, sizes: Mapping[str, int], options: Options) -> tuple
     return tuple(max(0, size or 0) for size in known)
 
 
+def _is_float(value: Input) -> bool:
+    return value.dtype is not None and value.dtype.is_floating_point()
+
+
 def _numpy_dtype(value: Input) -> np.dtype[np.generic]:
     if not value.is_tensor:
         raise CannotRun(f"input '{value.name}' is no tensor, and nothing else can be made up")
@@ -149,12 +165,14 @@ def _fill(value: Input, shape: tuple[int, ...], seed: int) -> Array:
     """Values for one input: floats normal, integers by what the model uses them for, truth values as a mask."""
     dtype = _numpy_dtype(value)
     rng = np.random.default_rng(seed)
-    if value.dtype is not None and value.dtype.is_floating_point():
+    if _is_float(value):
         return rng.standard_normal(shape, dtype=np.float32).astype(dtype)
     if dtype.kind == "c":
         return (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(dtype)
     if dtype.kind not in "iub":
         raise CannotRun(f"inputs of type {dtype} cannot be made up (give arrays with --inputs)")
+    if is_rate(value.name):
+        return np.full(shape, _RATE, dtype)
     below = None if dtype.kind == "b" else value.below
     if below is None:
         return _mask(shape).astype(dtype)

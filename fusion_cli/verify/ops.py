@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,11 +15,12 @@ from onnx_ir.passes.common import InlinePass
 
 from fusion_cli.load import load_model
 from fusion_cli.load.weights import InModelFile
+from fusion_cli.measured import OpCheck, OutputCheck
 from fusion_cli.operators.dtypes import DTYPES
 from fusion_cli.save.stream import write_model
 from fusion_cli.sessions import Array, CannotRun, open_model
 from fusion_cli.sessions.process import Opener, Runner
-from fusion_cli.types import FusedOp, OpCheck, OutputCheck, TensorSpec
+from fusion_cli.types import FusedOp, TensorSpec
 from fusion_cli.verify import compare, limit
 from fusion_cli.verify.feeds import Feeds
 
@@ -45,25 +46,26 @@ class Call:
 def check_ops(
     fused: Path,
     ops: Sequence[FusedOp],
-    feeds: Feeds,
+    cases: Sequence[Feeds],
     *,
     library: Path,
     target: str,
     seconds: float = 10.0,
     opener: Opener = open_model,
 ) -> tuple[OpCheck, ...]:
-    """Run one call of every operator of `target` with its kernel and without, and compare the two.
+    """Run one call of every operator of `target` with its kernel and without, on the values that each of the `cases`
+    gives it, and compare the two.
 
     The nodes are run as they are written, and as ONNX Runtime optimizes them where that rounds otherwise (see
-    `compare`); with `seconds` the kernel is also timed against the latter, alternating, for about that long in
-    all. Calls in the bodies of control flow are left out: their inputs are not visible from outside. Raises CannotRun
-    if ONNX Runtime does not run the fused model without the library.
+    `compare`); with `seconds` the kernel is also timed against the latter in the first case, alternating, for about
+    that long in all. Calls in the bodies of control flow are left out: their inputs are not visible from outside.
+    Raises CannotRun if ONNX Runtime does not run the fused model without the library.
     """
     calls = _locate(fused, [op for op in ops if target in op.targets])
     share = min(1.0, seconds / len(calls)) if calls else 0.0
     checks: list[OpCheck] = []
     for batch in _batches(calls):
-        values = _capture(batch, feeds, fused.parent, opener)
+        values = _capture(batch, cases, fused.parent, opener)
         for call in batch:
             nodes = partial(opener, single_op_model(call).SerializeToString(), folder=fused.parent)
             checks.append(_check(call.op, target, nodes, library, values, share))
@@ -103,21 +105,24 @@ def single_op_model(call: Call) -> onnx.ModelProto:
 
 
 def _check(
-    op: FusedOp, target: str, nodes: Callable[..., Runner], library: Path, values: Mapping[str, Array], seconds: float
+    op: FusedOp, target: str, nodes: Callable[..., Runner], library: Path, cases: Sequence[Feeds], seconds: float
 ) -> OpCheck:
     """`nodes` opens the operator as a model of its own."""
     allowed = limit(spec.dtype for spec in (*op.inputs, *op.outputs))
     try:
-        reference = nodes(use="reference").run(values)
+        reference = nodes(use="reference")
         kernel = nodes(libraries=[library], use="timing")
-        outputs = compare(reference, [kernel.run(values)], allowed, nodes, values)
-        worst = max(outputs, key=lambda o: o.error / o.tolerance, default=OutputCheck("", 0.0, allowed.relative))
+        worst = OutputCheck("", 0.0, allowed.relative)
+        for values in cases:
+            outputs = compare(reference.run(values), [kernel.run(values)], allowed, nodes, values)
+            worst = max(worst, *outputs, key=lambda o: o.share)
         if seconds <= 0 or not worst.ok:
             return OpCheck(op.name, target, worst.error, worst.tolerance)
-        timing = nodes(use="timing").time_against([kernel], values, seconds=seconds, most=_ROUNDS)
+        timing = nodes(use="timing").time_against([kernel], cases[0], seconds=seconds, most=_ROUNDS)
     except CannotRun as error:
         return OpCheck(op.name, target, float("inf"), allowed.relative, note=str(error))
-    return OpCheck(op.name, target, worst.error, worst.tolerance, timing.us(0), timing.us(1))
+    before, after, speed = timing.us(0), timing.us(1), timing.speed(1)
+    return OpCheck(op.name, target, worst.error, worst.tolerance, before, after, speed.is_slower)
 
 
 def _locate(fused: Path, ops: Sequence[FusedOp]) -> list[Call]:
@@ -163,18 +168,20 @@ def _batches(calls: Iterable[Call]) -> Iterable[list[Call]]:
         yield batch
 
 
-def _capture(batch: Sequence[Call], feeds: Feeds, folder: Path, opener: Opener) -> dict[str, Array]:
-    """The inputs of the calls in a run of their model without libraries, operator by operator as it is written."""
+def _capture(batch: Sequence[Call], cases: Sequence[Feeds], folder: Path, opener: Opener) -> list[dict[str, Array]]:
+    """For each case the inputs of the calls in a run of their model without libraries, operator by operator as it is
+    written."""
     graph = batch[0].model.graph
     wanted = {v.name or "": v for call in batch for v in call.captured}
     own = list(graph.outputs)
     # The model goes through a file, beside its weights if these are in another: only ONNX Runtime has it in memory.
     with NamedTemporaryFile(dir=folder, suffix=".onnx") as file:
-        graph.outputs.extend(v for name, v in wanted.items() if v not in own and name not in feeds)
+        graph.outputs.extend(v for name, v in wanted.items() if v not in own and name not in cases[0])
         write_model(batch[0].model, Path(file.name))
         del graph.outputs[len(own) :]
-        values = opener(Path(file.name), use="reference").run(feeds)
-    return {name: feeds[name] if name in feeds else values[name] for name in wanted}
+        model = opener(Path(file.name), use="reference")
+        given = [{**model.run(feeds), **feeds} for feeds in cases]
+    return [{name: values[name] for name in wanted} for values in given]
 
 
 def _portable(tensor: ir.TensorProtocol | None) -> ir.TensorProtocol | None:

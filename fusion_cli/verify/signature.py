@@ -81,6 +81,7 @@ def signature_of(model: ir.Model) -> Signature:
 def check_names(signature: Signature, options: Options, where: str) -> None:
     """Raises ModelError for a size or an input that `options` name and the model does not have."""
     wanted = [("size", "--dim", name, symbol(name), signature.size_names) for name in options.dims]
+    wanted += [("size", "--fix-dim", name, symbol(name), signature.size_names) for name in options.fixed_dims]
     wanted += [("input", "--shape", name, name, signature.input_names) for name in options.shapes]
     for kind, option, name, key, known in wanted:
         if key not in known:

@@ -3,27 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from fusion_cli.load import load_model
+from fusion_cli.measured import OutputCheck, Verification
 from fusion_cli.sessions import Array, CannotRun, open_model
 from fusion_cli.sessions.process import Opener, Runner
-from fusion_cli.types import Options, OutputCheck, Verification
+from fusion_cli.types import Options
 from fusion_cli.verify import Limit, Outputs, compare, limit
-from fusion_cli.verify.feeds import Feeds, load_feeds, make_feeds
+from fusion_cli.verify.feeds import Feeds, load_feeds, make_feeds, open_sizes
 from fusion_cli.verify.signature import Signature, check_names, signature_of
 
 
 @dataclass(frozen=True, eq=False)
-class Reference:
-    """What a model gives for some inputs, by name, and how far from it another may be."""
+class Case:
+    """What a model gives for some inputs, by name."""
 
-    model: Path
     feeds: Feeds
     outputs: Outputs
+
+
+@dataclass(frozen=True, eq=False)
+class Reference:
+    """What a model gives, and how far from it another may be. The first case is of likely sizes, at which models are
+    timed; where sizes are open there is another."""
+
+    model: Path
+    cases: tuple[Case, ...]
     limit: Limit
+    assumed: tuple[str, ...] = ()
+    """The dimensions whose sizes are made up."""
+
+    @property
+    def feeds(self) -> Feeds:
+        """The inputs of the first case."""
+        return self.cases[0].feeds
 
 
 def reference_for(
@@ -33,7 +50,7 @@ def reference_for(
     signature: Signature | None = None,
 ) -> Reference:
     """Run a model, operator by operator as it is written, with the inputs of `options.inputs`, or random ones of sizes
-    with which ONNX Runtime runs it. The model is read for its signature where that is not given.
+    with which ONNX Runtime runs it, likely ones first. The model is read for its signature where that is not given.
 
     Raises ModelError if the arrays given do not fit the model, and CannotRun if ONNX Runtime cannot run it.
     """
@@ -52,12 +69,15 @@ def reference_for(
         return ""
 
     if given is None:
-        feeds = make_feeds(signature, options, complaint)
+        given = make_feeds(signature, options, complaint)
     elif reason := complaint(given):
         raise CannotRun(f"ONNX Runtime cannot run the original: {reason}")
-    else:
-        feeds = given
-    return Reference(original, feeds, outputs, limit(signature.float_types))
+    cases = [Case(given, dict(outputs))]
+    assumed = open_sizes(signature, options)
+    if options.inputs is None and (assumed or options.bounds):
+        with suppress(CannotRun):  # it may run at one size only
+            cases.append(Case(make_feeds(signature, options, complaint, unlike=given), outputs))
+    return Reference(original, tuple(cases), limit(signature.float_types), assumed)
 
 
 def verify_model(
@@ -72,16 +92,24 @@ def verify_model(
     """
     original = partial(opener, reference.model)
     try:
-        found = [variant().run(reference.feeds) for variant in variants]
+        found = [_run_all(variant(), reference.cases) for variant in variants]
     except CannotRun as error:
         if not _runs(original, reference.feeds):
             return Verification(skipped=f"ONNX Runtime's optimizations keep the original from running: {error}")
-        failed = tuple(OutputCheck(name, float("inf"), reference.limit.relative) for name in reference.outputs)
+        names = reference.cases[0].outputs
+        failed = tuple(OutputCheck(name, float("inf"), reference.limit.relative) for name in names)
         return Verification(failed, skipped=f"the fused model does not run: {error}")
-    checks = compare(reference.outputs, found, reference.limit, original, reference.feeds)
+    checks: dict[str, OutputCheck] = {}
+    for case, *results in zip(reference.cases, *found, strict=True):
+        for check in compare(case.outputs, results, reference.limit, original, case.feeds):
+            checks[check.output] = max(checks.get(check.output, check), check, key=lambda c: c.share)
     if not checks:
         return Verification(skipped="the original draws at random, or any rounding changes all it gives")
-    return Verification(checks)
+    return Verification(tuple(checks.values()))
+
+
+def _run_all(model: Runner, cases: Sequence[Case]) -> list[Outputs]:
+    return [model.run(case.feeds) for case in cases]
 
 
 def _runs(model: Callable[[], Runner], feeds: Feeds) -> bool:

@@ -19,7 +19,7 @@ def timing(*us: float) -> Timing:
     return Timing(tuple((each,) * ROUNDS for each in us))
 
 
-def later_is_faster(models: Sequence[object], feeds: object, *, seconds: float = 0) -> Timing:
+def later_is_faster(models: Sequence[object], setting: object) -> Timing:
     """In place of `measure`: each model twice as fast as the one before."""
     return timing(*(100.0 / 2**i for i in range(len(models))))
 
@@ -28,7 +28,7 @@ def measured(us: Callable[[str, frozenset[str]], float]) -> Callable[..., Timing
     """In place of `measure`: what `us` says of "original", "simplified" or "kernels", and for the last with kernels of
     which rules."""
 
-    def measure(models: Sequence[partial[Any]], feeds: object, *, seconds: float = 0) -> Timing:
+    def measure(models: Sequence[partial[Any]], setting: object) -> Timing:
         return timing(*(us(*_known(model)) for model in models))
 
     return measure

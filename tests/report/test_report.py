@@ -12,26 +12,13 @@ import onnx_ir as ir
 import pytest
 from rich.console import Console
 
-from fusion_cli.measured import Choice, Timed
+from fusion_cli.measured import Choice, Measurement, OpCheck, OutputCheck, Timed, Verification
 from fusion_cli.planir.stages import Plan, Pointwise, Rowwise
 from fusion_cli.report import Report, planned_fusions, summarise, write_report, written_fusions
 from fusion_cli.report.readable import counted
 from fusion_cli.report.render import render_explain, render_summary
 from fusion_cli.sessions.timing import Speed
-from fusion_cli.types import (
-    Candidate,
-    FusedOp,
-    Library,
-    OpCheck,
-    OutputCheck,
-    Region,
-    Rejection,
-    Rewrite,
-    Score,
-    Source,
-    TensorSpec,
-    Verification,
-)
+from fusion_cli.types import Candidate, FusedOp, Library, Region, Rejection, Rewrite, Score, Source, TensorSpec
 
 DOCS = Path(__file__).parents[2] / "docs"
 SCHEMA = json.loads((DOCS / "report.schema.json").read_text("utf-8"))
@@ -66,7 +53,14 @@ def is_kind(value: Any, kind: str) -> bool:
     return isinstance(value, KINDS[kind])
 
 
-TIMED = (Timed("original", 100.0, Speed(1.0, 1.0, 1.0)), Timed("kernels", 50.0, Speed(2.0, 1.9, 2.1)))
+TIMED = (
+    Measurement(
+        "cpu",
+        (Timed("original", 100.0, Speed(1.0, 1.0, 1.0)), Timed("kernels", 50.0, Speed(2.0, 1.9, 2.1))),
+        40,
+        {"x": (2, 128)},
+    ),
+)
 
 
 def candidate(*names: str) -> Candidate:
@@ -97,7 +91,8 @@ def full_report(error: float = 1e-7) -> Report:
     checks = (OpCheck("Demo_1", "cpu", 1e-7, 1e-3, 20.0, 10.0), OpCheck("Other_2", "cpu", 0.5, 1e-3))
     fusions, targets = written_fusions([op], checks), ("cpu", "sm_90a")
     return Report(
-        model="m.onnx", output="out.onnx", targets=targets, summary=summarise(fusions, targets, 9, 7, 5),
+        model="m.onnx",
+        model_sha256="0", output="out.onnx", targets=targets, summary=summarise(fusions, targets, 9, 7, 5),
         idioms={"Gelu": 2}, algebra=(Rewrite("ConvAffine", ("g", "h"), 2), Rewrite("PadConv", ("p", "g"), 1)),
         fusions=fusions, timings={"load": 0.1},
         rejected=(
@@ -110,7 +105,7 @@ def full_report(error: float = 1e-7) -> Report:
         sources=(Source("cpu", "Demo_1", "Demo_1.cc", "text"), Source("cpu", "", "register.cc", "text")),
         libraries=(Library("cpu", Path("/somewhere/lib/cpu.so"), ("Demo_1",), 2, 1.5),),
         verification=Verification((OutputCheck("y", error, 1e-3),), checks),
-        choice=Choice("kernels", "faster than the original", TIMED, 40, {"x": (2, 128)}),
+        choice=Choice("kernels", "faster than the original", TIMED),
         notes=("nvcc was not found",),
     )  # fmt: skip
 
@@ -118,7 +113,9 @@ def full_report(error: float = 1e-7) -> Report:
 def dry_report() -> Report:
     fusions = planned_fusions([candidate("a", "b")])
     summary = summarise(fusions, ["cpu"], 4, 4, 1)
-    return Report(model="m.onnx", targets=("cpu",), summary=summary, idioms={}, fusions=fusions, timings={})
+    return Report(
+        model="m.onnx", model_sha256="0", targets=("cpu",), summary=summary, idioms={}, fusions=fusions, timings={}
+    )
 
 
 def rendered(report: Report) -> str:
@@ -189,7 +186,7 @@ def test_summary_text() -> None:
     assert "2 (cpu 2); cpu library: 2 files compiled in 1.5 s" in text
     assert "passed: 1 output, largest error 1.0e-07 (tolerance 0.001)" in text
     assert "written            the simplified model with kernels: faster than the original\n" in text
-    assert "timed at           x [2,128]; 40 rounds\n" in text
+    assert "timed on cpu       x [2,128]; 40 rounds\n" in text
     assert "the simplified model with kernels 50.0 us, 2.00x (1.90 to 2.10) of the original's speed\n" in text
     assert "1 x Demo: FUS301 (score), expected a gain, found a loss of 2 us" in text
     assert "note: nvcc was not found" in text
@@ -202,7 +199,7 @@ def test_summary_text_of_a_failure_and_of_a_dry_run() -> None:
 
 
 def test_the_first_line_says_that_the_original_is_written_and_what_to_try() -> None:
-    choice = Choice("original", "nothing is faster by more than noise", TIMED, 40, {"x": (2, 128)})
+    choice = Choice("original", "nothing is faster by more than noise", TIMED)
     first = rendered(replace(full_report(), choice=choice)).splitlines()[0]
     assert first.startswith("m.onnx -> out.onnx: the original as it is, for nothing ran faster here; ")
     assert all(option in first for option in ("--dim", "--shape", "--inputs", "--target", "--force"))

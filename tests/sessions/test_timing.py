@@ -65,3 +65,12 @@ def test_sittings_that_contradict_each_other_prove_nothing() -> None:
     assert both.rounds == 40
     assert not both.speed(1).is_faster
     assert not both.speed(1).is_slower
+
+
+def test_what_one_sitting_says_and_another_does_not_is_noise() -> None:
+    long, short = Timing(((10.0,) * 90, (9.0,) * 90)), Timing(((10.0,) * 10, (11.0,) * 10))
+    assert long.speed(1).is_faster
+    both = pooled([long, short]).speed(1)
+    assert (both.ratio, both.low, both.high) == pytest.approx((10 / 9, 10 / 11, 10 / 9))
+    assert not both.is_faster
+    assert pooled([long, long]).speed(1).is_faster

@@ -13,19 +13,10 @@ import onnx_ir as ir
 import pytest
 
 from fusion_cli.load import load_model
+from fusion_cli.measured import OpCheck, OutputCheck, Verification
 from fusion_cli.sessions import Array, CannotRun, LocalRunner, open_model
 from fusion_cli.sessions.process import Process
-from fusion_cli.types import (
-    Candidate,
-    FusedOp,
-    Library,
-    OpCheck,
-    Options,
-    OutputCheck,
-    Region,
-    TensorSpec,
-    Verification,
-)
+from fusion_cli.types import Candidate, FusedOp, Library, Options, Region, TensorSpec
 from fusion_cli.verify import rollback
 from fusion_cli.verify.ops import Call, check_ops, single_op_model
 from fusion_cli.verify.signature import signature_of
@@ -149,7 +140,7 @@ def test_every_operator_is_tried_also_those_called_by_others(tmp_path: Path) -> 
     path = fused_model(tmp_path)
     ops = [op("Outer_1"), op("Inner_2"), op("Third_3"), op("Inner_2", targets=("sm_80",))]
     feeds = reference_for(path, Options()).feeds
-    checks = check_ops(path, ops, feeds, library=tmp_path, target="cpu", seconds=0.01, opener=without_libraries)
+    checks = check_ops(path, ops, [feeds], library=tmp_path, target="cpu", seconds=0.01, opener=without_libraries)
     assert [(c.op, c.error, c.ok) for c in checks] == [("Outer_1", 0, True), ("Inner_2", 0, True), ("Third_3", 0, True)]
     assert all(c.before_us and c.after_us for c in checks)
 
@@ -170,7 +161,7 @@ def test_a_kernel_whose_numbers_differ_is_not_timed(tmp_path: Path) -> None:
 
     path = fused_model(tmp_path)
     feeds = {"x": np.ones((2, 4), np.float32)}
-    (check,) = check_ops(path, [op("Inner_2")], feeds, library=tmp_path, target="cpu", seconds=1.0, opener=opener)
+    (check,) = check_ops(path, [op("Inner_2")], [feeds], library=tmp_path, target="cpu", seconds=1.0, opener=opener)
     assert not check.ok
     assert check.error == pytest.approx(1.0)
     assert (check.before_us, check.note) == (None, "")
@@ -191,7 +182,7 @@ def test_weights_of_the_model_file_are_read_where_they_are_needed(tmp_path: Path
     feeds = {"x": np.ones((2, 8192), np.float32)}
     ops = [op("Outer_1", size=8192)]
     (check,) = check_ops(
-        tmp_path / "fused.onnx", ops, feeds, library=tmp_path, target="cpu", opener=opener, seconds=0.0
+        tmp_path / "fused.onnx", ops, [feeds], library=tmp_path, target="cpu", opener=opener, seconds=0.0
     )
     assert check.ok
     whole, *single = opened
@@ -231,7 +222,8 @@ def test_a_library_that_cannot_be_loaded_fails_every_operator(tmp_path: Path) ->
         (OpCheck("A", "cpu", 1e-6, 1e-3), None),
         (OpCheck("A", "cpu", 0.1, 1e-3, 10.0, 9.0), "FUS401"),
         (OpCheck("A", "cpu", float("nan"), 1e-3), "FUS401"),
-        (OpCheck("A", "cpu", 1e-6, 1e-3, 10.0, 10.0), "FUS402"),
+        (OpCheck("A", "cpu", 1e-6, 1e-3, 10.0, 10.1), None),
+        (OpCheck("A", "cpu", 1e-6, 1e-3, 10.0, 12.0, is_slower=True), "FUS402"),
         (OpCheck("A", "cpu", float("inf"), 1e-3, note="it fell over"), "FUS403"),
     ],
 )
@@ -242,7 +234,10 @@ def test_reasons_to_take_a_kernel_back(check: OpCheck, code: str | None) -> None
 
 
 def test_slow_kernels_stay_when_they_are_asked_for() -> None:
-    assert rollback.rollback(op("A"), OpCheck("A", "cpu", 0.0, 1e-3, 10.0, 20.0), never_slower=False) is None
+    assert (
+        rollback.rollback(op("A"), OpCheck("A", "cpu", 0.0, 1e-3, 10.0, 20.0, is_slower=True), never_slower=False)
+        is None
+    )
 
 
 def model_trial(

@@ -1,0 +1,55 @@
+"""What an earlier run decided, read from its report.json, to be done again without measuring."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fusion_cli.errors import FusionError, ModelError, first_line
+from fusion_cli.measured import Choice
+from fusion_cli.report import SCHEMA_VERSION
+from fusion_cli.types import FusedOp
+from fusion_cli.version import __version__
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """The targets, those of each operator by its name, and the whole model that was written."""
+
+    path: Path
+    targets: tuple[str, ...]
+    kept: Mapping[str, tuple[str, ...]]
+    choice: Choice
+
+    def apply(self, ops: Sequence[FusedOp]) -> list[FusedOp]:
+        """The operators with the targets that were decided on. Raises ModelError where one of those is not among
+        them."""
+        if missing := sorted(self.kept.keys() - {o.name for o in ops}):
+            raise ModelError(
+                f"operator {missing[0]} is not found in this model",
+                where=str(self.path),
+                hint="decisions are for the same model, options and version of fusion-cli",
+            )
+        return [replace(o, targets=tuple(t for t in o.targets if t in self.kept.get(o.name, ()))) for o in ops]
+
+
+def read_decisions(path: Path, sha256: str) -> Decisions:
+    """Those of a report.json that `optimize` wrote for the model of this checksum. Raises FusionError."""
+    try:
+        report = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise FusionError(f"cannot be read as a report: {first_line(error)}", where=str(path)) from error
+    if not isinstance(report, dict) or report.get("schema") != SCHEMA_VERSION or not report.get("output"):
+        hint = "give the report.json of a bundle that this version wrote"
+        raise FusionError("no report of a model that was written", where=str(path), hint=hint)
+    if (version := report["versions"]["fusion-cli"]) != __version__:
+        hint = "the same version makes the same file"
+        raise FusionError(f"made by fusion-cli {version}, this is {__version__}", where=str(path), hint=hint)
+    if report["model_sha256"] != sha256:
+        raise FusionError("the report is of another model", where=str(path), hint=f"it is of {report['model']}")
+    kept = {fusion["name"]: tuple(fusion["targets"]) for fusion in report["fusions"]}
+    # Without a choice all that was made was written.
+    choice = Choice((report["choice"] or {"chosen": "kernels"})["chosen"], f"as {path} decided")
+    return Decisions(path, tuple(report["targets"]), kept, choice)

@@ -1,0 +1,119 @@
+"""The contest of whole models: which is written, and the kernels that are given up before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from fusion_cli.codes import verify as codes
+from fusion_cli.measured import Choice, ModelName
+from fusion_cli.sessions import CannotRun
+from fusion_cli.sessions.timing import Speed
+from fusion_cli.types import FusedOp, Library, Rejection, Target
+from fusion_cli.verify.choice import Open, Setting, choose, speeds_alone, unhelpful
+from fusion_cli.verify.rollback import FORCE, MOST_READERS, Failed, Trial, taken_back
+from fusion_cli.verify.whole_model import Reference
+
+_MOST_NODES = 10_000
+"""A model of more takes ONNX Runtime long to open in the way that it is timed."""
+_BRIEFLY = 0.5
+"""Seconds for each model in a setting that does not decide."""
+
+
+class Contest:
+    """Times versions of the model of a trial as a whole, on the first of its targets that this machine can run (on the
+    CPU where none has kernels); remembers the choice once it is made."""
+
+    def __init__(self, trial: Trial, targets: Sequence[Target]) -> None:
+        self._trial = trial
+        self._elsewhere = any(t.kind == "cuda" and not trial.providers(t.name) for t in targets)
+        self._target = next((t for t in targets if t.kind != "portable" and trial.providers(t.name)), None)
+        self._alone: dict[str, Speed] = {}
+        """How fast the model is with the kernels of one rule only."""
+        self._choice: Choice | None = None
+
+    def choose(
+        self, fused: Path, ops: Sequence[FusedOp], libraries: Sequence[Library]
+    ) -> tuple[Choice | None, list[Failed]]:
+        """Which whole model to write, by their times on this machine (see `choice.choose`), and what of a fused one is
+        given up for the original; or no choice yet, and kernels to be taken back before the next try."""
+        trial, signature = self._trial, self._trial.signature
+        library = next((lib for lib in libraries if self._target and lib.target == self._target.name), None)
+        built: ModelName = "kernels" if any(t != "portable" for o in ops for t in o.targets) else "simplified"
+        if self._choice is not None:
+            return self._choice, []
+        if trial.reference is None:
+            return Choice(built, "not timed: the original was not run"), []
+        # What is for another machine, or is yet to be compiled, cannot be timed, and is not given up for the original.
+        runs = {"portable", *(lib.target for lib in libraries if trial.providers(lib.target))}
+        is_timed = not self._elsewhere and all(t in runs for o in ops for t in o.targets)
+        least: ModelName = "original" if is_timed and not trial.options.fixed_dims else "simplified"
+        if library is None and not is_timed:
+            return Choice(built, "not timed: its kernels do not run on this machine"), []
+        if library is None and (signature.most_readers > MOST_READERS or signature.nodes > _MOST_NODES):
+            return Choice(built, "not timed: so large a model takes long to open"), []
+        try:
+            return self._compare(fused, ops, library, least, trial.reference)
+        except CannotRun as error:
+            return Choice(built, f"not timed: {error}"), []
+
+    def _compare(
+        self, fused: Path, ops: Sequence[FusedOp], library: Library | None, least: ModelName, reference: Reference
+    ) -> tuple[Choice | None, list[Failed]]:
+        options, opener = self._trial.options, self._trial.process.open
+        models: dict[ModelName, Open] = {
+            "original": partial(opener, self._trial.original),
+            "simplified": partial(opener, fused),
+        }
+        if library is not None:
+            models["kernels"] = partial(opener, fused, libraries=[library.path])
+        # The functions themselves may be what was asked for: names that other runtimes know.
+        asked: ModelName | None = "simplified" if library is None and ops and "portable" in options.targets else None
+        settings = _settings(reference, on_gpu=self._target is not None and self._target.kind == "cuda")
+        choice = choose(models, settings, least=least, asked=asked, forced=options.force)
+        own = [] if library is None or options.force else [o for o in ops if library.target in o.targets]
+        if library is not None and (taken := self._unhelpful(fused, own, library, settings[0], choice)):
+            return None, [(o.name, library.target, _not_alone(o, self._alone[o.rule])) for o in own if o.rule in taken]
+        self._choice = choice
+        if choice.chosen == "original":
+            return choice, [(o.name, t, _for_original(o, choice)) for o in ops for t in o.targets]
+        if library is not None and own and choice.chosen == "simplified":
+            return None, [(o.name, library.target, _for_simplified(o, choice)) for o in own]
+        return choice, []
+
+    def _unhelpful(
+        self, fused: Path, ops: Sequence[FusedOp], library: Library, setting: Setting, choice: Choice
+    ) -> list[str]:
+        """The rules whose kernels do not help, where there are others."""
+        groups = {o.rule: [other.name for other in ops if other.rule == o.rule] for o in ops}
+        if len(groups) < 2:
+            return []
+        fresh = {rule: names for rule, names in groups.items() if rule not in self._alone}
+        self._alone |= speeds_alone(fused, library.path, fresh, setting, self._trial.process.open)
+        return unhelpful({rule: self._alone[rule] for rule in groups}, together=choice.chosen == "kernels")
+
+
+def _settings(reference: Reference, on_gpu: bool) -> list[Setting]:
+    """Where models are timed, first where it decides."""
+    first, *others = (case.feeds for case in reference.cases)
+    if not on_gpu:
+        return [Setting(first), *(Setting(feeds, decides=False, seconds=_BRIEFLY) for feeds in others)]
+    graph = Setting(first, "cuda graph")
+    return [Setting(first, "cuda"), graph, *(Setting(f, "cuda", False, _BRIEFLY) for f in others)]
+
+
+def _not_alone(op: FusedOp, speed: Speed) -> Rejection:
+    expected = f"the simplified model to be faster with the kernels of {op.rule}"
+    return taken_back(op, codes.SLOWER, expected, str(speed), FORCE)
+
+
+def _for_simplified(op: FusedOp, choice: Choice) -> Rejection:
+    expected = f"the whole model to be faster than the simplified one, {choice.speed_of('simplified')} of the original"
+    return taken_back(op, codes.SLOWER, expected, str(choice.speed_of("kernels")), FORCE)
+
+
+def _for_original(op: FusedOp, choice: Choice) -> Rejection:
+    expected = "a whole model that is faster than the original"
+    found = choice.speed_of("kernels") or choice.speed_of("simplified")
+    return taken_back(op, codes.ORIGINAL, expected, str(found), FORCE)
