@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 from onnx_ir.external_data import convert_tensors_from_external
@@ -20,22 +22,32 @@ from fusion_cli.operators.dtypes import DTYPES
 from fusion_cli.save.stream import write_model
 from fusion_cli.sessions import Array, CannotRun, open_model
 from fusion_cli.sessions.process import Opener, Runner
+from fusion_cli.sizes.algebra import names_in
+from fusion_cli.sizes.dims import number
+from fusion_cli.sizes.parsing import parse
 from fusion_cli.types import FusedOp, TensorSpec
 from fusion_cli.verify import compare, limit
 from fusion_cli.verify.feeds import Feeds
 
 _ROUNDS = 200
+_UNNAMED = 4
+"""The size, where one is made up, of a dimension without a name."""
 _VALUES_AT_ONCE = 64
 """How many intermediate values one run keeps; more would hold most of a large model's activations in memory."""
 
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """One call of an operator, at the top level of `model`."""
+    """One call of an operator in `model`."""
 
     op: FusedOp
     model: ir.Model
     node: ir.Node
+
+    @property
+    def is_in_body(self) -> bool:
+        """Whether it lies in a branch or a loop, where its inputs are not visible from outside."""
+        return self.node.graph is not self.model.graph
 
     @property
     def captured(self) -> tuple[ir.Value, ...]:
@@ -58,16 +70,21 @@ def check_ops(
 
     The nodes are run as they are written, and as ONNX Runtime optimizes them where that rounds otherwise (see
     `compare`); with `seconds` the kernel is also timed against the latter in the first case, alternating, for about
-    that long in all. Calls in the bodies of control flow are left out: their inputs are not visible from outside.
-    Raises CannotRun if ONNX Runtime does not run the fused model without the library.
+    that long in all. Operators that are called in the bodies of control flow only are tried on made up values; those
+    whose nodes do not run with these are left out. Raises CannotRun if ONNX Runtime does not run the fused model
+    without the library.
     """
     calls = _locate(fused, [op for op in ops if target in op.targets])
     share = min(1.0, seconds / len(calls)) if calls else 0.0
     checks: list[OpCheck] = []
-    for batch in _batches(calls):
+    for batch in _batches(call for call in calls if not call.is_in_body):
         values = _capture(batch, cases, fused.parent, opener)
-        for call in batch:
-            nodes = partial(opener, single_op_model(call).SerializeToString(), folder=fused.parent)
+        checks += [_check(call.op, target, _nodes(call, fused, opener), library, values, share) for call in batch]
+    for call in (call for call in calls if call.is_in_body):
+        nodes, values = _nodes(call, fused, opener), _made_up(call)
+        with suppress(CannotRun):
+            for feeds in values:
+                nodes(use="reference").run(feeds)
             checks.append(_check(call.op, target, nodes, library, values, share))
     return tuple(checks)
 
@@ -104,6 +121,30 @@ def single_op_model(call: Call) -> onnx.ModelProto:
     return ir.to_proto(ir.Model(graph, ir_version=call.model.ir_version, functions=_needed_functions(call)))
 
 
+def _nodes(call: Call, fused: Path, opener: Opener) -> Callable[..., Runner]:
+    """Opens the operator as a model of its own."""
+    return partial(opener, single_op_model(call).SerializeToString(), folder=fused.parent)
+
+
+def _made_up(call: Call) -> list[Feeds]:
+    """Inputs of two sizes."""
+    specs = {v.name or "": s for v, s in zip(call.node.inputs, call.op.inputs, strict=True) if v in call.captured}
+    names = sorted({name for s in specs.values() for dim in s.shape if dim for name in names_in(parse(dim))})
+    return [_random(specs, {name: least + 2 * i for i, name in enumerate(names)}) for least in (3, 8)]
+
+
+def _random(specs: Mapping[str, TensorSpec], sizes: Mapping[str, int]) -> Feeds:
+    """Floats normal, integers and truth values zero or one."""
+    rng = np.random.default_rng(0)
+    feeds: Feeds = {}
+    for name, spec in specs.items():
+        shape = [_UNNAMED if dim is None else number(dim, sizes) or 0 for dim in spec.shape]
+        dtype = DTYPES[spec.dtype].onnx.numpy()
+        is_float = DTYPES[spec.dtype].onnx.is_floating_point()
+        feeds[name] = (rng.standard_normal(shape) if is_float else rng.integers(0, 2, shape)).astype(dtype)
+    return feeds
+
+
 def _check(
     op: FusedOp, target: str, nodes: Callable[..., Runner], library: Path, cases: Sequence[Feeds], seconds: float
 ) -> OpCheck:
@@ -132,7 +173,8 @@ def _locate(fused: Path, ops: Sequence[FusedOp]) -> list[Call]:
     while True:
         model = load_model(fused)
         InlinePass(lambda function: function.name in inlined)(model)
-        nodes = {n.op_type: n for n in model.graph if n.op_identifier() in model.functions}
+        in_bodies = {n.op_type: n for n in model.graph.all_nodes() if n.op_identifier() in model.functions}
+        nodes = in_bodies | {n.op_type: n for n in model.graph if n.op_identifier() in model.functions}
         for op in ops:
             if op.name in nodes and op.name not in calls:
                 calls[op.name] = Call(op, model, nodes[op.name])

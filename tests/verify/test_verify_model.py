@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,65 @@ def test_every_operator_is_tried_also_those_called_by_others(tmp_path: Path) -> 
     checks = check_ops(path, ops, [feeds], library=tmp_path, target="cpu", seconds=0.01, opener=without_libraries)
     assert [(c.op, c.error, c.ok) for c in checks] == [("Outer_1", 0, True), ("Inner_2", 0, True), ("Third_3", 0, True)]
     assert all(c.before_us and c.after_us for c in checks)
+
+
+IN_BODY = """<ir_version: 9, opset_import: ["": 17, "fusion": 1]>
+g (bool c, float[batch, 4] x, float[4] w) => (float[batch, 4] y) {
+    y = If (c) <
+        then_branch = t () => (float[batch, 4] p) { [first] p = fusion.Outer_1 (x, w) },
+        else_branch = e () => (float[batch, 4] q) { [second] q = fusion.Inner_2 (x, w) }
+    >
+}
+<domain: "fusion", opset_import: ["": 17, "fusion": 1]>
+Outer_1 (x, w) => (y) {
+    b = fusion.Third_3 (x, w)
+    y = Relu (b)
+}
+<domain: "fusion", opset_import: ["": 17]>
+Inner_2 (x, w) => (y) { y = Add (x, w) }
+<domain: "fusion", opset_import: ["": 17]>
+Third_3 (x, w) => (y) { y = Mul (x, w) }
+"""
+
+
+def test_operators_in_bodies_are_tried_on_made_up_values(tmp_path: Path) -> None:
+    onnx.save(onnx.parser.parse_model(IN_BODY), tmp_path / "fused.onnx")
+    seen: list[tuple[int, ...]] = []
+
+    class Watched(LocalRunner):
+        def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+            seen.append(feeds["x"].shape)
+            found = super().run(feeds)
+            return {name: array + 1 for name, array in found.items()} if self.wrong else found
+
+        wrong = False
+
+    def opener(model: Path | bytes, **options: object) -> LocalRunner:
+        kernel = bool(options.pop("libraries", None))
+        runner = Watched(open_model(model, **options).session)  # type: ignore[arg-type]
+        runner.wrong = kernel and b"Inner_2" in bytes(model)
+        return runner
+
+    ops = [op("Outer_1"), op("Inner_2"), op("Third_3")]
+    checks = check_ops(
+        tmp_path / "fused.onnx",
+        ops,
+        [{}],
+        library=tmp_path,
+        target="cpu",
+        seconds=0.0,
+        opener=opener,  # type: ignore[arg-type]
+    )
+    assert [(c.op, c.ok) for c in checks] == [("Outer_1", True), ("Inner_2", False), ("Third_3", True)]
+    assert set(seen) == {(3, 4), (8, 4)}
+
+
+def test_an_operator_in_a_body_whose_nodes_do_not_run_is_left_out(tmp_path: Path) -> None:
+    onnx.save(onnx.parser.parse_model(IN_BODY), tmp_path / "fused.onnx")
+    odd = op("Inner_2")
+    odd = replace(odd, inputs=(odd.inputs[0], TensorSpec("w", "float32", (5,))))
+    path = tmp_path / "fused.onnx"
+    assert check_ops(path, [odd], [{}], library=tmp_path, target="cpu", opener=without_libraries) == ()
 
 
 class Doubled:
