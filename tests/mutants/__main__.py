@@ -111,12 +111,13 @@ class Trees:
 
 
 def run(mutants: Sequence[Mutant], jobs: int) -> tuple[list[str], dict[Mutant, bool]]:
-    """The test files that fail before anything is changed and, if there are none, which mutants are killed."""
+    """The test files that fail before anything is changed, and which mutants are killed of those whose tests do not."""
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder, ThreadPoolExecutor(jobs) as pool:
         trees = Trees(Path(folder), jobs)
         files = list(dict.fromkeys((file, m.gpu) for m in mutants for file in m.files))
         wrong = [file for (file, _), failing in zip(files, pool.map(trees.failing, files), strict=True) if failing]
-        return wrong, {} if wrong else dict(zip(mutants, pool.map(trees.kills, mutants), strict=True))
+        fit = [m for m in mutants if not set(m.files) & set(wrong)]
+        return wrong, dict(zip(fit, pool.map(trees.kills, fit), strict=True))
 
 
 def table(killed: dict[Mutant, bool], skipped: Sequence[Mutant]) -> str:
@@ -142,14 +143,13 @@ def main() -> int:
     chosen = [m for m in MUTANTS if (not asked.stage or m.stage in asked.stage) and asked.only in str(m)]
     skipped = [m for m in chosen if m.gpu and not asked.gpu]
     wrong, killed = run([m for m in chosen if m not in skipped], asked.jobs)
-    if wrong:
-        print(*(f"fails without any mutant: {file}" for file in wrong), sep="\n")
-        return 1
+    skipped = [m for m in chosen if m not in killed]
     rate = sum(killed.values()) / max(len(killed), 1)
     survivors = [m for m in MUTANTS if killed.get(m) is False]
     print(table(killed, skipped), f"{rate:.1%} of {len(killed)} killed", sep="\n\n")
     print(*(f"survived: {m} (tests: {m.tests})" for m in survivors), sep="\n")
-    return int(rate < _LEAST)
+    print(*(f"fails without any mutant: {file}" for file in wrong), sep="\n")
+    return int(rate < _LEAST or bool(wrong))
 
 
 if __name__ == "__main__":
