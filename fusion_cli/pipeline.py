@@ -18,6 +18,7 @@ from fusion_cli.explain.why import Answer
 from fusion_cli.match import load_rules
 from fusion_cli.measured import Choice, Verification
 from fusion_cli.outline import inline_back, outline
+from fusion_cli.outline.apart import keep_apart
 from fusion_cli.report import Fusion, Report, planned_fusions, summarise, write_report, written_fusions
 from fusion_cli.report.decisions import Decisions, read_decisions
 from fusion_cli.runtime import write_manifest
@@ -66,6 +67,8 @@ def optimize(
     if output is None or options.dry_run:
         return _report(model, found, clock, planned_fusions(found.chosen))
     with clock.stage("outline"):
+        if options.algebra and all(t.kind != "cuda" for t in found.targets):
+            found = replace(found, algebra=(*found.algebra, *keep_apart(found.model)))
         ops = outline(found.model, found.chosen)
     with staging(output) as stage:
         run = _Run(model, found, options, decisions, clock, stage)

@@ -17,7 +17,7 @@ from fusion_cli.load.overridable import is_constant
 from fusion_cli.load.structure import bodies_of
 from fusion_cli.operators.dtypes import element_bytes
 from fusion_cli.operators.registry import RESHAPES, having, work_of
-from fusion_cli.sizes.dims import dtype_of, numbers
+from fusion_cli.sizes.dims import dims_of, dtype_of, numbers
 from fusion_cli.types import Region
 
 # Fusions of chains: the operators in dataflow order, with alternatives; "?" marks what may be absent. Which ones ONNX
@@ -31,6 +31,8 @@ _CHAINS: tuple[tuple[str, str], ...] = (
     ("QuickGelu", "Mul Sigmoid Mul"),
     ("QuickGelu", "Sigmoid Mul"),
 )
+_NOT_ON = {"FastGelu": ("cpu",)}
+"""Kinds of devices without a fusion."""
 _GELUS = frozenset({"Gelu", "FastGelu"})
 _CPU_ACTIVATIONS = frozenset({"Relu", "Clip", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "HardSwish"})
 _VIEWS = RESHAPES | {"Dropout"}
@@ -51,7 +53,7 @@ def fused_kernels(nodes: Sequence[ir.Node], profile: DeviceProfile) -> list[Kern
     taken: dict[ir.Node, Kernel] = {}
     inside = set(nodes)
     for name, chain in _CHAINS:
-        for node in nodes:
+        for node in () if profile.kind in _NOT_ON.get(name, ()) else nodes:
             found = _chain(node, chain.split(), taken, inside)
             if found:
                 kernel = Kernel(name, found)
@@ -166,7 +168,9 @@ def _join_producer(
     for value in node.inputs:
         producer = None if value is None else value.producer()
         other = taken.get(producer) if producer is not None else None
-        if value is None or other is None or other is own or len(value.uses()) != 1 or value.is_graph_output():
+        if value is None or other is None or other is own or value.is_graph_output():
+            continue
+        if any(user not in own.nodes for user, _ in value.uses()):
             continue
         name = _fusion(other, own, node, profile)
         if name:
@@ -174,12 +178,17 @@ def _join_producer(
             other.nodes += own.nodes
             taken.update(dict.fromkeys(own.nodes, other))
             del kernels[own]
+            _join_producer(other.nodes[0], taken, kernels, profile)
             return
 
 
 def _fusion(first: Kernel, second: Kernel, node: ir.Node, profile: DeviceProfile) -> str:
     """The name of the fused operator, or "" where there is none."""
     if second.op in _GELUS and first.op == "Add" and _adds_bias(first.nodes[0]):
+        return second.op
+    if second.op == "LayerNormalization" and first.op == "Add" and _adds_equals(first.nodes[-1]):
+        return "SkipLayerNormalization"
+    if second.op == "SkipLayerNormalization" and first.op == "Add" and _adds_bias(first.nodes[0]):
         return second.op
     if second.op == "Add" and first.op == "MatMul" and _adds_bias(node) and _rank(node) == 2:
         return "Gemm"
@@ -201,6 +210,13 @@ def _rank(node: ir.Node) -> int:
 
 def _adds_bias(node: ir.Node) -> bool:
     return any(v is not None and v.const_value is not None and len(v.const_value.shape) == 1 for v in node.inputs)
+
+
+def _adds_equals(node: ir.Node) -> bool:
+    """Whether ONNX Runtime makes a SkipLayerNormalization of this addition and a norm after it: of three dimensions,
+    equal as far as they have names."""
+    shapes = [None if v is None or v.const_value is not None else dims_of(v) for v in node.inputs]
+    return shapes[0] is not None and shapes[0] == shapes[1] and len(shapes[0]) == 3
 
 
 def _scales(node: ir.Node) -> bool:

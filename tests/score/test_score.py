@@ -13,8 +13,9 @@ import pytest
 from fusion_cli.errors import FusionError, Unsupported
 from fusion_cli.plan import plan_region
 from fusion_cli.score import Baseline, DeviceProfile, default_sizes, load_profile, read_profile, score_region
-from fusion_cli.score.baseline import fused_kernels
+from fusion_cli.score.baseline import fused_kernels, total_work
 from fusion_cli.types import Options, Region, Score, Target
+from tests.helpers.graphs import parse, simplified
 from tests.helpers.reason_codes import explained
 from tests.helpers.region_tools import parsed, whole
 
@@ -261,3 +262,47 @@ def test_onnx_runtime_fusions_are_counted_as_one_kernel() -> None:
         d = Div(x, r) e = Erf(d) a = Add(e, one) m = Mul(x, a) y = Mul(m, half)
     }""")
     assert [k.op for k in fused_kernels(tuple(model.graph), load_profile(CPU))] == ["Gelu"]
+
+
+TANH_GELU = """g (float[b, s, 8] x) => (float[b, s, 8] y) {
+    three = Constant <value_float = 3.0> () k = Constant <value_float = 0.044715> ()
+    one = Constant <value_float = 1.0> () c = Constant <value_float = 0.7978845> ()
+    half = Constant <value_float = 0.5> ()
+    p = Pow(x, three) q = Mul(p, k) i = Add(x, q) j = Mul(i, c) t = Tanh(j) u = Add(t, one) v = Mul(x, u)
+    y = Mul(v, half)
+}"""
+
+
+@pytest.mark.parametrize(("target", "count"), [(CPU, 8), (H200, 1)])
+def test_onnx_runtime_has_no_fast_gelu_for_cpus(target: Target, count: int) -> None:
+    assert len(fused_kernels(tuple(parsed(TANH_GELU).graph), load_profile(target))) == count
+
+
+NORMED = "y = LayerNormalization <axis = -1> (a, gamma, beta)"
+TWO = "float[b, s, 8] x, float[b, s, 8] r"
+
+
+@pytest.mark.parametrize(
+    ("text", "kernels"),
+    [
+        (f"g ({TWO}) => (float[b, s, 8] y) {{ a = Add(x, r) {NORMED} }}", ["SkipLayerNormalization"]),
+        (f"g ({TWO}) => (float[b, s, 8] y) {{ t = Add(x, beta) a = Add(t, r) {NORMED} }}", ["SkipLayerNormalization"]),
+        (f"g ({TWO}) => (float[b, s, 8] z) {{ a = Add(x, r) {NORMED} z = Mul(y, a) }}",
+         ["Add", "LayerNormalization", "Mul"]),
+        (f"g (float[b, 8] x, float[b, 8] r) => (float[b, 8] y) {{ a = Add(x, r) {NORMED} }}",
+         ["Add", "LayerNormalization"]),
+        (f"g (float[b, s, 8] x, float[1, s, 8] r) => (float[b, s, 8] y) {{ a = Add(x, r) {NORMED} }}",
+         ["Add", "LayerNormalization"]),
+    ],
+)  # fmt: skip
+def test_onnx_runtime_merges_some_residuals_and_norms(text: str, kernels: list[str]) -> None:
+    model = simplified(parse(text, {"gamma": (8,), "beta": (8,)}))
+    assert [k.op for k in fused_kernels(tuple(model.graph), load_profile(CPU))] == kernels
+
+
+def test_a_residual_and_norm_that_onnx_runtime_is_slow_at_pay_on_cpu() -> None:
+    text = f"g ({TWO}) => (float[b, s, 8] y) {{ a = Add(x, r) {NORMED} }}".replace("8", "768")
+    sizes = {"b": 1, "s": 128}
+    model = simplified(parse(text, {"gamma": (768,), "beta": (768,)}))
+    (kernel,) = total_work(fused_kernels(tuple(model.graph), load_profile(CPU)), load_profile(CPU), sizes)
+    assert kernel.time_us(load_profile(CPU)) > 100
