@@ -332,6 +332,45 @@ def test_what_follows_a_hard_swish_before_its_opset(attributes: str, left: str) 
     assert operators(found) == f"Relu HardSigmoid Mul {left}"
 
 
+BOXES = f"float[2, {C}, {H}, {W}] x"
+MEAN = "t = Transpose <perm = [0, 2, 1, 3]> (x) m = Softmax <axis = 1> (t) c = Conv (m, wd) y = Reshape (c, flat)"
+MEANS = {
+    "as it is": (MEAN, "Transpose Softmax MatMul Transpose Reshape"),
+    "counted from behind": (MEAN.replace("axis = 1", "axis = -3"), "Transpose Softmax MatMul Transpose Reshape"),
+    "over another axis": (MEAN.replace("axis = 1", "axis = 2"), ""),
+    "with a bias": (MEAN.replace("wd)", "wd, one)"), ""),
+    "with steps": (MEAN.replace("Conv", "Conv <strides = [1, 2]>").replace("flat", "half"), ""),
+    "with padding": (MEAN.replace("Conv", "Conv <pads = [0, 0, 0, 1]>").replace("flat", "most"), ""),
+    "of two channels": (MEAN.replace("wd", "wd2").replace("flat", "two"), ""),
+    "read as an image": (MEAN.replace("c, flat", "c, keep"), "Transpose Softmax MatMul Transpose Reshape"),
+    "read twice": (
+        f"{MEAN} ".replace(
+            "y = Reshape (c", "e = Exp (m) z = ReduceSum <keepdims = 0> (e) d = Add (c, z) y = Reshape (d"
+        ),
+        "",
+    ),
+}
+MEAN_CONSTANTS = {
+    "wd": RNG.normal(size=(1, H, 1, 1)).astype(np.float32),
+    "wd2": RNG.normal(size=(2, H, 1, 1)).astype(np.float32),
+    "one": np.ones(1, np.float32),
+    "flat": np.array([0, C, W]),
+    "half": np.array([0, C, 3]),
+    "most": np.array([0, C, W + 1]),
+    "two": np.array([0, 2 * C, W]),
+    "keep": np.array([0, 0, -1]),
+}
+
+
+@pytest.mark.parametrize("case", MEANS)
+def test_means_over_a_softmax_of_channels(case: str) -> None:
+    body, left = MEANS[case]
+    model = parse(f"g ({BOXES}) => (float[a, b, d] y) {{ {body} }}", opset=17)
+    used = {name for node in model.graph.node for name in node.input}
+    model.graph.initializer.extend(numpy_helper.from_array(v, k) for k, v in MEAN_CONSTANTS.items() if k in used)
+    assert operators(same(model)) == (left or " ".join(n.op_type for n in model.graph.node))
+
+
 def test_channels_that_training_has_given_up_are_folded_too() -> None:
     """Subnormal numbers have lost their last bits already; others, which would, are left as they are."""
     model = model_of("c = Conv (x, w) q = Mul (c, s) y = Add (q, t)")
