@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from click.testing import CliRunner
 from onnx import numpy_helper
 
-from benchmarks import cpu_models_model, cpu_models_page, wheel_models
+from benchmarks import cpu_models, cpu_models_model, cpu_models_page, wheel_models
 from benchmarks.wheel_models import ModelInput, Unavailable, WheelModel
 from tests.helpers.graphs import parse
 
@@ -90,6 +91,12 @@ def test_one_model_from_end_to_end(
     assert result["algebra"] == {"ConvAffine": 1}
     assert set(result["threads"]) == {"1", "2"}
     assert result["load"]["speed"]["low"] <= result["load"]["speed"]["high"]
+
+
+def test_an_empty_folder_is_no_failure(tmp_path: Path) -> None:
+    run = CliRunner().invoke(cpu_models.main, [str(tmp_path)])
+    assert run.exit_code == 0
+    assert f"--download {tmp_path}" in run.output
 
 
 def test_the_page() -> None:
