@@ -22,12 +22,12 @@ import numpy as np
 
 import fusion_cli
 from fusion_cli.errors import FusionError
+from fusion_cli.measured import OutputCheck
 from fusion_cli.report import Report
 from fusion_cli.sessions import Array, CannotRun, LocalRunner, open_model
 from fusion_cli.sessions.timing import Timing, interleave
-from fusion_cli.types import OutputCheck
 from fusion_cli.verify import compare, limit
-from fusion_cli.verify.choice import measure
+from fusion_cli.verify.choice import Setting, measure
 
 SECONDS = 4.0
 """How long the two models are timed, for each number of threads."""
@@ -71,10 +71,7 @@ def run_mode(model: Path, mode: Mode, made: Path, feeds: dict[str, Array]) -> di
         report = fusion_cli.optimize(model, made, **options)
         libraries = [lib.path for lib in report.libraries if lib.target == "cpu"] if mode.library else []
         checks = compare_outputs(model, open_model(made, libraries=libraries), feeds)
-        openers = [
-            partial(open_model, model, use="timing"),
-            partial(open_model, made, libraries=libraries, use="timing"),
-        ]
+        openers = [partial(open_model, model), partial(open_model, made, libraries=libraries)]
         times = time_both(openers, feeds)
     except (FusionError, CannotRun) as problem:
         return {"status": "error", "detail": str(problem)}
@@ -92,10 +89,10 @@ def compare_outputs(model: Path, made: LocalRunner, feeds: dict[str, Array]) -> 
 def time_both(openers: Sequence[Callable[..., LocalRunner]], feeds: dict[str, Array]) -> dict[str, Any]:
     """Two models in turn: runs by number of threads, and how long they take to open."""
     runs = {
-        str(threads): measure([partial(o, threads=threads) for o in openers], feeds, seconds=SECONDS)
+        str(threads): measure([partial(o, threads=threads) for o in openers], Setting(feeds, seconds=SECONDS))
         for threads in THREADS
     }
-    opening = interleave([partial(o, threads=1) for o in openers], seconds=1, least=_OPENINGS)
+    opening = interleave([partial(o, threads=1, use="timing") for o in openers], seconds=1, least=_OPENINGS)
     return {"threads": {n: compared(t) for n, t in runs.items()}, "load": compared(opening)}
 
 
@@ -113,8 +110,7 @@ def facts(report: Report) -> dict[str, Any]:
         "fusions": dict(Counter(f.rule for f in report.fusions)),
         "chosen": None if choice is None else choice.chosen,
         "why": None if choice is None else choice.why,
-        "candidates": {} if choice is None else {c.model: asdict(c.speed) for c in choice.candidates},
-        "sizes": {} if choice is None else {name: list(shape) for name, shape in choice.sizes.items()},
+        "measured": [] if choice is None else [asdict(measurement) for measurement in choice.measured],
     }
 
 

@@ -23,7 +23,7 @@ def page(models: Sequence[WheelModel], results: Sequence[Result], skipped: Mappi
         "# Models from wheels, on a CPU",
         f"{len(models)} models that come in wheels of PyPI (`benchmarks/cpu_models.toml`), at the sizes that those who"
         " use them give them. What `fusion-cli optimize MODEL -o OUT --target cpu` writes is run in turn with the"
-        f" original in ONNX Runtime {onnxruntime.__version__}, {SECONDS:g} s for each number of threads, in two pairs"
+        f" original in ONNX Runtime {onnxruntime.__version__}, {SECONDS:g} s for each number of threads, in three pairs"
         " of sessions. A ratio is the median, over rounds, of the original's time over that of what was written, with"
         " the interval that holds the true median with a confidence of 95%. Loading is with one thread."
         f" Machine: {machine}. Made by `python -m benchmarks.cpu_models --markdown`.",
