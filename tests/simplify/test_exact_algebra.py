@@ -137,6 +137,16 @@ FOLDED = {
         "Relu BatchNormalization Conv",
         "BatchNorm",
     ),
+    "between convolutions, and read by others": (
+        "r = Relu (x) q = Mul (r, m) a = Add (q, half) k = GlobalAveragePool (a) y = Mul (a, k)",
+        "Relu BatchNormalization GlobalAveragePool Mul",
+        "BatchNorm",
+    ),
+    "an image and its gated self": (
+        "k = GlobalAveragePool (x) g = HardSigmoid (k) q = Mul (g, x) y = Add (x, q)",
+        "GlobalAveragePool HardSigmoid Add Mul",
+        "AddMul",
+    ),
     "hard swish with a factor": (
         f"c = Relu (x) {GATE} q = Mul (c, g) d = Div (q, six) y = Mul (d, three)",
         "Relu HardSwish Mul",
@@ -175,6 +185,12 @@ LEFT = {
     "products of a factor that others read": "q = Mul (x, half) r = Mul (q, three) y = Sub (q, r)",
     "a batch norm by itself": f"r = Relu (x) o = BatchNormalization (r, mc, nc, mc, positive) y = Conv {PAD} (o, w)",
     "for others than convolutions": "r = Relu (x) q = Mul (r, m) a = Add (q, n) y = Exp (a)",
+    "a gate for every place": "g = Sigmoid (x) q = Mul (x, g) y = Add (x, q)",
+    "a gate of any size": "k = GlobalAveragePool (x) g = Exp (k) q = Mul (x, g) y = Add (x, q)",
+    "a gated image that others read": (
+        "k = GlobalAveragePool (x) g = Sigmoid (k) q = Mul (x, g) e = Add (x, q) y = Sub (q, e)"
+    ),
+    "another gated image": "k = GlobalAveragePool (x) g = Sigmoid (k) r = Neg (x) q = Mul (r, g) y = Add (x, q)",
     "pad of channels": "p = Pad (x, channel_pads) y = Conv (p, wp)",
     "pad with a number": "p = Pad (x, pads, half) y = Conv (p, w)",
     "pad of another kind": 'p = Pad <mode = "edge"> (x, pads) y = Conv (p, w)',
@@ -307,6 +323,68 @@ def test_numbers_that_do_not_fit_their_type_are_left(scale: float, left: str) ->
 def test_hard_swish_before_the_opset_that_has_it(opset: int, gate: str, left: str) -> None:
     found = same(model_of(f"c = Relu (x) {gate} q = Mul (c, g) y = Div (q, six)", opset=opset))
     assert operators(found) == left
+
+
+@pytest.mark.parametrize(("attributes", "left"), [("", "Conv"), (PAD, "BatchNormalization Conv")])
+def test_what_follows_a_hard_swish_before_its_opset(attributes: str, left: str) -> None:
+    body = f"c = Relu (x) {GATE} q = Mul (c, g) d = Div (q, six) e = Mul (d, half) f = Add (e, m) "
+    found = same(model_of(f"{body} y = Conv {attributes} (f, w)", opset=13))
+    assert operators(found) == f"Relu HardSigmoid Mul {left}"
+
+
+BOXES = f"float[2, {C}, {H}, {W}] x"
+MEAN = "t = Transpose <perm = [0, 2, 1, 3]> (x) m = Softmax <axis = 1> (t) c = Conv (m, wd) y = Reshape (c, flat)"
+MEANS = {
+    "as it is": (MEAN, "Transpose Softmax MatMul Transpose Reshape"),
+    "counted from behind": (MEAN.replace("axis = 1", "axis = -3"), "Transpose Softmax MatMul Transpose Reshape"),
+    "over another axis": (MEAN.replace("axis = 1", "axis = 2"), ""),
+    "with a bias": (MEAN.replace("wd)", "wd, one)"), ""),
+    "with steps": (MEAN.replace("Conv", "Conv <strides = [1, 2]>").replace("flat", "half"), ""),
+    "with padding": (MEAN.replace("Conv", "Conv <pads = [0, 0, 0, 1]>").replace("flat", "most"), ""),
+    "of two channels": (MEAN.replace("wd", "wd2").replace("flat", "two"), ""),
+    "read as an image": (MEAN.replace("c, flat", "c, keep"), "Transpose Softmax MatMul Transpose Reshape"),
+    "read twice": (
+        f"{MEAN} ".replace(
+            "y = Reshape (c", "e = Exp (m) z = ReduceSum <keepdims = 0> (e) d = Add (c, z) y = Reshape (d"
+        ),
+        "",
+    ),
+}
+MEAN_CONSTANTS = {
+    "wd": RNG.normal(size=(1, H, 1, 1)).astype(np.float32),
+    "wd2": RNG.normal(size=(2, H, 1, 1)).astype(np.float32),
+    "one": np.ones(1, np.float32),
+    "flat": np.array([0, C, W]),
+    "half": np.array([0, C, 3]),
+    "most": np.array([0, C, W + 1]),
+    "two": np.array([0, 2 * C, W]),
+    "keep": np.array([0, 0, -1]),
+}
+
+
+@pytest.mark.parametrize("case", MEANS)
+def test_means_over_a_softmax_of_channels(case: str) -> None:
+    body, left = MEANS[case]
+    model = parse(f"g ({BOXES}) => (float[a, b, d] y) {{ {body} }}", opset=17)
+    used = {name for node in model.graph.node for name in node.input}
+    model.graph.initializer.extend(numpy_helper.from_array(v, k) for k, v in MEAN_CONSTANTS.items() if k in used)
+    assert operators(same(model)) == (left or " ".join(n.op_type for n in model.graph.node))
+
+
+def test_channels_that_training_has_given_up_are_folded_too() -> None:
+    """Subnormal numbers have lost their last bits already; others, which would, are left as they are."""
+    model = model_of("c = Conv (x, w) q = Mul (c, s) y = Add (q, t)")
+    faint, scale = RNG.normal(size=(OUT, C, 3, 3)).astype(np.float32), np.full((OUT, 1, 1), 0.37, np.float32)
+    faint[2] *= np.float32(1e-40)
+    scale[5] = 1e-41
+    for tensor, array in ((model.graph.initializer[0], faint), (model.graph.initializer[1], scale)):
+        tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    assert [t.name for t in model.graph.initializer[:2]] == ["w", "s"]
+    assert operators(same(model)) == "Conv"
+    faint[2], scale[2] = 1e-25, 1e-18
+    for tensor, array in ((model.graph.initializer[0], faint), (model.graph.initializer[1], scale)):
+        tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    assert operators(same(model)) == "Conv Mul Add"
 
 
 def test_a_pad_of_an_older_opset_is_left() -> None:

@@ -16,7 +16,9 @@ from fusion_cli.simplify.algebra.blocked import write_batch_norms
 from fusion_cli.simplify.algebra.chains import combine_bounds, combine_factors
 from fusion_cli.simplify.algebra.edits import Applied
 from fusion_cli.simplify.algebra.fold_affine import fold_affine_nodes
+from fusion_cli.simplify.algebra.gates import combine_gates
 from fusion_cli.simplify.algebra.padding import fold_pads
+from fusion_cli.simplify.algebra.softmaxes import put_channels_last
 from fusion_cli.simplify.algebra.transposes import cancel_transposes
 from fusion_cli.simplify.identities import drop_identities
 from fusion_cli.types import Rewrite, label
@@ -29,6 +31,8 @@ _FAMILIES: tuple[Callable[[ir.Graph], Iterator[Applied]], ...] = (
     cancel_transposes,
     fold_affine_nodes,
     fold_pads,
+    combine_gates,
+    put_channels_last,
     write_batch_norms,
     combine_factors,  # after activations, whose factors have other factors behind them
 )

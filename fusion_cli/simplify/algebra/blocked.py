@@ -13,12 +13,12 @@ import onnx_ir as ir
 
 from fusion_cli.operators.versions import opset_version
 from fusion_cli.simplify.algebra.affine import Channels, Step, step_at, steps_after, total
-from fusion_cli.simplify.algebra.edits import Applied, add_constant, become, graph_of, hand_on, is_one_of
+from fusion_cli.simplify.algebra.edits import Applied, add_constant, become, graph_of, hand_on, is_hard_swish, is_one_of
 
 _OPSET = 9
 """The first whose batch norms are all by channel."""
 _BEFORE = ("AveragePool", "Clip", "Concat", "Conv", "ConvTranspose", "HardSwish", "MaxPool", "Relu")
-_BEHIND = ("AveragePool", "Conv", "MaxPool")
+_BEHIND = ("AveragePool", "Conv", "GlobalAveragePool", "MaxPool")
 _RANK = 4
 _NAMES = ("scale", "bias", "mean", "variance")
 _EPSILON = 1e-5
@@ -64,8 +64,8 @@ def _steps_from(node: ir.Node) -> list[Step]:
 
 
 def _is_between(steps: list[Step]) -> bool:
-    """Whether what they start from is in the blocked layout, and only such operators read the result as want it so."""
+    """Whether what they start from is in the blocked layout, and an operator reads the result that wants it so. Others
+    may too, such as the gate of a squeeze and excitation: they take it out of the layout themselves."""
     start, result = steps[0].data.producer(), steps[-1].node.outputs[0]
-    readers = [n for n, _ in result.uses()]
-    wanted = readers and all(is_one_of(n, *_BEHIND) for n in readers) and not result.is_graph_output()
-    return bool(start is not None and is_one_of(start, *_BEFORE) and wanted)
+    wanted = any(is_one_of(n, *_BEHIND) for n, _ in result.uses()) and not result.is_graph_output()
+    return bool(start is not None and (is_one_of(start, *_BEFORE) or is_hard_swish(start)) and wanted)

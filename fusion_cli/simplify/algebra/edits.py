@@ -78,7 +78,16 @@ def starts_there(value: ir.Value) -> bool:
     """Whether arithmetic on a value begins with it. Behind other operators it may belong to what rules look for: the
     weight of a norm, the factor of an activation."""
     producer = value.producer()
-    return producer is None or producer.op_type in _SOURCES
+    return producer is None or producer.op_type in _SOURCES or is_hard_swish(producer)
+
+
+def is_hard_swish(node: ir.Node) -> bool:
+    """Whether a node gives x times its HardSigmoid, which is how HardSwish is written before its own opset."""
+    if not is_one_of(node, "Mul"):
+        return False
+    first, second = node.inputs
+    gates = ((first, producer_of(second, "HardSigmoid")), (second, producer_of(first, "HardSigmoid")))
+    return any(gate is not None and gate.inputs[0] is value for value, gate in gates)
 
 
 def array_of(value: ir.Value | None) -> Array | None:
@@ -115,14 +124,14 @@ def in_float64(tensor: ir.TensorProtocol | None) -> Array:
     return np.asarray(tensor.numpy()).astype(np.float64)
 
 
-def rounded(exact: Array, dtype: ir.DataType | None) -> Array | None:
+def rounded(exact: Array, dtype: ir.DataType | None, least: Array | float = 0.0) -> Array | None:
     """Numbers in the type that they are stored in; None where rows (the first axis) would lose more than its rounding,
-    by overflow or because they are too small for it."""
+    by overflow or because they are too small for it. What `least` gives for a row, it may lose in any case."""
     assert dtype is not None
     with np.errstate(over="ignore", invalid="ignore"):
         found = exact.astype(dtype.numpy())
         lost = np.abs(found.astype(np.float64) - exact)
     rows = (len(exact), -1)
-    allowed = float(dtype.eps) * np.abs(exact).reshape(rows).max(axis=1)
+    allowed = np.maximum(float(dtype.eps) * np.abs(exact).reshape(rows).max(axis=1), least)
     # Of what is not finite the difference is no number, and no comparison holds.
     return found if bool((lost.reshape(rows).max(axis=1) <= allowed).all()) else None

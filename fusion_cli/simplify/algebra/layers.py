@@ -15,6 +15,7 @@ from fusion_cli.simplify.algebra.edits import Array, add_constant, array_of, gra
 
 MOST_BYTES = 1 << 26
 """Larger weights stay in the file that they are in."""
+_FLOAT32 = np.finfo(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +64,9 @@ class Layer:
         if before.is_shifting:
             bias = bias + self._factor("alpha") * self._rows(exact * self._read(before.shift)).sum(axis=1)
         bias = bias * after.scale + after.shift
+        least = self._faint(exact, after.scale)
         exact = exact * self._read(before.scale) * self._made(after.scale)
-        weight, vector = rounded(self._rows(exact), self.weight.dtype), rounded(bias[None], self.weight.dtype)
+        weight, vector = rounded(self._rows(exact), self.weight.dtype, least), rounded(bias[None], self.weight.dtype)
         if weight is None or vector is None:
             return False
         if before.is_scaling or after.is_scaling:
@@ -72,6 +74,12 @@ class Layer:
         if self.takes_bias:
             self._set_bias(vector[0])
         return True
+
+    def _faint(self, weight: Array, factor: Array) -> Array:
+        """What a row may lose at least: the last bit of float32 where its numbers, or what they are multiplied by, are
+        subnormal, and so have no more of it themselves. Channels that training has given up are left with such."""
+        largest = np.minimum(np.abs(self._rows(weight)).max(axis=1), np.abs(factor))
+        return np.where(largest < _FLOAT32.tiny, float(_FLOAT32.smallest_subnormal), 0.0)
 
     def _set_bias(self, vector: Array) -> None:
         given = self.node.inputs[2] if len(self.node.inputs) > 2 else None
