@@ -124,7 +124,7 @@ def analyse(path: Path, options: Options, clock: Clock, node: str | None = None,
         ranked + nothing_near,
         asked,
         simple.algebra,
-        {written(name): sizes[0][name] for name in open_sizes(signature, options) if name in sizes[0]},
+        {written(name): sizes[0].get(name, size) for name, size in open_sizes(signature, options).items()},
         _notes(model),
     )
 

@@ -6,8 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 
 import onnx_ir as ir
 
-from fusion_cli.score.baseline import Baseline, fused_kernels, one_kernel, total_work
+from fusion_cli.score.baseline import Baseline, one_kernel, total_work
 from fusion_cli.score.prediction import nodes_time
+from fusion_cli.score.vendor_fusions import fused_kernels
 from fusion_cli.types import Candidate
 
 

@@ -20,6 +20,8 @@ from fusion_cli.sizes.dims import name_sizes, number, rename_sizes, symbol
 
 OLDEST_OPSET = 7
 NEWEST_OPSET = onnx.defs.onnx_opset_version()
+_NAMELESS = "?"
+"""What some converters call every size that they do not know; others take equal names for equal sizes."""
 FUSED_KEY = "fusion.version"
 """Metadata key of models this tool has written."""
 
@@ -48,7 +50,7 @@ def load_model(path: Path, assume_constant: Collection[str] = ()) -> ir.Model:
     check_values(model, path)
     check_bodies(model, path)
     put_in_order(model, path)
-    name_sizes(model, symbol)
+    name_sizes(model, lambda name: None if name == _NAMELESS else symbol(name))
     settle_weights(model, path)
     fix_initializers(model, assume_constant, str(path))
     del proto

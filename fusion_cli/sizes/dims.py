@@ -78,7 +78,7 @@ def symbol(name: str) -> str:
     return name if is_expression else spelled_out(name)
 
 
-def name_sizes(model: ir.Model, name: Callable[[str], str]) -> None:
+def name_sizes(model: ir.Model, name: Callable[[str], str | None]) -> None:
     """Rename the sizes of all values: with `symbol` after loading, with `written` before saving."""
     graphs: list[ir.Graph | ir.Function] = [model.graph, *model.graph.subgraphs(), *model.functions.values()]
     for graph in graphs:

@@ -29,28 +29,30 @@ _BY_NAME: Mapping[str, Role] = {
 """Parts of a dimension's name, those that decide first."""
 _SOUND = ("audio", "wave", "pcm", "signal", "speech", "input_values")
 """Parts of the names of inputs that hold sound."""
+_STATES = frozenset({"h", "c", "h0", "c0", "state", "states"})
+"""Names of inputs that are what a recurrent layer remembers: layers, batch, numbers of each."""
 _RATES = ("sr", "sample_rate", "sampling_rate")
 _CHANNELS = (1, 3, 4)
 _LIKELY: Mapping[Role, tuple[int, ...]] = {
-    "batch": (1, 1, 1),
-    "length": (128, 64, 16),
-    "past": (127, 63, 15),
-    "channels": (3, 1, 4),
-    "height": (224, 256, 640),
-    "width": (224, 256, 640),
-    "frames": (300, 100, 64),
-    "samples": (16_000, 512, 8_000),
+    "batch": (1, 1, 1, 1, 1),
+    "length": (128, 64, 16, 512, 8),
+    "past": (127, 63, 15, 511, 7),
+    "channels": (3, 1, 4, 3, 3),
+    "height": (224, 256, 640, 48, 32),
+    "width": (224, 256, 640, 320, 320),
+    "frames": (300, 100, 64, 1_000, 32),
+    "samples": (16_000, 512, 8_000, 48_000, 1_024),
 }
 """Sizes to try one after the other: models may have short tables of positions, or look for what is larger."""
 _OTHERS: Mapping[Role, tuple[int, ...]] = {
-    "batch": (2, 2, 3),
-    "length": (37, 24, 17),
-    "past": (21, 16, 9),
-    "channels": (3, 1, 4),
-    "height": (97, 96, 288),
-    "width": (115, 128, 320),
-    "frames": (75, 64, 128),
-    "samples": (8_191, 8_192, 1_024),
+    "batch": (2, 2, 3, 2, 2),
+    "length": (37, 24, 17, 640, 11),
+    "past": (21, 16, 9, 639, 10),
+    "channels": (3, 1, 4, 3, 3),
+    "height": (97, 96, 288, 48, 32),
+    "width": (115, 128, 320, 203, 200),
+    "frames": (75, 64, 128, 640, 40),
+    "samples": (8_191, 8_192, 1_024, 32_000, 2_048),
 }
 """The same for a second run: odd sizes before those that most models take. Dimensions of one role differ in it."""
 _APART, _APARTS = 8, {"batch": 1, "channels": 0}
@@ -78,11 +80,15 @@ def roles(inputs: Sequence[OpenInput]) -> dict[str, Role]:
     """What each dimension is that has a name."""
     found: dict[str, Role] = {}
     weak: dict[str, Role] = {}
+    streams = any(is_rate(v.name) for v in inputs)
     for value in inputs:
         for axis, dim in enumerate(value.dims):
             for name in () if isinstance(dim, int) else names_in(parse(dim)):
                 # Axis 0 of a vector says nothing.
-                (weak if len(value.dims) == 1 else found).setdefault(name, _by_name(name) or _by_place(value, axis))
+                role: Role = (
+                    "samples" if streams and _is_sound(value, axis) else _by_name(name) or _by_place(value, axis)
+                )
+                (weak if len(value.dims) == 1 else found).setdefault(name, role)
     return weak | found
 
 
@@ -114,13 +120,17 @@ def other_sizes(inputs: Sequence[OpenInput]) -> Iterator[dict[str, int]]:
         yield _with_totals(sizes, known)
 
 
+def _is_sound(value: OpenInput, axis: int) -> bool:
+    return value.is_float and len(value.dims) == 2 and axis == 1
+
+
 def _by_name(name: str) -> Role | None:
     return next((role for part, role in _BY_NAME.items() if part in name.lower()), None)
 
 
 def _by_place(value: OpenInput, axis: int) -> Role:
     rank = len(value.dims)
-    if axis == 0:
+    if axis == (1 if value.name.lower() in _STATES and rank == 3 else 0):
         return "batch"
     if value.is_float and rank >= 4 and _is_image(value.dims):
         channels_last = value.dims[1] not in _CHANNELS and value.dims[-1] in _CHANNELS

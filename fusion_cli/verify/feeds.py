@@ -90,10 +90,11 @@ def make_feeds(
     raise CannotRun(f"no inputs were found that the model runs with: {problem} ({hint})")
 
 
-def open_sizes(signature: Signature, options: Options) -> tuple[str, ...]:
-    """The dimensions, by name, whose sizes neither the model nor the user tells."""
+def open_sizes(signature: Signature, options: Options) -> dict[str, int]:
+    """The dimensions, by name, whose sizes neither the model nor the user tells, and what they are likely."""
     inputs = [v for v in signature.inputs if v.name not in options.shapes]
-    return tuple(s for s in _symbols(inputs) if s not in options.bounds) if options.inputs is None else ()
+    likely = next(likely_sizes(_opened(signature.inputs)))
+    return {s: likely[s] for s in _symbols(inputs) if s not in options.bounds} if options.inputs is None else {}
 
 
 def _assignments(inputs: Sequence[Input], options: Options, *, other: bool) -> Iterator[Mapping[str, int]]:
@@ -102,11 +103,7 @@ def _assignments(inputs: Sequence[Input], options: Options, *, other: bool) -> I
     symbols = _symbols(inputs)
     leading = [s for s, axes in symbols.items() if axes == {0}]
     fixed = {s: bounds[0] if other else _middle(*bounds) for s, bounds in options.bounds.items()}
-    opened = [
-        OpenInput(v.name, _is_float(v), tuple(d or v.symbol(axis) for axis, d in enumerate(v.shape or ())))
-        for v in inputs
-    ]
-    for likely in (other_sizes if other else likely_sizes)(opened):
+    for likely in (other_sizes if other else likely_sizes)(_opened(inputs)):
         yield likely | fixed
 
     def sizes(batch: int, rest: int) -> dict[str, int]:
@@ -122,6 +119,13 @@ def _assignments(inputs: Sequence[Input], options: Options, *, other: bool) -> I
         assignment = sizes(batch, length)
         if sum(math.prod(_concrete(v, assignment, options)) for v in inputs) <= _MOST_ELEMENTS:
             yield assignment
+
+
+def _opened(inputs: Sequence[Input]) -> list[OpenInput]:
+    return [
+        OpenInput(v.name, _is_float(v), tuple(d or v.symbol(axis) for axis, d in enumerate(v.shape or ())))
+        for v in inputs
+    ]
 
 
 def _middle(low: int, high: int) -> int:

@@ -77,7 +77,7 @@ def reference_for(
     if options.inputs is None and (assumed or options.bounds):
         with suppress(CannotRun):  # it may run at one size only
             cases.append(Case(make_feeds(signature, options, complaint, unlike=given), outputs))
-    return Reference(original, tuple(cases), limit(signature.float_types), assumed)
+    return Reference(original, tuple(cases), limit(signature.float_types), tuple(assumed))
 
 
 def verify_model(

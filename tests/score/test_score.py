@@ -13,7 +13,8 @@ import pytest
 from fusion_cli.errors import FusionError, Unsupported
 from fusion_cli.plan import plan_region
 from fusion_cli.score import Baseline, DeviceProfile, default_sizes, load_profile, read_profile, score_region
-from fusion_cli.score.baseline import fused_kernels, total_work
+from fusion_cli.score.baseline import total_work
+from fusion_cli.score.vendor_fusions import fused_kernels
 from fusion_cli.types import Options, Region, Score, Target
 from tests.helpers.graphs import parse, simplified
 from tests.helpers.reason_codes import explained

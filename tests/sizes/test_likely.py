@@ -32,6 +32,7 @@ def floats(name: str, *dims: int | str) -> OpenInput:
         ([floats("x", "n", 1, "t")], {"n": 1, "t": 16_000}),
         ([floats("audio", "n", "t"), OpenInput("sr", False, ())], {"n": 1, "t": 512}),
         ([floats("x", "n", "t")], {"n": 1, "t": 128}),
+        ([floats("x", "n", "t"), OpenInput("sr", False, ()), floats("state", 2, "b", 128)], {"n": 1, "t": 512, "b": 1}),
         ([floats("t", "n"), floats("x", "n", 4)], {"n": 1}),
         ([floats("ids", "text_len", 3)], {"text_len": 128}),
     ],
