@@ -10,6 +10,7 @@ struct AttentionShape {
   int64_t queries, keys, depth, value_depth;
   int64_t q_row, q_column, k_row, k_column, v_row, v_column, out_row, out_column;  // element strides
   float scale;
+  unsigned together;  // batches whose blocks take turns
 };
 
 // How the probabilities' own program is treated.
@@ -64,12 +65,36 @@ __device__ __forceinline__ int visible_keys(int end, int keys) {
   return Program::kCausal && kProb != Prob::kGeneral ? min(end, keys) : keys;
 }
 
+// The tile of queries that a block has, and its batch.
+struct Place {
+  int64_t batch;
+  int tile;
+};
+
+// Blocks start in the order of their numbers: tiles from the last to the first, since the last rows of a causal score
+// see the most keys, and where batches take turns each tile in all of those.
+__device__ __forceinline__ Place place_of(unsigned block, const AttentionShape& s, int64_t batches, int rows) {
+  const unsigned tiles = static_cast<unsigned>((s.queries + rows - 1) / rows), section = s.together * tiles;
+  const unsigned first = block / section * s.together, turn = block % section;
+  const unsigned width = min(s.together, static_cast<unsigned>(batches) - first);
+  return {first + turn % width, static_cast<int>(tiles - 1 - turn / width)};
+}
+
 // The strides of the last two axes of q [..., queries, depth], k [..., keys, depth], v [..., keys, value depth], out.
 inline AttentionShape attention_shape(const View& q, const View& k, const View& v, const View& out, float scale) {
   const auto row = [](const View& x) { return x.stride[x.rank - 2]; };
   const auto column = [](const View& x) { return x.stride[x.rank - 1]; };
   return {q.size[q.rank - 2], k.size[k.rank - 2], q.size[q.rank - 1], v.size[v.rank - 1], row(q),   column(q),
-          row(k),             column(k),          row(v),             column(v),          row(out), column(out), scale};
+          row(k),             column(k),          row(v),             column(v),          row(out), column(out), scale,
+          1};
+}
+
+// As many batches as have their keys and values in half of the L2 cache: the longest tiles of all of them go first, and
+// the shortest last, when multiprocessors would run out of work.
+inline unsigned taking_turns(const Device& device, const AttentionShape& s, int64_t batches, size_t element) {
+  const int64_t bytes = s.keys * (s.depth + s.value_depth) * static_cast<int64_t>(element);
+  const int64_t most = bytes > 0 ? device.cache / 2 / bytes : 1;
+  return static_cast<unsigned>(most < 1 ? 1 : most < batches ? most : batches > 0 ? batches : 1);
 }
 
 // A stride of the scores' operands: with 32 bits an address is one instruction.

@@ -27,8 +27,8 @@ __device__ __forceinline__ void attention_scalar(const float* q, const float* k,
   float* const tile_v = tile_k + kScalarKeys * kPitch;
   float* const tile_p = tile_v + kScalarKeys * kValuePitch;
 
-  const int64_t tiles = (s.queries + kScalarRows - 1) / kScalarRows;
-  const int64_t batch = blockIdx.x / tiles, first_query = blockIdx.x % tiles * kScalarRows;
+  const Place place = place_of(blockIdx.x, s, batches.count, kScalarRows);
+  const int64_t batch = place.batch, first_query = int64_t{place.tile} * kScalarRows;
   int64_t at[N];
   batches.locate(batch, at);
   const Matrix<float> mq{q + at[0], s.q_row, s.q_column, s.queries, s.depth};

@@ -39,10 +39,9 @@ __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T
   T* const ring_v = ring_k + 2 * kKeys * kPitch;
 
   const int queries = static_cast<int>(s.queries), keys = static_cast<int>(s.keys);
-  const int tiles = (queries + Tile::kRows - 1) / Tile::kRows;
-  const int64_t batch = blockIdx.x / tiles;
-  // The last rows see the most keys of a causal score: they start first.
-  const int first_query = (tiles - 1 - static_cast<int>(blockIdx.x % tiles)) * Tile::kRows;
+  const Place place = place_of(blockIdx.x, s, batches.count, Tile::kRows);
+  const int64_t batch = place.batch;
+  const int first_query = place.tile * Tile::kRows;
   int64_t at[N];
   batches.locate(batch, at);
   const Matrix<T> mq{q + at[0], s.q_row, s.q_column, s.queries, s.depth};
@@ -104,7 +103,10 @@ __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T
     __syncthreads();  // this step's tiles have arrived, and all have left those that are overwritten next
     fetch(t + 1);
     copy_commit();
-    if (idle) continue;
+    const int first_key = begin + (t < steps ? t : t - steps) * kKeys;
+    // Of a tile that crosses the diagonal, the first rows may see nothing.
+    const bool above = Program::kCausal && !kTwice && first_key >= first_query + warp_row + kFragments * 16;
+    if (idle || above) continue;
     const T* const tile_k = ring_k + t % 2 * kKeys * kPitch;
     const T* const tile_v = ring_v + t % 2 * kKeys * kValuePitch;
 
@@ -128,7 +130,6 @@ __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T
     }
 
     // Rows and keys past the end read the last one's operands; nothing comes of it.
-    const int first_key = begin + (t < steps ? t : t - steps) * kKeys;
     const auto row = [&](int i, int e) {
       return min(first_query + warp_row + i * 16 + lane / 4 + e / 2 * 8, queries - 1);
     };

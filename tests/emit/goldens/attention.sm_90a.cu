@@ -58,7 +58,7 @@ void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
   (void)device;
   const gpu::View q = gpu::view(t0), k = gpu::view(t1), v = gpu::view(t2), out = gpu::view(t4);
   const gpu::View views[] = {q, k, v, out, gpu::view(t3)};
-  const gpu::AttentionShape shape = gpu::attention_shape(q, k, v, out, 0.25f);
+const gpu::AttentionShape shape = gpu::attention_shape(q, k, v, out, 0.25f);
   const gpu::Space<5> batches = gpu::space<5>(dims, views, 2);
   const stage_0_program program{
       static_cast<const bool*>(t3.data), gpu::narrow(views[4].step(2)), gpu::narrow(views[4].step(1))};

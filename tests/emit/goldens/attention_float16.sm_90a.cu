@@ -54,8 +54,9 @@ void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
   (void)device;
   const gpu::View q = gpu::view(t0), k = gpu::view(t1), v = gpu::view(t2), out = gpu::view(t3);
   const gpu::View views[] = {q, k, v, out};
-  const gpu::AttentionShape shape = gpu::attention_shape(q, k, v, out, 0.125f);
+gpu::AttentionShape shape = gpu::attention_shape(q, k, v, out, 0.125f);
   const gpu::Space<4> batches = gpu::space<4>(dims, views, 2);
+  shape.together = gpu::taking_turns(device, shape, batches.count, sizeof(fusion::half));
   const stage_0_program program{};
   gpu::KeySplit split = gpu::key_split(device, shape.queries, shape.keys, batches.count);
   split.parts = static_cast<float*>(parts);
