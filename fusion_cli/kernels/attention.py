@@ -47,6 +47,10 @@ class AttentionStage(CudaStage):
     there is no sink."""
     causal: bool
     has_sink: bool
+    by_key: bool
+    """Whether what a mask hides depends on operands and the key alone: it may be the same for all queries."""
+    firm: bool
+    """Whether the score of a hidden key does not depend on the product at all."""
 
     scalar: bool
     """Whether it computes in exact float32, not on tensor cores."""
@@ -56,6 +60,10 @@ class AttentionStage(CudaStage):
     @property
     def program_loads(self) -> tuple[Load, ...]:
         return tuple({x.operand: x for _, body, _ in self.functions for x in body.loads}.values())
+
+    @property
+    def score_loads(self) -> tuple[Load, ...]:
+        return next(body.loads for name, body, _ in self.functions if name == "score")
 
     @property
     def axes(self) -> tuple[int, ...]:
@@ -143,12 +151,11 @@ class AttentionFamily(Family):
         out = Out("out", names.tensor(store).dtype, names.local[store], 0, "float", "")
         if out.dtype != q.dtype:
             raise Unsupported(codes.DTYPE, f"attention written as {q.dtype}", out.dtype)
-        element = "fusion::load(in{0} + at[at{0}] + int64_t{{row}} * row{0} + int64_t{{column}} * column{0})"
 
         def function(name: str, program: Sequence[Instr], root: int) -> tuple[str, Body, str]:
             if root < 0:
                 return name, _NOTHING, "acc"
-            body = names.body(program, [root], (), load=lambda i: element.format(i), position=_position)
+            body = names.body(program, [root], (), load="x.in{}()".format, position=_position)
             return name, body, result(program, root)
 
         kind, scalar = stage.kind, q.dtype == "float32"
@@ -156,6 +163,12 @@ class AttentionFamily(Family):
         # A probability's program may need the row's sum, which blocks that share a row know last.
         splits = not scalar and not general
         name, size = f"parts_{index}", f"gpu::attention_part_bytes(device, h{stage.dims}, {_keys(plan, stage)})"
+        functions = (
+            function("score", stage.program, stage.score),
+            function("prob", stage.prob_program, stage.prob if general else -1),
+            function("sink", stage.program, stage.sink),
+        )
+        (_, score, _), *_ = functions
         return AttentionStage(
             **names.common("attention", f"attention_{'scalar' if scalar else 'tensor'}.cuh"),
             takes=("void* parts",) if splits else (),
@@ -168,16 +181,14 @@ class AttentionFamily(Family):
             out=out,
             out_view=names.view(Operand(store, _inverse(stage.out_perm))),
             scale=f"{stage.scale!r}f",
-            functions=(
-                function("score", stage.program, stage.score),
-                function("prob", stage.prob_program, stage.prob if general else -1),
-                function("sink", stage.program, stage.sink),
-            ),
+            functions=functions,
             prob_kind=_PROB[kind.probabilities],
             head_dims=_head_dims(plan, stage),
             bare=kind.masking == "none" and stage.scale > 0 and stage.sink < 0,
             causal=kind.causal,
             has_sink=stage.sink >= 0,
+            by_key=bool(score.loads) and 2 not in score.axes and kind.masking in ("boolean", "additive"),
+            firm=kind.masking == "boolean",
             scalar=scalar,
             splits=splits,
         )

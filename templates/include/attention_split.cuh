@@ -6,7 +6,7 @@
 namespace fusion::gpu {
 
 // How the keys are dealt out, and where a block leaves its part: for every [batch, split, query] the sums over its
-// keys of the weighted values, the maximum in the exponent of 2 that they are relative to, and the sum of weights.
+// keys of the weighted values, the highest score, which they are relative to, and the sum of weights.
 struct KeySplit {
   float* parts;
   int count;
@@ -40,18 +40,19 @@ inline size_t attention_part_bytes(const Device& device, const Ints& dims, int64
 constexpr int kJoinThreads = 128;
 
 // A block per row of the result.
-template <Prob kProb, class T, int N>
+template <Prob kProb, class Program, class T, int N>
 __global__ void __launch_bounds__(kJoinThreads)
     join_parts(T* out, const AttentionShape s, const Space<N> batches, const KeySplit split) {
   const int64_t batch = blockIdx.x / s.queries, query = blockIdx.x % s.queries;
   const int64_t step = s.queries * (s.value_depth + 2);
   const float* const parts = split.part(batch, 0, query, s);
+  const float unit = score_unit<Program>(s);
   float top = -INFINITY, sum = 0.0f;
   for (int i = 0; i < split.count; ++i) top = fmaxf(top, parts[i * step + s.value_depth]);
   const float offset = top == -INFINITY ? 0.0f : top;
   for (int i = 0; i < split.count; ++i) {
     const float* const part = parts + i * step + s.value_depth;
-    sum += part[1] * exp2_fast(part[0] - offset);
+    sum += part[1] * exp2_fast((part[0] - offset) * unit);
   }
   const float factor = normaliser<kProb>(sum, s.keys);
   int64_t at[N];
@@ -59,7 +60,7 @@ __global__ void __launch_bounds__(kJoinThreads)
   for (int64_t c = threadIdx.x; c < s.value_depth; c += kJoinThreads) {
     float value = 0.0f;
     for (int i = 0; i < split.count; ++i) {
-      value += parts[i * step + c] * exp2_fast(parts[i * step + s.value_depth] - offset);
+      value += parts[i * step + c] * exp2_fast((parts[i * step + s.value_depth] - offset) * unit);
     }
     store(out + at[3] + query * s.out_row + c * s.out_column, factor == 0.0f ? 0.0f : value * factor);
   }

@@ -23,20 +23,32 @@ struct stage_0_program {
   static constexpr bool kCausal = false;  // keys later than the query score -inf
   static constexpr bool kBare = false;    // all others score the scaled product itself
   static constexpr bool kSink = false;    // a row has one score more, without a key
+  static constexpr bool kByKey = true;   // what is hidden depends on the operands and the key
+  static constexpr bool kFirm = true;    // what is hidden scores the same whatever the product
 
-  __device__ __forceinline__ float score(float acc, const int64_t (&at)[5], int64_t batch, int row,
-                                         int column) const {
+  // What the operands hold for a query and a key.
+  struct Element {
+    const stage_0_program& of;
+    const int64_t (&at)[5];
+    int row, column;
+    __device__ __forceinline__ bool in3() const {
+      return fusion::load(of.in3 + at[at3] + int64_t{row} * of.row3 + int64_t{column} * of.column3);
+    }
+  };
+
+  template <class X>
+  __device__ __forceinline__ float score(float acc, const X& x, int64_t batch, int row, int column) const {
     const float v0 = acc;
-    const bool v1 = fusion::load(in3 + at[at3] + int64_t{row} * row3 + int64_t{column} * column3);
+    const bool v1 = x.in3();
     const float v3 = v1 ? v0 : (-fusion::inf<float>());
     return v3;
   }
-  __device__ __forceinline__ float prob(float acc, const int64_t (&at)[5], int64_t batch, int row,
-                                         int column) const {
+  template <class X>
+  __device__ __forceinline__ float prob(float acc, const X& x, int64_t batch, int row, int column) const {
     return acc;
   }
-  __device__ __forceinline__ float sink(float acc, const int64_t (&at)[5], int64_t batch, int row,
-                                         int column) const {
+  template <class X>
+  __device__ __forceinline__ float sink(float acc, const X& x, int64_t batch, int row, int column) const {
     return acc;
   }
 };

@@ -17,9 +17,35 @@ struct stage_0_program {
   static constexpr bool kCausal = true;  // keys later than the query score -inf
   static constexpr bool kBare = true;    // all others score the scaled product itself
   static constexpr bool kSink = false;    // a row has one score more, without a key
+  static constexpr bool kByKey = false;   // what is hidden depends on the operands and the key
+  static constexpr bool kFirm = false;    // what is hidden scores the same whatever the product
 
-  __device__ __forceinline__ float score(float acc, const int64_t (&at)[4], int64_t batch, int row,
-                                         int column) const {
+  // What the operands hold for a query and a key.
+  struct Element {
+    const stage_0_program& of;
+    const int64_t (&at)[4];
+    int row, column;
+  };
+
+  // What those of the scores hold for a query and V neighbouring keys.
+  template <int V>
+  struct Strip {
+    struct Element {
+      const Strip& of;
+      int i;
+    };
+
+    __device__ __forceinline__ Element operator[](int i) const { return {*this, i}; }
+
+    // Reads the operands that have a row for each query, or those that have one for all.
+    template <bool kRows>
+    __device__ __forceinline__ void read(const stage_0_program& p, const int64_t (&at)[4], int row, int column, int valid) {
+    }
+  };
+  __device__ __forceinline__ bool by_key() const { return true; }
+
+  template <class X>
+  __device__ __forceinline__ float score(float acc, const X& x, int64_t batch, int row, int column) const {
     const float v0 = acc;
     const int64_t v1 = column;
     const int64_t v2 = row;
@@ -27,12 +53,12 @@ struct stage_0_program {
     const float v5 = v3 ? (-fusion::inf<float>()) : v0;
     return v5;
   }
-  __device__ __forceinline__ float prob(float acc, const int64_t (&at)[4], int64_t batch, int row,
-                                         int column) const {
+  template <class X>
+  __device__ __forceinline__ float prob(float acc, const X& x, int64_t batch, int row, int column) const {
     return acc;
   }
-  __device__ __forceinline__ float sink(float acc, const int64_t (&at)[4], int64_t batch, int row,
-                                         int column) const {
+  template <class X>
+  __device__ __forceinline__ float sink(float acc, const X& x, int64_t batch, int row, int column) const {
     return acc;
   }
 };
@@ -70,7 +96,7 @@ gpu::AttentionShape shape = gpu::attention_shape(q, k, v, out, 0.125f);
             static_cast<const fusion::half*>(t2.data), static_cast<fusion::half*>(t3.data), shape, batches, split, program);
     gpu::check(cudaGetLastError(), "stage_0");
     if (split.count > 1) {
-      gpu::join_parts<gpu::Prob::kIdentity><<<gpu::grid_size(batches.count * shape.queries, "stage_0"), gpu::kJoinThreads, 0, stream>>>(
+      gpu::join_parts<gpu::Prob::kIdentity, stage_0_program><<<gpu::grid_size(batches.count * shape.queries, "stage_0"), gpu::kJoinThreads, 0, stream>>>(
           static_cast<fusion::half*>(t3.data), shape, batches, split);
       gpu::check(cudaGetLastError(), "stage_0");
     }

@@ -26,6 +26,9 @@ struct dim3 {
   unsigned x, y, z;
   dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
 };
+struct uint2 {
+  uint32_t x, y;
+};
 struct uint4 {
   uint32_t x, y, z, w;
 };
@@ -45,6 +48,7 @@ struct Fiber {
   At at;
   uint32_t word[2][8];  // what a thread shows its warp; two, so that nobody writes what another still reads
   int turn;
+  int vote;
 };
 inline std::vector<Fiber> fibers;
 inline ucontext_t scheduler;
@@ -168,6 +172,22 @@ template <class X>
 X __shfl_xor_sync(unsigned, X x, int mask) {
   cuda_host::show(x);
   return cuda_host::shown<X>((threadIdx.x % 32) ^ mask);
+}
+
+inline int __all_sync(unsigned, int predicate) {
+  cuda_host::show(predicate);
+  for (unsigned lane = 0; lane < 32; ++lane) {
+    if (!cuda_host::shown<int>(lane)) return 0;
+  }
+  return 1;
+}
+inline int __syncthreads_or(int predicate) {
+  cuda_host::self().vote = predicate;
+  cuda_host::wait(cuda_host::At::kBlock);
+  const auto first = cuda_host::fibers.begin();
+  const int any = std::any_of(first, first + blockDim.x, [](const cuda_host::Fiber& f) { return f.vote != 0; });
+  cuda_host::wait(cuda_host::At::kBlock);
+  return any;
 }
 
 using cudaStream_t = struct CUstream_st*;
