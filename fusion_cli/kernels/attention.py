@@ -27,6 +27,8 @@ _PROB = {"identity": "kIdentity", "zero_empty": "kZeroEmpty", "zero_nan": "kZero
 _ON_CHIP_SHARE = 0.8
 _TILE_ROWS = 64
 """Rows of queries and of keys that a kernel keeps on the chip at once."""
+_FEW_QUERIES = 16
+"""Up to so many, keys and values are read once for all heads that share them, by a kernel that is bound by that."""
 _NOTHING = Body((), (), (), ())
 
 
@@ -104,6 +106,8 @@ class AttentionFamily(Family):
         efficiency = at.profile.masked_attention_efficiency if loads else at.profile.attention_efficiency
         flops = 2 * scores * (depth + value_depth)
         moved, dtype = at.moved(at.stage.tensors), at.dtype(stage.q)
+        if at.profile.kind == "cuda" and out[-2] <= _FEW_QUERIES and _splits(stage, dtype):
+            return [Work("DecodeAttention", moved, flops, dtype, simple * scores, special * scores)]
         return [Work("Attention", moved, flops, dtype, simple * scores, special * scores, 1 / efficiency)]
 
     def schedules(self, plan: Plan, stage: Attention, kind: Kind) -> tuple[Schedule, ...]:
@@ -118,7 +122,8 @@ class AttentionFamily(Family):
             for depth, value_depth in view.head_dims
         ]
         if view.splits:
-            found.append(Schedule("split keys", "fewer tiles of queries than multiprocessors"))
+            found.append(Schedule("decode", "few queries", (("queries", _FEW_QUERIES),)))
+            found.append(Schedule("split keys", "few queries, or tiles of them, for the multiprocessors"))
         return tuple(found)
 
     def cpu(self, plan: Plan, stage: Attention, index: int) -> CpuAttentionStage:
@@ -160,9 +165,9 @@ class AttentionFamily(Family):
 
         kind, scalar = stage.kind, q.dtype == "float32"
         general = kind.probabilities == "general"
-        # A probability's program may need the row's sum, which blocks that share a row know last.
-        splits = not scalar and not general
-        name, size = f"parts_{index}", f"gpu::attention_part_bytes(device, h{stage.dims}, {_keys(plan, stage)})"
+        splits = _splits(stage, q.dtype)
+        name, shapes = f"parts_{index}", ", ".join(_shape(plan, stage.operands[i]) for i in (stage.k, stage.v))
+        size = f"gpu::attention_part_bytes(device, h{stage.dims}, {shapes})"
         functions = (
             function("score", stage.program, stage.score),
             function("prob", stage.prob_program, stage.prob if general else -1),
@@ -170,9 +175,9 @@ class AttentionFamily(Family):
         )
         (_, score, _), *_ = functions
         return AttentionStage(
-            **names.common("attention", f"attention_{'scalar' if scalar else 'tensor'}.cuh"),
-            takes=("void* parts",) if splits else (),
-            arguments=(f"work + {name}",) if splits else (),
+            **names.common("attention", f"attention_{'scalar' if scalar else 'decode' if splits else 'tensor'}.cuh"),
+            takes=("void* parts", "unsigned* done") if splits else (),
+            arguments=(f"work + {name}", "gpu::counters(work)") if splits else (),
             buffers=(Buffer(name, (size,)),) if splits else (),
             prepares=True,
             q=q,
@@ -192,6 +197,12 @@ class AttentionFamily(Family):
             scalar=scalar,
             splits=splits,
         )
+
+
+def _splits(stage: Attention, dtype: str) -> bool:
+    """Whether blocks may share the keys of a row: a probability's program may need the row's sum, which they know
+    last."""
+    return dtype != "float32" and stage.kind.probabilities != "general"
 
 
 def _visible(stage: Attention, queries: int, keys: int, profile: DeviceProfile) -> int:
@@ -246,11 +257,10 @@ def _position(back: int) -> str:
     return {1: "column", 2: "row"}.get(back, f"axis_{back}.at(batch)")
 
 
-def _keys(plan: Plan, stage: Attention) -> str:
-    operand = stage.operands[stage.k]
-    tensor = plan.tensors[operand.tensor]
-    axis = len(tensor.shape) - 2
-    return f"h{tensor.dims}[{operand.perm[axis] if operand.perm else axis}]"
+def _shape(plan: Plan, operand: Operand) -> str:
+    """The host expression of an operand's dimensions."""
+    dims = f"h{plan.tensors[operand.tensor].dims}"
+    return f"host::permute({dims}, {ints(operand.perm)})" if operand.perm else dims
 
 
 def _inverse(perm: tuple[int, ...] | None) -> tuple[int, ...] | None:

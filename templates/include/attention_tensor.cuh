@@ -262,14 +262,15 @@ __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T
   copy_wait<0>();
 
   if (split.count > 1) {
+    const int tile_rows = min(queries, Tile::kRows);  // where keys are shared, there is one tile
 #pragma unroll
     for (int i = 0; i < kFragments; ++i) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        const int query = first_query + warp_row + i * 16 + lane / 4 + r * 8;
+        const int own = warp_row + i * 16 + lane / 4 + r * 8;
         const float weights = lanes_sum<4>(rows.sum[i][r]);
-        if (query >= queries) continue;
-        float* const part = split.part(batch, blockIdx.y, query, s);
+        if (own >= tile_rows) continue;
+        float* const part = split.part(blockIdx.y, own, tile_rows, s);
 #pragma unroll
         for (int j = 0; j < kValueDepth / 8; ++j) {
 #pragma unroll
@@ -278,11 +279,13 @@ __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T
             if (c < s.value_depth) part[c] = o[i][j][2 * r + e];
           }
         }
-        if (lane % 4 == 0) {
-          part[s.value_depth] = rows.maximum[i][r];
-          part[s.value_depth + 1] = weights;
-        }
+        if (lane % 4 == 0) part[s.value_depth] = rows.maximum[i][r], part[s.value_depth + 1] = weights;
       }
+    }
+    if (!split.is_last()) return;
+    for (int i = threadIdx.x / 32; i < tile_rows; i += kAttentionWarps) {
+      T* const line = out + at[3] + (first_query + i) * s.out_row;
+      join_row<kProb, Program, kValueDepth>(split, i, tile_rows, s, line);
     }
     return;
   }

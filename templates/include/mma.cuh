@@ -42,16 +42,17 @@ struct InOrder {
 // Starts copying the kRows x kColumns tile at (row, column) to shared memory with `kPitch` elements a row, of which
 // row r is the matrix's `row` + Order::from(r).
 template <int kRows, int kColumns, int kPitch, int kThreads, class Order = InOrder, class T>
-__device__ __forceinline__ void load_tile(T* shared, const Matrix<T>& m, int64_t row, int64_t column, bool wide) {
+__device__ __forceinline__ void load_tile(T* shared, const Matrix<T>& m, int64_t row, int64_t column, bool wide,
+                                          int thread = threadIdx.x) {
   constexpr int kPerAccess = 16 / sizeof(T);
   if (wide) {
     constexpr int kAccesses = kColumns / kPerAccess, kAll = kRows * kAccesses;
     constexpr bool kStraight = kThreads % kAccesses == 0;  // a thread stays in its columns
 #pragma unroll
     for (int n = 0; n < (kAll + kThreads - 1) / kThreads; ++n) {
-      const int i = threadIdx.x + n * kThreads;
-      const int r = kStraight ? threadIdx.x / kAccesses + n * (kThreads / kAccesses) : i / kAccesses;
-      const int c = (kStraight ? threadIdx.x : i) % kAccesses * kPerAccess;
+      const int i = thread + n * kThreads;
+      const int r = kStraight ? thread / kAccesses + n * (kThreads / kAccesses) : i / kAccesses;
+      const int c = (kStraight ? thread : i) % kAccesses * kPerAccess;
       if (kAll % kThreads != 0 && i >= kAll) break;
       const int64_t line = row + Order::from(r), left = line < m.rows ? m.columns - (column + c) : 0;
       const int elements = left <= 0 ? 0 : left < kPerAccess ? static_cast<int>(left) : kPerAccess;
@@ -60,7 +61,7 @@ __device__ __forceinline__ void load_tile(T* shared, const Matrix<T>& m, int64_t
     }
   } else {
     const bool down = m.row_stride == 1;  // neighbouring threads take what lies together in memory
-    for (int i = threadIdx.x; i < kRows * kColumns; i += kThreads) {
+    for (int i = thread; i < kRows * kColumns; i += kThreads) {
       const int r = down ? i % kRows : i / kColumns, c = down ? i / kRows : i % kColumns;
       const int64_t line = row + Order::from(r);
       T value{};

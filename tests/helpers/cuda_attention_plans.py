@@ -107,8 +107,9 @@ def masked(dtype: str, depth: int, form: str, hidden: str, *, by_query: bool = F
     )
     sizes = (
         {"b": 2, "h": 1, "g": 2, "q": 70, "k": 264},
-        {"b": 1, "h": 2, "g": 3, "q": 5, "k": 333},
+        {"b": 1, "h": 2, "g": 4, "q": 5, "k": 333},
         {"b": 2, "h": 1, "g": 1, "q": 140, "k": 75},
+        {"b": 1, "h": 1, "g": 2, "q": 33, "k": 520},
         {"b": 1, "h": 1, "g": 4, "q": 1, "k": 1100},
     )
     value = 0.0 if not adds else -math.inf if form == "added" else least
@@ -116,8 +117,45 @@ def masked(dtype: str, depth: int, form: str, hidden: str, *, by_query: bool = F
     return Case(name, b.plan(), sizes, {3: ((0, 0, 0, slice(None), HIDDEN[hidden]), value)})
 
 
-def masks() -> list[Case]:
+def alibi(dtype: str, depth: int) -> Case:
+    """Grouped heads split and merged by permutations, scores that fall with the distance by a slope of the head's."""
+    b = Builder()
+    q = b.input(dtype, "b", "q", "h", "g", depth)
+    k, v = (b.input(dtype, "b", "k", "h", 1, depth) for _ in range(2))
+    p = Program()
+    key, head, group = (p("Cast", p("index", dtype="int64", value=i)) for i in (-1, -4, -3))
+    slope = p("Mul", p("Add", head, p("Mul", group, p.const(0.5))), p.const(0.01))
+    score = p("Add", p("acc"), p("Mul", slope, key))
+    turned = (0, 2, 3, 1, 4)
+    dims = b.op("permute", b.dims(q), ints=turned)
+    out = b.output(dtype, ("b", "q", "h", "g", depth), b.dims(q))
+    kind = kind_of(p.done(), score, (), 0, False, True)
+    operands = tuple(Operand(t, turned) for t in (q, k, v))
+    b.stages.append(
+        Attention(
+            operands,
+            p.done(),
+            (Store(out, 0),),
+            dims,
+            scale=depth**-0.5,
+            score=score,
+            kind=kind,
+            out_perm=(0, 3, 1, 2, 4),
+        )
+    )
+    sizes = (
+        {"b": 2, "h": 2, "g": 4, "q": 5, "k": 300},
+        {"b": 1, "h": 3, "g": 3, "q": 1, "k": 1},
+        {"b": 1, "h": 2, "g": 7, "q": 1, "k": 700},
+        {"b": 1, "h": 2, "g": 2, "q": 20, "k": 40},
+    )
+    return Case(f"alibi_{dtype}_{depth}", b.plan(), sizes)
+
+
+def grouped() -> list[Case]:
     return [
+        alibi("float16", 128),
+        alibi("bfloat16", 40),
         masked("float16", 64, "bool", "right"),
         masked("float16", 64, "bool", "all"),
         masked("float16", 32, "lowest", "left"),

@@ -74,14 +74,17 @@ const gpu::AttentionShape shape = gpu::attention_shape(q, k, v, out, 0.25f);
   const gpu::Space<5> batches = gpu::space<5>(dims, views, 2);
   const stage_0_program program{
       static_cast<const bool*>(t3.data), gpu::narrow(views[4].step(2)), gpu::narrow(views[4].step(1))};
+  const auto* const q_data = static_cast<const float*>(t0.data);
+  const auto* const k_data = static_cast<const float*>(t1.data);
+  const auto* const v_data = static_cast<const float*>(t2.data);
+  auto* const out_data = static_cast<float*>(t4.data);
   if (shape.depth <= 16 && shape.value_depth <= 16) {
     using Tile = gpu::AttentionTile<16, 16, stage_0_program::kBare>;
     const unsigned grid = gpu::attention_grid(shape, batches.count, Tile::kRows, "stage_0");
     if (grid == 0) return;
     stage_0_kernel<16, 16>
         <<<grid, gpu::kAttentionThreads, Tile::kBytes, stream>>>(
-            static_cast<const float*>(t0.data), static_cast<const float*>(t1.data),
-            static_cast<const float*>(t2.data), static_cast<float*>(t4.data), shape, batches, program);
+            q_data, k_data, v_data, out_data, shape, batches, program);
     gpu::check(cudaGetLastError(), "stage_0");
     return;
   }

@@ -174,6 +174,18 @@ X __shfl_xor_sync(unsigned, X x, int mask) {
   return cuda_host::shown<X>((threadIdx.x % 32) ^ mask);
 }
 
+template <class X>
+X __shfl_sync(unsigned, X x, int lane) {
+  cuda_host::show(x);
+  return cuda_host::shown<X>(static_cast<unsigned>(lane));
+}
+inline float __ldcg(const float* p) { return *p; }
+inline void __threadfence() {}
+inline unsigned atomicInc(unsigned* p, unsigned most) {
+  const unsigned old = *p;
+  *p = old >= most ? 0 : old + 1;
+  return old;
+}
 inline int __all_sync(unsigned, int predicate) {
   cuda_host::show(predicate);
   for (unsigned lane = 0; lane < 32; ++lane) {
@@ -208,5 +220,8 @@ inline cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus*)
 inline cudaError_t cudaMalloc(void** data, size_t size) {
   *data = std::aligned_alloc(256, (size + 255) / 256 * 256);
   return std::memset(*data, 0xff, size), cudaSuccess;
+}
+inline cudaError_t cudaMemsetAsync(void* data, int value, size_t size, cudaStream_t) {
+  return std::memset(data, value, size), cudaSuccess;
 }
 inline cudaError_t cudaFree(void* data) { return std::free(data), cudaSuccess; }
