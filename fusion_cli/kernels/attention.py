@@ -192,7 +192,7 @@ class AttentionFamily(Family):
             bare=kind.masking == "none" and stage.scale > 0 and stage.sink < 0,
             causal=kind.causal,
             has_sink=stage.sink >= 0,
-            by_key=bool(score.loads) and 2 not in score.axes and kind.masking in ("boolean", "additive"),
+            by_key=bool(score.loads) and set(score.axes) <= {1} and kind.masking in ("boolean", "additive"),
             firm=kind.masking == "boolean",
             scalar=scalar,
             splits=splits,

@@ -13,8 +13,8 @@ template <int kDepth, int kValueDepth>
 struct DecodeTile {
   static constexpr int kPitch = kDepth + 8, kValuePitch = kValueDepth + 8;
   static constexpr int kStage = kDecodeKeys * (kPitch + kValuePitch);  // elements that a warp has on their way
-  // Three blocks of a multiprocessor's 228 KB of shared memory.
-  static constexpr int kFit = 72 * 1024 / (kAttentionWarps * kStage * 2);
+  // Three blocks have a multiprocessor's 228 KB of shared memory.
+  static constexpr int kFit = 70 * 1024 / (kAttentionWarps * kStage * 2);
   static constexpr int kStages = kFit < 2 ? 2 : kFit > 4 ? 4 : kFit;
   static constexpr size_t kBytes = 2 * (kDecodeRows * kPitch + kAttentionWarps * kStages * kStage);
 };
@@ -94,9 +94,9 @@ __device__ __forceinline__ void attention_decode(const T* q, const T* k, const T
   const int begin = blockIdx.y * split.keys;
   const int end = begin + min(visible_keys<kProb, Program>(queries, keys) - begin, split.keys);
   const auto key_of = [&](int step) { return begin + (step * kAttentionWarps + warp) * kDecodeKeys; };
-  const auto fetch = [&](int step) {
+  const auto fetch = [&](int step, int slot) {
     if (key_of(step) < end) {
-      T* const stage = ring + step % kStages * Tile::kStage;
+      T* const stage = ring + slot * Tile::kStage;
       load_tile<kDecodeKeys, kDepth, kPitch, 32, Order>(stage, mk, key_of(step), 0, wide_k, lane);
       load_tile<kDecodeKeys, kValueDepth, kValuePitch, 32, Order>(stage + kDecodeKeys * kPitch, mv, key_of(step), 0,
                                                                   wide_v, lane);
@@ -112,7 +112,26 @@ __device__ __forceinline__ void attention_decode(const T* q, const T* k, const T
   }
   copy_commit();
 #pragma unroll
-  for (int step = 0; step < kStages - 1; ++step) fetch(step);
+  for (int step = 0; step < kStages - 1; ++step) fetch(step, step);
+
+  // Keys that a mask hides from all queries and heads are not read, but for those that are on their way by now.
+  __shared__ Ceilings<kDecodeKeys> ceilings;
+  bool skips = false;
+  if constexpr (Program::kByKey) {
+    const int steps = (end - begin + kDecodeKeys - 1) / kDecodeKeys;
+    skips = steps <= Ceilings<kDecodeKeys>::kMost && program.by_key();
+#pragma unroll
+    for (int i = 4; i < N; ++i) skips = skips && group.stride[i] == 0;
+    if (skips) ceilings.template find<kAttentionThreads>(program, at, batch * group.size, begin, keys, steps);
+  }
+  const auto next = [&](int step) {
+    do {
+      ++step;
+    } while (Program::kByKey && skips && step >= kStages - 1 && key_of(step) < end &&
+             ceilings.of[step * kAttentionWarps + warp] == -INFINITY);
+    return step;
+  };
+
   copy_wait<kStages - 1>();
   __syncthreads();
   uint32_t fq[kDepth / 16][4];
@@ -142,8 +161,10 @@ __device__ __forceinline__ void attention_decode(const T* q, const T* k, const T
     }
   }
 
-  for (int step = 0; key_of(step) < end; ++step) {
-    fetch(step + kStages - 1);
+  int ahead = kStages - 2;
+  for (int step = 0, slot = 0; key_of(step) < end; step = next(step), slot = (slot + 1) % kStages) {
+    ahead = next(ahead);
+    fetch(ahead, (slot + kStages - 1) % kStages);
     const int first_key = key_of(step), own_key = first_key + lane % 4 * 4;
     typename Program::template Strip<4> strip[2];
     if constexpr (!Program::kBare) {
@@ -155,7 +176,7 @@ __device__ __forceinline__ void attention_decode(const T* q, const T* k, const T
     }
     copy_wait<kStages - 1>();
     __syncwarp();
-    const T* const tile_k = ring + step % kStages * Tile::kStage;
+    const T* const tile_k = ring + slot * Tile::kStage;
 
     float x[1][2][4] = {};
 #pragma unroll

@@ -78,18 +78,24 @@ struct Ceilings {
 
   __device__ __forceinline__ bool hidden(int tile) const { return of[tile] <= kHidden; }
 
-  // From the scores of a product that is zero, which are the same for all queries. For all threads of a block.
+  // From the scores of a product that is zero, which are the same for all queries: a tile each. For all threads.
   template <int kThreads, class Program, int N>
   __device__ __forceinline__ void find(const Program& program, const int64_t (&at)[N], int64_t batch, int begin,
                                        int keys, int tiles) {
-    for (int t = threadIdx.x / 32; t < tiles; t += kThreads / 32) {
+    for (int t = threadIdx.x; t < tiles; t += kThreads) {
       float top = -INFINITY;
-      for (int key = begin + t * kKeys + threadIdx.x % 32; key < min(begin + (t + 1) * kKeys, keys); key += 32) {
-        const float score = program.score(0.0f, typename Program::Element{program, at, 0, key}, batch, 0, key);
-        top = score <= kHidden ? fmaxf(top, score) : INFINITY;  // a NaN is seen
+#pragma unroll 4
+      for (int c = 0; c < kKeys; c += 8) {
+        const int key = begin + t * kKeys + c;
+        typename Program::template Strip<8> strip;
+        strip.template read<false>(program, at, 0, key, keys - key);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          const float score = program.score(0.0f, strip[i], batch, 0, key + i);
+          if (key + i < keys) top = score <= kHidden ? fmaxf(top, score) : INFINITY;  // a NaN is seen
+        }
       }
-      top = lanes_max<32>(top);
-      if (threadIdx.x % 32 == 0) of[t] = top;
+      of[t] = top;
     }
     __syncthreads();
   }
