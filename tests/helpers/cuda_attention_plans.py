@@ -81,7 +81,16 @@ HIDDEN = {"right": slice(70, None), "left": slice(0, 200), "all": slice(None)}
 """Keys of the first batch that a mask hides from all queries."""
 
 
-def masked(dtype: str, depth: int, form: str, hidden: str, *, by_query: bool = False, later: bool = False) -> Case:
+def masked(
+    dtype: str,
+    depth: int,
+    form: str,
+    hidden: str,
+    *,
+    by_query: bool = False,
+    by_head: bool = False,
+    later: bool = False,
+) -> Case:
     """Grouped heads with one mask: "bool" puts -inf and "lowest" the least number in the place of hidden scores,
     "added" adds -inf to them and "added_lowest" the least number of the type; with `later`, keys later than the query
     are hidden besides."""
@@ -90,7 +99,7 @@ def masked(dtype: str, depth: int, form: str, hidden: str, *, by_query: bool = F
     k, v = (b.input(dtype, "b", "h", 1, "k", depth) for _ in range(2))
     adds, least = form.startswith("added"), float(np.finfo(np.float16 if dtype == "float16" else np.float32).min)
     mask_type = dtype if adds else "bool"
-    mask = b.input(mask_type, "b", 1, 1, "q" if by_query else 1, "k")
+    mask = b.input(mask_type, "b", 1, "g" if by_head else 1, "q" if by_query else 1, "k")
     p = Program()
     if adds:
         score = p("Add", p("acc"), p.load(3, dtype))
@@ -113,7 +122,18 @@ def masked(dtype: str, depth: int, form: str, hidden: str, *, by_query: bool = F
         {"b": 1, "h": 1, "g": 4, "q": 1, "k": 1100},
     )
     value = 0.0 if not adds else -math.inf if form == "added" else least
-    name = "_".join(("masked", dtype, str(depth), form, hidden, *["by_query"] * by_query, *["later"] * later))
+    name = "_".join(
+        (
+            "masked",
+            dtype,
+            str(depth),
+            form,
+            hidden,
+            *["by_query"] * by_query,
+            *["by_head"] * by_head,
+            *["later"] * later,
+        )
+    )
     return Case(name, b.plan(), sizes, {3: ((0, 0, 0, slice(None), HIDDEN[hidden]), value)})
 
 
@@ -160,7 +180,8 @@ def grouped() -> list[Case]:
         masked("float16", 64, "bool", "all"),
         masked("float16", 32, "lowest", "left"),
         masked("bfloat16", 96, "lowest", "all"),
-        masked("bfloat16", 128, "added", "right"),
+        masked("bfloat16", 128, "added", "left"),
+        masked("float16", 32, "added", "left", by_head=True),
         masked("float16", 64, "added_lowest", "left"),
         masked("float16", 64, "added_lowest", "all"),
         masked("float16", 64, "added", "right", by_query=True),
