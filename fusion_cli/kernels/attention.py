@@ -27,6 +27,8 @@ _PROB = {"identity": "kIdentity", "zero_empty": "kZeroEmpty", "zero_nan": "kZero
 _ON_CHIP_SHARE = 0.8
 _TILE_ROWS = 64
 """Rows of queries and of keys that a kernel keeps on the chip at once."""
+_FEW_QUERIES = 16
+"""Up to so many, keys and values are read once for all heads that share them, by a kernel that is bound by that."""
 _NOTHING = Body((), (), (), ())
 
 
@@ -47,6 +49,10 @@ class AttentionStage(CudaStage):
     there is no sink."""
     causal: bool
     has_sink: bool
+    by_key: bool
+    """Whether what a mask hides depends on operands and the key alone: it may be the same for all queries."""
+    firm: bool
+    """Whether the score of a hidden key does not depend on the product at all."""
 
     scalar: bool
     """Whether it computes in exact float32, not on tensor cores."""
@@ -56,6 +62,10 @@ class AttentionStage(CudaStage):
     @property
     def program_loads(self) -> tuple[Load, ...]:
         return tuple({x.operand: x for _, body, _ in self.functions for x in body.loads}.values())
+
+    @property
+    def score_loads(self) -> tuple[Load, ...]:
+        return next(body.loads for name, body, _ in self.functions if name == "score")
 
     @property
     def axes(self) -> tuple[int, ...]:
@@ -96,6 +106,8 @@ class AttentionFamily(Family):
         efficiency = at.profile.masked_attention_efficiency if loads else at.profile.attention_efficiency
         flops = 2 * scores * (depth + value_depth)
         moved, dtype = at.moved(at.stage.tensors), at.dtype(stage.q)
+        if at.profile.kind == "cuda" and out[-2] <= _FEW_QUERIES and _splits(stage, dtype):
+            return [Work("DecodeAttention", moved, flops, dtype, simple * scores, special * scores)]
         return [Work("Attention", moved, flops, dtype, simple * scores, special * scores, 1 / efficiency)]
 
     def schedules(self, plan: Plan, stage: Attention, kind: Kind) -> tuple[Schedule, ...]:
@@ -110,7 +122,8 @@ class AttentionFamily(Family):
             for depth, value_depth in view.head_dims
         ]
         if view.splits:
-            found.append(Schedule("split keys", "fewer tiles of queries than multiprocessors"))
+            found.append(Schedule("decode", "few queries", (("queries", _FEW_QUERIES),)))
+            found.append(Schedule("split keys", "few queries, or tiles of them, for the multiprocessors"))
         return tuple(found)
 
     def cpu(self, plan: Plan, stage: Attention, index: int) -> CpuAttentionStage:
@@ -143,23 +156,28 @@ class AttentionFamily(Family):
         out = Out("out", names.tensor(store).dtype, names.local[store], 0, "float", "")
         if out.dtype != q.dtype:
             raise Unsupported(codes.DTYPE, f"attention written as {q.dtype}", out.dtype)
-        element = "fusion::load(in{0} + at[at{0}] + int64_t{{row}} * row{0} + int64_t{{column}} * column{0})"
 
         def function(name: str, program: Sequence[Instr], root: int) -> tuple[str, Body, str]:
             if root < 0:
                 return name, _NOTHING, "acc"
-            body = names.body(program, [root], (), load=lambda i: element.format(i), position=_position)
+            body = names.body(program, [root], (), load="x.in{}()".format, position=_position)
             return name, body, result(program, root)
 
         kind, scalar = stage.kind, q.dtype == "float32"
         general = kind.probabilities == "general"
-        # A probability's program may need the row's sum, which blocks that share a row know last.
-        splits = not scalar and not general
-        name, size = f"parts_{index}", f"gpu::attention_part_bytes(device, h{stage.dims}, {_keys(plan, stage)})"
+        splits = _splits(stage, q.dtype)
+        name, shapes = f"parts_{index}", ", ".join(_shape(plan, stage.operands[i]) for i in (stage.k, stage.v))
+        size = f"gpu::attention_part_bytes(device, h{stage.dims}, {shapes})"
+        functions = (
+            function("score", stage.program, stage.score),
+            function("prob", stage.prob_program, stage.prob if general else -1),
+            function("sink", stage.program, stage.sink),
+        )
+        (_, score, _), *_ = functions
         return AttentionStage(
-            **names.common("attention", f"attention_{'scalar' if scalar else 'tensor'}.cuh"),
-            takes=("void* parts",) if splits else (),
-            arguments=(f"work + {name}",) if splits else (),
+            **names.common("attention", f"attention_{'scalar' if scalar else 'decode' if splits else 'tensor'}.cuh"),
+            takes=("void* parts", "unsigned* done") if splits else (),
+            arguments=(f"work + {name}", "gpu::counters(work)") if splits else (),
             buffers=(Buffer(name, (size,)),) if splits else (),
             prepares=True,
             q=q,
@@ -168,19 +186,23 @@ class AttentionFamily(Family):
             out=out,
             out_view=names.view(Operand(store, _inverse(stage.out_perm))),
             scale=f"{stage.scale!r}f",
-            functions=(
-                function("score", stage.program, stage.score),
-                function("prob", stage.prob_program, stage.prob if general else -1),
-                function("sink", stage.program, stage.sink),
-            ),
+            functions=functions,
             prob_kind=_PROB[kind.probabilities],
             head_dims=_head_dims(plan, stage),
             bare=kind.masking == "none" and stage.scale > 0 and stage.sink < 0,
             causal=kind.causal,
             has_sink=stage.sink >= 0,
+            by_key=bool(score.loads) and set(score.axes) <= {1} and kind.masking in ("boolean", "additive"),
+            firm=kind.masking == "boolean",
             scalar=scalar,
             splits=splits,
         )
+
+
+def _splits(stage: Attention, dtype: str) -> bool:
+    """Whether blocks may share the keys of a row: a probability's program may need the row's sum, which they know
+    last."""
+    return dtype != "float32" and stage.kind.probabilities != "general"
 
 
 def _visible(stage: Attention, queries: int, keys: int, profile: DeviceProfile) -> int:
@@ -235,11 +257,10 @@ def _position(back: int) -> str:
     return {1: "column", 2: "row"}.get(back, f"axis_{back}.at(batch)")
 
 
-def _keys(plan: Plan, stage: Attention) -> str:
-    operand = stage.operands[stage.k]
-    tensor = plan.tensors[operand.tensor]
-    axis = len(tensor.shape) - 2
-    return f"h{tensor.dims}[{operand.perm[axis] if operand.perm else axis}]"
+def _shape(plan: Plan, operand: Operand) -> str:
+    """The host expression of an operand's dimensions."""
+    dims = f"h{plan.tensors[operand.tensor].dims}"
+    return f"host::permute({dims}, {ints(operand.perm)})" if operand.perm else dims
 
 
 def _inverse(perm: tuple[int, ...] | None) -> tuple[int, ...] | None:

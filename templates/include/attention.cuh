@@ -10,6 +10,7 @@ struct AttentionShape {
   int64_t queries, keys, depth, value_depth;
   int64_t q_row, q_column, k_row, k_column, v_row, v_column, out_row, out_column;  // element strides
   float scale;
+  unsigned together;  // batches whose blocks take turns
 };
 
 // How the probabilities' own program is treated.
@@ -28,9 +29,22 @@ __device__ __forceinline__ float exp2_fast(float x) {
   return y;
 }
 
+// The larger one, NaN if one is.
+__device__ __forceinline__ float max_nan(float x, float y) {
+  float z;
+  asm("max.NaN.f32 %0, %1, %2;\n" : "=f"(z) : "f"(x), "f"(y));
+  return z;
+}
+
 // exp(x - m) with x - m <= 0 or NaN. A row that is all -inf so far has m = -inf: nothing to add yet, not NaN.
 __device__ __forceinline__ float exp_below(float x, float m) {
   return exp2_fast((x - (m == -INFINITY ? 0.0f : m)) * kLog2E);
+}
+
+// What a score is multiplied by as an exponent of 2. A bare one keeps its scale until there.
+template <class Program>
+__device__ __forceinline__ float score_unit(const AttentionShape& s) {
+  return kLog2E * (Program::kBare ? s.scale : 1.0f);
 }
 
 // Reduces over the lanes that share a row: 4 neighbours in a tensor-core fragment, 16 in the scalar kernel.
@@ -64,12 +78,36 @@ __device__ __forceinline__ int visible_keys(int end, int keys) {
   return Program::kCausal && kProb != Prob::kGeneral ? min(end, keys) : keys;
 }
 
+// The tile of queries that a block has, and its batch.
+struct Place {
+  int64_t batch;
+  int tile;
+};
+
+// Blocks start in the order of their numbers: tiles from the last to the first, since the last rows of a causal score
+// see the most keys, and where batches take turns each tile in all of those.
+__device__ __forceinline__ Place place_of(unsigned block, const AttentionShape& s, int64_t batches, int rows) {
+  const unsigned tiles = static_cast<unsigned>((s.queries + rows - 1) / rows), section = s.together * tiles;
+  const unsigned first = block / section * s.together, turn = block % section;
+  const unsigned width = min(s.together, static_cast<unsigned>(batches) - first);
+  return {first + turn % width, static_cast<int>(tiles - 1 - turn / width)};
+}
+
 // The strides of the last two axes of q [..., queries, depth], k [..., keys, depth], v [..., keys, value depth], out.
 inline AttentionShape attention_shape(const View& q, const View& k, const View& v, const View& out, float scale) {
   const auto row = [](const View& x) { return x.stride[x.rank - 2]; };
   const auto column = [](const View& x) { return x.stride[x.rank - 1]; };
   return {q.size[q.rank - 2], k.size[k.rank - 2], q.size[q.rank - 1], v.size[v.rank - 1], row(q),   column(q),
-          row(k),             column(k),          row(v),             column(v),          row(out), column(out), scale};
+          row(k),             column(k),          row(v),             column(v),          row(out), column(out), scale,
+          1};
+}
+
+// As many batches as have their keys and values in half of the L2 cache: the longest tiles of all of them go first, and
+// the shortest last, when multiprocessors would run out of work.
+inline unsigned taking_turns(const Device& device, const AttentionShape& s, int64_t batches, size_t element) {
+  const int64_t bytes = s.keys * (s.depth + s.value_depth) * static_cast<int64_t>(element);
+  const int64_t most = bytes > 0 ? device.cache / 2 / bytes : 1;
+  return static_cast<unsigned>(most < 1 ? 1 : most < batches ? most : batches > 0 ? batches : 1);
 }
 
 // A stride of the scores' operands: with 32 bits an address is one instruction.

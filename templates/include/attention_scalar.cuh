@@ -27,8 +27,8 @@ __device__ __forceinline__ void attention_scalar(const float* q, const float* k,
   float* const tile_v = tile_k + kScalarKeys * kPitch;
   float* const tile_p = tile_v + kScalarKeys * kValuePitch;
 
-  const int64_t tiles = (s.queries + kScalarRows - 1) / kScalarRows;
-  const int64_t batch = blockIdx.x / tiles, first_query = blockIdx.x % tiles * kScalarRows;
+  const Place place = place_of(blockIdx.x, s, batches.count, kScalarRows);
+  const int64_t batch = place.batch, first_query = int64_t{place.tile} * kScalarRows;
   int64_t at[N];
   batches.locate(batch, at);
   const Matrix<float> mq{q + at[0], s.q_row, s.q_column, s.queries, s.depth};
@@ -38,6 +38,8 @@ __device__ __forceinline__ void attention_scalar(const float* q, const float* k,
   const int query = static_cast<int>(first_query) + ty * 4;
   const int reach = visible_keys<kProb, Program>(static_cast<int>(first_query) + kScalarRows, static_cast<int>(s.keys));
   const int steps = (reach + kScalarKeys - 1) / kScalarKeys;
+
+  const auto element = [&](int row, int column) { return typename Program::Element{program, at, row, column}; };
 
   load_tile<kScalarRows, kDepth, kPitch, kAttentionThreads>(tile_q, mq, first_query, 0, false);
   const auto scores = [&](int step, float (&x)[4][2]) {
@@ -59,7 +61,7 @@ __device__ __forceinline__ void attention_scalar(const float* q, const float* k,
       for (int e = 0; e < 2; ++e) {
         const int column = step * kScalarKeys + tx + e * 16;
         x[i][e] = column >= s.keys ? -INFINITY
-                  : query + i < s.queries ? program.score(x[i][e] * s.scale, at, batch, query + i, column)
+                  : query + i < s.queries ? program.score(x[i][e] * s.scale, element(query + i, column), batch, query + i, column)
                                           : 0.0f;
       }
     }
@@ -71,7 +73,8 @@ __device__ __forceinline__ void attention_scalar(const float* q, const float* k,
   for (int i = 0; i < 4; ++i) {
     maximum[i] = -INFINITY, sum[i] = 0.0f;
     if constexpr (Program::kSink) {
-      maximum[i] = program.sink(0.0f, at, batch, min(query + i, static_cast<int>(s.queries) - 1), 0);
+      const int row = min(query + i, static_cast<int>(s.queries) - 1);
+      maximum[i] = program.sink(0.0f, element(row, 0), batch, row, 0);
       if (tx == 0) sum[i] = exp_below(maximum[i], maximum[i]);
     }
   }
@@ -119,7 +122,9 @@ __device__ __forceinline__ void attention_scalar(const float* q, const float* k,
         for (int e = 0; e < 2; ++e) {
           const int column = first_key + tx + e * 16;
           const float p = exp_below(x[i][e], maximum[i]) / sum[i];
-          x[i][e] = query + i < s.queries && column < s.keys ? program.prob(p, at, batch, query + i, column) : 0.0f;
+          x[i][e] = query + i < s.queries && column < s.keys
+                        ? program.prob(p, element(query + i, column), batch, query + i, column)
+                        : 0.0f;
         }
       }
     } else {

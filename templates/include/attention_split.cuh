@@ -1,67 +1,85 @@
-// Attention of few queries over many keys: several blocks share the keys, a second kernel puts their parts together.
+// Attention of few queries over many keys: several blocks share the keys, and the last of them puts their parts together.
 #pragma once
 
 #include "include/attention.cuh"
+#include "include/workspace.cuh"
 
 namespace fusion::gpu {
 
-// How the keys are dealt out, and where a block leaves its part: for every [batch, split, query] the sums over its
-// keys of the weighted values, the maximum in the exponent of 2 that they are relative to, and the sum of weights.
+// How the keys are dealt out, and where a block leaves its part of a row: the sums over its keys of the weighted values,
+// the highest score, which they are relative to, and the sum of weights.
 struct KeySplit {
   float* parts;
-  int count;
-  int keys;  // of one split
+  unsigned* done;  // how many of the blocks that share keys have left their parts; zeros between launches
+  int count = 1;
+  int keys = INT32_MAX;  // of one split
 
-  __device__ __forceinline__ float* part(int64_t batch, int split, int64_t query, const AttentionShape& s) const {
-    return parts + ((batch * count + split) * s.queries + query) * (s.value_depth + 2);
+  __device__ __forceinline__ float* part(int split, int row, int rows, const AttentionShape& s) const {
+    return parts + ((int64_t{blockIdx.x} * count + split) * rows + row) * (s.value_depth + 2);
+  }
+
+  // Whether this block is the last of those that share its keys. For all its threads, after their parts.
+  __device__ __forceinline__ bool is_last() const {
+    __threadfence();
+    __syncthreads();
+    const bool last = threadIdx.x == 0 && atomicInc(done + blockIdx.x, count - 1) == static_cast<unsigned>(count - 1);
+    const bool found = __syncthreads_or(last);
+    __threadfence();
+    return found;
   }
 };
 
-// One split, unless a tile of queries per batch leaves multiprocessors idle.
-inline KeySplit key_split(const Device& device, int64_t queries, int64_t keys, int64_t batches) {
-  constexpr int64_t kMostQueries = 64, kLeastKeys = 256, kRound = 128;  // a multiple of any tile
-  if (queries > kMostQueries || batches == 0 || keys == 0) return {nullptr, 1, INT32_MAX};
-  const int64_t wanted = 2 * device.multiprocessors / batches, most = keys / kLeastKeys;
+// One split, unless the blocks that `rows` queries of a tile make leave multiprocessors idle.
+inline KeySplit key_split(const Device& device, int64_t blocks, int64_t rows, int64_t keys, void* parts = nullptr,
+                          unsigned* done = nullptr) {
+  constexpr int64_t kMostRows = 64, kFewKeys = 256, kLeastKeys = 128;  // the least is a multiple of any tile
+  KeySplit split{static_cast<float*>(parts), done};
+  if (rows > kMostRows || blocks == 0 || blocks > kCounters || keys <= kFewKeys) return split;
+  const int64_t wanted = 2 * device.multiprocessors / blocks, most = keys / kLeastKeys;
   const int64_t count = wanted < most ? wanted : most;
-  if (count <= 1) return {nullptr, 1, INT32_MAX};
-  const int64_t each = ceil_div(ceil_div(keys, count), kRound) * kRound;
-  return {nullptr, static_cast<int>(ceil_div(keys, each)), static_cast<int>(each)};
+  if (count <= 1) return split;
+  const int64_t each = ceil_div(ceil_div(keys, count), kLeastKeys) * kLeastKeys;
+  split.count = static_cast<int>(ceil_div(keys, each));
+  split.keys = static_cast<int>(each);
+  return split;
 }
 
-// Workspace for the parts of an attention that gives `dims` [..., queries, value depth].
-inline size_t attention_part_bytes(const Device& device, const Ints& dims, int64_t keys) {
-  const int64_t queries = dims[dims.size() - 2], value_depth = dims.back();
-  if (count(dims) == 0) return 0;
-  const int64_t rows = count(dims) / value_depth;
-  const int split = key_split(device, queries, keys, rows / queries).count;
-  return split == 1 ? 0 : static_cast<size_t>(split * rows * (value_depth + 2)) * sizeof(float);
+inline size_t part_bytes(const Device& device, int64_t blocks, int64_t rows, int64_t keys, int64_t value_depth) {
+  const int count = key_split(device, blocks, rows, keys).count;
+  return count == 1 ? 0 : static_cast<size_t>(blocks * count * rows * (value_depth + 2)) * sizeof(float);
 }
 
-constexpr int kJoinThreads = 128;
-
-// A block per row of the result.
-template <Prob kProb, class T, int N>
-__global__ void __launch_bounds__(kJoinThreads)
-    join_parts(T* out, const AttentionShape s, const Space<N> batches, const KeySplit split) {
-  const int64_t batch = blockIdx.x / s.queries, query = blockIdx.x % s.queries;
-  const int64_t step = s.queries * (s.value_depth + 2);
-  const float* const parts = split.part(batch, 0, query, s);
-  float top = -INFINITY, sum = 0.0f;
-  for (int i = 0; i < split.count; ++i) top = fmaxf(top, parts[i * step + s.value_depth]);
+// A warp puts the parts of a row together, which other blocks have written.
+template <Prob kProb, class Program, int kValueDepth, class T>
+__device__ __forceinline__ void join_row(const KeySplit& split, int row, int rows, const AttentionShape& s, T* out) {
+  constexpr int kColumns = (kValueDepth + 31) / 32;
+  const int lane = threadIdx.x % 32;
+  const int64_t step = rows * (s.value_depth + 2);
+  const float* const first = split.part(0, row, rows, s);
+  const float* const marks = first + s.value_depth;
+  const float unit = score_unit<Program>(s);
+  float top = -INFINITY, sum = 0.0f, value[kColumns] = {};
+  for (int i = lane; i < split.count; i += 32) top = fmaxf(top, __ldcg(marks + i * step));
+  top = lanes_max<32>(top);
   const float offset = top == -INFINITY ? 0.0f : top;
-  for (int i = 0; i < split.count; ++i) {
-    const float* const part = parts + i * step + s.value_depth;
-    sum += part[1] * exp2_fast(part[0] - offset);
-  }
-  const float factor = normaliser<kProb>(sum, s.keys);
-  int64_t at[N];
-  batches.locate(batch, at);
-  for (int64_t c = threadIdx.x; c < s.value_depth; c += kJoinThreads) {
-    float value = 0.0f;
-    for (int i = 0; i < split.count; ++i) {
-      value += parts[i * step + c] * exp2_fast(parts[i * step + s.value_depth] - offset);
+  for (int begin = 0; begin < split.count; begin += 32) {
+    const int own = begin + lane;
+    const float weight = own < split.count ? exp2_fast((__ldcg(marks + own * step) - offset) * unit) : 0.0f;
+    if (own < split.count) sum += weight * __ldcg(marks + own * step + 1);
+#pragma unroll 4
+    for (int i = begin; i < min(begin + 32, split.count); ++i) {
+      const float factor = __shfl_sync(0xffffffffu, weight, i - begin);
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) {
+        if (lane + c * 32 < s.value_depth) value[c] += factor * __ldcg(first + i * step + lane + c * 32);
+      }
     }
-    store(out + at[3] + query * s.out_row + c * s.out_column, factor == 0.0f ? 0.0f : value * factor);
+  }
+  const float factor = normaliser<kProb>(lanes_sum<32>(sum), s.keys);
+#pragma unroll
+  for (int c = 0; c < kColumns; ++c) {
+    const int column = lane + c * 32;
+    if (column < s.value_depth) store(out + column * s.out_column, factor == 0.0f ? 0.0f : value[c] * factor);
   }
 }
 

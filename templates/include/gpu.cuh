@@ -158,6 +158,7 @@ inline size_t largest(std::initializer_list<size_t> sizes) {
 struct Device {
   int multiprocessors = 0;
   int shared_memory = 0;  // bytes one block may opt in to
+  int cache = 0;          // bytes of L2
 
   Device() {
     int id = 0;
@@ -165,6 +166,7 @@ struct Device {
     check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, id), "cudaDeviceGetAttribute");
     check(cudaDeviceGetAttribute(&shared_memory, cudaDevAttrMaxSharedMemoryPerBlockOptin, id),
           "cudaDeviceGetAttribute");
+    check(cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, id), "cudaDeviceGetAttribute");
   }
 };
 

@@ -34,31 +34,39 @@ __device__ __forceinline__ void copy_wait() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");
 }
 
-// Starts copying the kRows x kColumns tile at (row, column) to shared memory with `kPitch` elements a row.
-template <int kRows, int kColumns, int kPitch, int kThreads, class T>
-__device__ __forceinline__ void load_tile(T* shared, const Matrix<T>& m, int64_t row, int64_t column, bool wide) {
+// Rows of a tile as they are in memory.
+struct InOrder {
+  __device__ static constexpr int from(int row) { return row; }
+};
+
+// Starts copying the kRows x kColumns tile at (row, column) to shared memory with `kPitch` elements a row, of which
+// row r is the matrix's `row` + Order::from(r).
+template <int kRows, int kColumns, int kPitch, int kThreads, class Order = InOrder, class T>
+__device__ __forceinline__ void load_tile(T* shared, const Matrix<T>& m, int64_t row, int64_t column, bool wide,
+                                          int thread = threadIdx.x) {
   constexpr int kPerAccess = 16 / sizeof(T);
   if (wide) {
     constexpr int kAccesses = kColumns / kPerAccess, kAll = kRows * kAccesses;
     constexpr bool kStraight = kThreads % kAccesses == 0;  // a thread stays in its columns
 #pragma unroll
     for (int n = 0; n < (kAll + kThreads - 1) / kThreads; ++n) {
-      const int i = threadIdx.x + n * kThreads;
-      const int r = kStraight ? threadIdx.x / kAccesses + n * (kThreads / kAccesses) : i / kAccesses;
-      const int c = (kStraight ? threadIdx.x : i) % kAccesses * kPerAccess;
+      const int i = thread + n * kThreads;
+      const int r = kStraight ? thread / kAccesses + n * (kThreads / kAccesses) : i / kAccesses;
+      const int c = (kStraight ? thread : i) % kAccesses * kPerAccess;
       if (kAll % kThreads != 0 && i >= kAll) break;
-      const int64_t left = row + r < m.rows ? m.columns - (column + c) : 0;
+      const int64_t line = row + Order::from(r), left = line < m.rows ? m.columns - (column + c) : 0;
       const int elements = left <= 0 ? 0 : left < kPerAccess ? static_cast<int>(left) : kPerAccess;
-      const T* from = elements > 0 ? m.data + (row + r) * m.row_stride + column + c : m.data;
+      const T* from = elements > 0 ? m.data + line * m.row_stride + column + c : m.data;
       copy_async(shared + r * kPitch + c, from, elements * static_cast<int>(sizeof(T)));
     }
   } else {
     const bool down = m.row_stride == 1;  // neighbouring threads take what lies together in memory
-    for (int i = threadIdx.x; i < kRows * kColumns; i += kThreads) {
+    for (int i = thread; i < kRows * kColumns; i += kThreads) {
       const int r = down ? i % kRows : i / kColumns, c = down ? i / kRows : i % kColumns;
+      const int64_t line = row + Order::from(r);
       T value{};
-      if (row + r < m.rows && column + c < m.columns) {
-        value = m.data[(row + r) * m.row_stride + (column + c) * m.column_stride];
+      if (line < m.rows && column + c < m.columns) {
+        value = m.data[line * m.row_stride + (column + c) * m.column_stride];
       }
       shared[r * kPitch + c] = value;
     }

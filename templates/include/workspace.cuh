@@ -19,6 +19,12 @@
 
 namespace fusion::gpu {
 
+// Before what is reserved lie numbers that are zero between kernels: those that count leave them so.
+constexpr int kCounters = 1024;
+inline unsigned* counters(char* reserved) {
+  return reserved == nullptr ? nullptr : reinterpret_cast<unsigned*>(reserved) - kCounters;
+}
+
 class Workspace {
  public:
   Workspace() {
@@ -50,9 +56,11 @@ class Workspace {
       }
       const size_t size = bytes > 2 * block.size ? bytes : 2 * block.size;
       void* data = nullptr;
-      check(cudaMalloc(&data, size), "cudaMalloc of the workspace");
+      constexpr size_t kBefore = kCounters * sizeof(unsigned);
+      check(cudaMalloc(&data, kBefore + size), "cudaMalloc of the workspace");
       shared().blocks.push_back(data);
-      block = {static_cast<char*>(data), size};
+      check(cudaMemsetAsync(data, 0, kBefore, stream), "cudaMemsetAsync");
+      block = {static_cast<char*>(data) + kBefore, size};
     }
     return block.data;
   }

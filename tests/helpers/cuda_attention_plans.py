@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+
 from fusion_cli.plan.attention_kind import kind_of
 from fusion_cli.planir.stages import Attention, Instr, Operand, Store
 from tests.helpers.cuda_case import Case
@@ -71,6 +75,119 @@ def attention(
     forms = (prob, "kt" * transposed, "sink" * sink)
     name = "_".join(("attention", dtype, str(depth), str(dv), *filter(None, forms)))
     return Case(name, b.plan(), sizes, {4: ((0, 0, 0), 0)})
+
+
+HIDDEN = {"right": slice(70, None), "left": slice(0, 200), "all": slice(None)}
+"""Keys of the first batch that a mask hides from all queries."""
+
+
+def masked(
+    dtype: str,
+    depth: int,
+    form: str,
+    hidden: str,
+    *,
+    by_query: bool = False,
+    by_head: bool = False,
+    later: bool = False,
+) -> Case:
+    """Grouped heads with one mask: "bool" puts -inf and "lowest" the least number in the place of hidden scores,
+    "added" adds -inf to them and "added_lowest" the least number of the type; with `later`, keys later than the query
+    are hidden besides."""
+    b = Builder()
+    q = b.input(dtype, "b", "h", "g", "q", depth)
+    k, v = (b.input(dtype, "b", "h", 1, "k", depth) for _ in range(2))
+    adds, least = form.startswith("added"), float(np.finfo(np.float16 if dtype == "float16" else np.float32).min)
+    mask_type = dtype if adds else "bool"
+    mask = b.input(mask_type, "b", 1, "g" if by_head else 1, "q" if by_query else 1, "k")
+    p = Program()
+    if adds:
+        score = p("Add", p("acc"), p.load(3, dtype))
+    else:
+        score = p("Where", p.load(3, "bool"), p("acc"), p.const(-math.inf if form == "bool" else least))
+    if later:
+        test = p("Greater", p("index", dtype="int64", value=-1), p("index", dtype="int64", value=-2), dtype="bool")
+        score = p("Where", test, p.const(-math.inf), score)
+    out = b.output(dtype, ("b", "h", "g", "q", depth), b.dims(q))
+    kind = kind_of(p.done(), score, (), 0, False, True)
+    operands = tuple(map(Operand, (q, k, v, mask)))
+    b.stages.append(
+        Attention(operands, p.done(), (Store(out, 0),), b.dims(q), scale=depth**-0.5, score=score, kind=kind)
+    )
+    sizes = (
+        {"b": 2, "h": 1, "g": 2, "q": 70, "k": 264},
+        {"b": 1, "h": 2, "g": 4, "q": 5, "k": 333},
+        {"b": 2, "h": 1, "g": 1, "q": 140, "k": 75},
+        {"b": 1, "h": 1, "g": 2, "q": 33, "k": 520},
+        {"b": 1, "h": 1, "g": 4, "q": 1, "k": 1100},
+    )
+    value = 0.0 if not adds else -math.inf if form == "added" else least
+    name = "_".join(
+        (
+            "masked",
+            dtype,
+            str(depth),
+            form,
+            hidden,
+            *["by_query"] * by_query,
+            *["by_head"] * by_head,
+            *["later"] * later,
+        )
+    )
+    return Case(name, b.plan(), sizes, {3: ((0, 0, 0, slice(None), HIDDEN[hidden]), value)})
+
+
+def alibi(dtype: str, depth: int) -> Case:
+    """Grouped heads split and merged by permutations, scores that fall with the distance by a slope of the head's."""
+    b = Builder()
+    q = b.input(dtype, "b", "q", "h", "g", depth)
+    k, v = (b.input(dtype, "b", "k", "h", 1, depth) for _ in range(2))
+    p = Program()
+    key, head, group = (p("Cast", p("index", dtype="int64", value=i)) for i in (-1, -4, -3))
+    slope = p("Mul", p("Add", head, p("Mul", group, p.const(0.5))), p.const(0.01))
+    score = p("Add", p("acc"), p("Mul", slope, key))
+    turned = (0, 2, 3, 1, 4)
+    dims = b.op("permute", b.dims(q), ints=turned)
+    out = b.output(dtype, ("b", "q", "h", "g", depth), b.dims(q))
+    kind = kind_of(p.done(), score, (), 0, False, True)
+    operands = tuple(Operand(t, turned) for t in (q, k, v))
+    b.stages.append(
+        Attention(
+            operands,
+            p.done(),
+            (Store(out, 0),),
+            dims,
+            scale=depth**-0.5,
+            score=score,
+            kind=kind,
+            out_perm=(0, 3, 1, 2, 4),
+        )
+    )
+    sizes = (
+        {"b": 2, "h": 2, "g": 4, "q": 5, "k": 300},
+        {"b": 1, "h": 3, "g": 3, "q": 1, "k": 1},
+        {"b": 1, "h": 2, "g": 7, "q": 1, "k": 700},
+        {"b": 1, "h": 2, "g": 2, "q": 20, "k": 40},
+    )
+    return Case(f"alibi_{dtype}_{depth}", b.plan(), sizes)
+
+
+def grouped() -> list[Case]:
+    return [
+        alibi("float16", 128),
+        alibi("bfloat16", 40),
+        masked("float16", 64, "bool", "right"),
+        masked("float16", 64, "bool", "all"),
+        masked("float16", 32, "lowest", "left"),
+        masked("bfloat16", 96, "lowest", "all"),
+        masked("bfloat16", 128, "added", "left"),
+        masked("float16", 32, "added", "left", by_head=True),
+        masked("float16", 64, "added_lowest", "left"),
+        masked("float16", 64, "added_lowest", "all"),
+        masked("float16", 64, "added", "right", by_query=True),
+        masked("bfloat16", 64, "lowest", "left", by_query=True),
+        masked("float16", 64, "lowest", "left", later=True),
+    ]
 
 
 def causal(dtype: str, depth: int = 64) -> Case:

@@ -25,7 +25,7 @@ class Case:
     name: str
     plan: Plan
     sizes: tuple[Mapping[str, int], ...]
-    planted: Mapping[int, tuple[tuple[int, ...], float]] = field(default_factory=dict)
+    planted: Mapping[int, tuple[tuple[int | slice, ...], float]] = field(default_factory=dict)
 
     def inputs(self, sizes: Mapping[str, int], rng: np.random.Generator) -> list[Array]:
         arrays = []
@@ -35,9 +35,13 @@ class Case:
             array = random(tensor.dtype, shape, rng)
             if slot in self.planted and array.size:
                 where, value = self.planted[slot]
-                array[tuple(min(i, n - 1) for i, n in zip(where, shape, strict=False))] = value
+                array[tuple(map(_within, where, shape))] = value
             arrays.append(array)
         return arrays
+
+
+def _within(index: int | slice, size: int) -> int | slice:
+    return index if isinstance(index, slice) else min(index, size - 1)
 
 
 def random(dtype: str, shape: Sequence[int], rng: np.random.Generator) -> Array:

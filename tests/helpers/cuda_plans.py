@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 
 from fusion_cli.plan import plan_region
-from tests.helpers.cuda_attention_plans import attention, bare, causal
+from tests.helpers.cuda_attention_plans import attention, bare, causal, grouped
 from tests.helpers.cuda_case import Case, apart, merged
 from tests.helpers.cuda_product_plans import adding, batched, chain, conv, linear, products
 from tests.helpers.cuda_row_plans import integers, layer_norm, pointwise, softmax
@@ -82,6 +82,7 @@ def all_cases() -> list[Case]:
         causal("float32"),
         bare("float16", 128),
         bare("bfloat16"),
+        *grouped(),
         conv("float32"),
         conv("float16"),
     ]

@@ -211,6 +211,23 @@ def test_a_causal_attention_costs_half_where_its_kernel_skips_later_keys() -> No
     assert half >= whole
 
 
+CACHED = """g (float16[b, 4, 4, s, 128] q, float16[b, 4, 1, k, 128] key, float16[b, 4, 1, k, 128] v,
+float16[b, 1, 1, s, k] m) => (float16[b, 4, 4, s, 128] y) {
+    t = Transpose <perm = [0, 1, 2, 4, 3]> (key) f = Constant <value_float = 0.088> () c = Cast <to = 10> (f)
+    a = MatMul(q, t) z = Mul(a, c) x = Add(z, m) p = Softmax <axis = -1> (x) y = MatMul(p, v)
+}"""
+
+
+@pytest.mark.parametrize("keys", [1, 512, 65536])
+def test_a_step_over_a_cache_is_bound_by_reading_it(keys: int) -> None:
+    def time(queries: int) -> float:
+        return verdict(CACHED, H200, {**at(1, queries), "k": (keys, keys)}).after_us
+
+    bandwidth = load_profile(H200).bandwidth(2 * 4 * keys * 128 * 2)
+    assert time(1) <= max(load_profile(H200).op_us, 2 * 4 * keys * 128 * 2 / bandwidth / 0.7)
+    assert time(1) <= time(16) <= time(64)
+
+
 def test_attention_with_enormous_heads_does_not_fit() -> None:
     with pytest.raises(Unsupported) as reason:
         verdict(ATTENTION.format(d=1024), H200, at(1, 64))

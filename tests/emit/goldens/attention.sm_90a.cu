@@ -23,20 +23,32 @@ struct stage_0_program {
   static constexpr bool kCausal = false;  // keys later than the query score -inf
   static constexpr bool kBare = false;    // all others score the scaled product itself
   static constexpr bool kSink = false;    // a row has one score more, without a key
+  static constexpr bool kByKey = true;   // what is hidden depends on the operands and the key
+  static constexpr bool kFirm = true;    // what is hidden scores the same whatever the product
 
-  __device__ __forceinline__ float score(float acc, const int64_t (&at)[5], int64_t batch, int row,
-                                         int column) const {
+  // What the operands hold for a query and a key.
+  struct Element {
+    const stage_0_program& of;
+    const int64_t (&at)[5];
+    int row, column;
+    __device__ __forceinline__ bool in3() const {
+      return fusion::load(of.in3 + at[at3] + int64_t{row} * of.row3 + int64_t{column} * of.column3);
+    }
+  };
+
+  template <class X>
+  __device__ __forceinline__ float score(float acc, const X& x, int64_t batch, int row, int column) const {
     const float v0 = acc;
-    const bool v1 = fusion::load(in3 + at[at3] + int64_t{row} * row3 + int64_t{column} * column3);
+    const bool v1 = x.in3();
     const float v3 = v1 ? v0 : (-fusion::inf<float>());
     return v3;
   }
-  __device__ __forceinline__ float prob(float acc, const int64_t (&at)[5], int64_t batch, int row,
-                                         int column) const {
+  template <class X>
+  __device__ __forceinline__ float prob(float acc, const X& x, int64_t batch, int row, int column) const {
     return acc;
   }
-  __device__ __forceinline__ float sink(float acc, const int64_t (&at)[5], int64_t batch, int row,
-                                         int column) const {
+  template <class X>
+  __device__ __forceinline__ float sink(float acc, const X& x, int64_t batch, int row, int column) const {
     return acc;
   }
 };
@@ -58,18 +70,21 @@ void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
   (void)device;
   const gpu::View q = gpu::view(t0), k = gpu::view(t1), v = gpu::view(t2), out = gpu::view(t4);
   const gpu::View views[] = {q, k, v, out, gpu::view(t3)};
-  const gpu::AttentionShape shape = gpu::attention_shape(q, k, v, out, 0.25f);
+const gpu::AttentionShape shape = gpu::attention_shape(q, k, v, out, 0.25f);
   const gpu::Space<5> batches = gpu::space<5>(dims, views, 2);
   const stage_0_program program{
       static_cast<const bool*>(t3.data), gpu::narrow(views[4].step(2)), gpu::narrow(views[4].step(1))};
+  const auto* const q_data = static_cast<const float*>(t0.data);
+  const auto* const k_data = static_cast<const float*>(t1.data);
+  const auto* const v_data = static_cast<const float*>(t2.data);
+  auto* const out_data = static_cast<float*>(t4.data);
   if (shape.depth <= 16 && shape.value_depth <= 16) {
     using Tile = gpu::AttentionTile<16, 16, stage_0_program::kBare>;
     const unsigned grid = gpu::attention_grid(shape, batches.count, Tile::kRows, "stage_0");
     if (grid == 0) return;
     stage_0_kernel<16, 16>
         <<<grid, gpu::kAttentionThreads, Tile::kBytes, stream>>>(
-            static_cast<const float*>(t0.data), static_cast<const float*>(t1.data),
-            static_cast<const float*>(t2.data), static_cast<float*>(t4.data), shape, batches, program);
+            q_data, k_data, v_data, out_data, shape, batches, program);
     gpu::check(cudaGetLastError(), "stage_0");
     return;
   }

@@ -1,7 +1,7 @@
 // AttentionFloat16: CUDA kernels of one fused operator.
 // Rule: Test
 // Original nodes:
-#include "include/attention_tensor.cuh"
+#include "include/attention_decode.cuh"
 #include "include/workspace.cuh"
 #include "ort/op.h"
 
@@ -17,9 +17,35 @@ struct stage_0_program {
   static constexpr bool kCausal = true;  // keys later than the query score -inf
   static constexpr bool kBare = true;    // all others score the scaled product itself
   static constexpr bool kSink = false;    // a row has one score more, without a key
+  static constexpr bool kByKey = false;   // what is hidden depends on the operands and the key
+  static constexpr bool kFirm = false;    // what is hidden scores the same whatever the product
 
-  __device__ __forceinline__ float score(float acc, const int64_t (&at)[4], int64_t batch, int row,
-                                         int column) const {
+  // What the operands hold for a query and a key.
+  struct Element {
+    const stage_0_program& of;
+    const int64_t (&at)[4];
+    int row, column;
+  };
+
+  // What those of the scores hold for a query and V neighbouring keys.
+  template <int V>
+  struct Strip {
+    struct Element {
+      const Strip& of;
+      int i;
+    };
+
+    __device__ __forceinline__ Element operator[](int i) const { return {*this, i}; }
+
+    // Reads the operands that have a row for each query, or those that have one for all.
+    template <bool kRows>
+    __device__ __forceinline__ void read(const stage_0_program& p, const int64_t (&at)[4], int row, int column, int valid) {
+    }
+  };
+  __device__ __forceinline__ bool by_key() const { return true; }
+
+  template <class X>
+  __device__ __forceinline__ float score(float acc, const X& x, int64_t batch, int row, int column) const {
     const float v0 = acc;
     const int64_t v1 = column;
     const int64_t v2 = row;
@@ -27,12 +53,12 @@ struct stage_0_program {
     const float v5 = v3 ? (-fusion::inf<float>()) : v0;
     return v5;
   }
-  __device__ __forceinline__ float prob(float acc, const int64_t (&at)[4], int64_t batch, int row,
-                                         int column) const {
+  template <class X>
+  __device__ __forceinline__ float prob(float acc, const X& x, int64_t batch, int row, int column) const {
     return acc;
   }
-  __device__ __forceinline__ float sink(float acc, const int64_t (&at)[4], int64_t batch, int row,
-                                         int column) const {
+  template <class X>
+  __device__ __forceinline__ float sink(float acc, const X& x, int64_t batch, int row, int column) const {
     return acc;
   }
 };
@@ -45,34 +71,54 @@ const gpu::KeySplit split, const stage_0_program program) {
   gpu::attention_tensor<fusion::half, kDepth, kValueDepth, gpu::Prob::kIdentity>(q, k, v, out, shape, batches, split, program);
 }
 
+template <int kDepth, int kValueDepth>
+__global__ void __launch_bounds__(gpu::kAttentionThreads)
+    stage_0_decode(const fusion::half* q, const fusion::half* k, const fusion::half* v, fusion::half* out,
+                   const gpu::AttentionShape shape, const gpu::Space<4> batches, const gpu::HeadGroup<4> group,
+                   const gpu::KeySplit split, const stage_0_program program) {
+  gpu::attention_decode<fusion::half, kDepth, kValueDepth, gpu::Prob::kIdentity>(q, k, v, out, shape, batches, group, split, program);
+}
+
 // Once per kernel instance: a block's tiles may need more shared memory than is given without asking.
 void stage_0_prepare(const gpu::Device& device) {
   gpu::allow_shared_memory(device, stage_0_kernel<64, 64>, gpu::AttentionTile<64, 64, stage_0_program::kBare>::kBytes);
+  if (gpu::fits<gpu::DecodeTile<64, 64>>(device)) {
+    gpu::allow_shared_memory(device, stage_0_decode<64, 64>, gpu::DecodeTile<64, 64>::kBytes);
+  }
 }
 
-void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3, void* parts) {
+void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3, void* parts, unsigned* done) {
   (void)device;
   const gpu::View q = gpu::view(t0), k = gpu::view(t1), v = gpu::view(t2), out = gpu::view(t3);
   const gpu::View views[] = {q, k, v, out};
-  const gpu::AttentionShape shape = gpu::attention_shape(q, k, v, out, 0.125f);
+gpu::AttentionShape shape = gpu::attention_shape(q, k, v, out, 0.125f);
   const gpu::Space<4> batches = gpu::space<4>(dims, views, 2);
+  shape.together = gpu::taking_turns(device, shape, batches.count, sizeof(fusion::half));
   const stage_0_program program{};
-  gpu::KeySplit split = gpu::key_split(device, shape.queries, shape.keys, batches.count);
-  split.parts = static_cast<float*>(parts);
+  const auto* const q_data = static_cast<const fusion::half*>(t0.data);
+  const auto* const k_data = static_cast<const fusion::half*>(t1.data);
+  const auto* const v_data = static_cast<const fusion::half*>(t2.data);
+  auto* const out_data = static_cast<fusion::half*>(t3.data);
   if (shape.depth <= 64 && shape.value_depth <= 64) {
     using Tile = gpu::AttentionTile<64, 64, stage_0_program::kBare>;
     const unsigned grid = gpu::attention_grid(shape, batches.count, Tile::kRows, "stage_0");
     if (grid == 0) return;
+    using Decode = gpu::DecodeTile<64, 64>;
+    if (shape.queries <= gpu::kFewQueries && gpu::fits<Decode>(device)) {
+      const gpu::HeadGroup<4> group = gpu::head_group<4>(dims, views);
+      const gpu::DecodeGrid few = gpu::decode_grid(dims, group.size);
+      const gpu::KeySplit split = gpu::key_split(device, few.blocks, few.rows, shape.keys, parts, done);
+      stage_0_decode<64, 64>
+          <<<dim3(gpu::grid_size(few.blocks, "stage_0"), split.count), gpu::kAttentionThreads, Decode::kBytes, stream>>>(
+              q_data, k_data, v_data, out_data, shape, gpu::space<4>(dims, views, group.size > 1 ? 3 : 2), group, split, program);
+      gpu::check(cudaGetLastError(), "stage_0");
+      return;
+    }
+    const gpu::KeySplit split = gpu::key_split(device, batches.count, shape.queries, shape.keys, parts, done);
     stage_0_kernel<64, 64>
         <<<dim3(grid, split.count), gpu::kAttentionThreads, Tile::kBytes, stream>>>(
-            static_cast<const fusion::half*>(t0.data), static_cast<const fusion::half*>(t1.data),
-            static_cast<const fusion::half*>(t2.data), static_cast<fusion::half*>(t3.data), shape, batches, split, program);
+            q_data, k_data, v_data, out_data, shape, batches, split, program);
     gpu::check(cudaGetLastError(), "stage_0");
-    if (split.count > 1) {
-      gpu::join_parts<gpu::Prob::kIdentity><<<gpu::grid_size(batches.count * shape.queries, "stage_0"), gpu::kJoinThreads, 0, stream>>>(
-          static_cast<fusion::half*>(t3.data), shape, batches, split);
-      gpu::check(cudaGetLastError(), "stage_0");
-    }
     return;
   }
   throw fusion::Error("stage_0: the head dimension is larger than 64");
@@ -100,7 +146,7 @@ struct Kernel {
     const cudaStream_t stream = static_cast<cudaStream_t>(run.stream());
     void* const output_0 = run.output(0, h5);
     gpu::Layout layout;
-    const size_t parts_0 = layout.add(gpu::largest({gpu::attention_part_bytes(device, h5, h1[2])}));
+    const size_t parts_0 = layout.add(gpu::largest({gpu::attention_part_bytes(device, h5, h1, h2)}));
     char* const work = workspace.reserve(stream, layout.size());
     const gpu::Tensor t0{const_cast<void*>(run.input(0)), &h0};
     const gpu::Tensor t1{const_cast<void*>(run.input(1)), &h1};
@@ -108,7 +154,7 @@ struct Kernel {
     const gpu::Tensor t3{output_0, &h5};
 
     // Kernels.
-    stage_0(device, stream, h5, t0, t1, t2, t3, work + parts_0);
+    stage_0(device, stream, h5, t0, t1, t2, t3, work + parts_0, gpu::counters(work));
   }
 };
 

@@ -26,6 +26,9 @@ struct dim3 {
   unsigned x, y, z;
   dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
 };
+struct uint2 {
+  uint32_t x, y;
+};
 struct uint4 {
   uint32_t x, y, z, w;
 };
@@ -45,6 +48,7 @@ struct Fiber {
   At at;
   uint32_t word[2][8];  // what a thread shows its warp; two, so that nobody writes what another still reads
   int turn;
+  int vote;
 };
 inline std::vector<Fiber> fibers;
 inline ucontext_t scheduler;
@@ -170,15 +174,44 @@ X __shfl_xor_sync(unsigned, X x, int mask) {
   return cuda_host::shown<X>((threadIdx.x % 32) ^ mask);
 }
 
+template <class X>
+X __shfl_sync(unsigned, X x, int lane) {
+  cuda_host::show(x);
+  return cuda_host::shown<X>(static_cast<unsigned>(lane));
+}
+inline float __ldcg(const float* p) { return *p; }
+inline void __threadfence() {}
+inline unsigned atomicInc(unsigned* p, unsigned most) {
+  const unsigned old = *p;
+  *p = old >= most ? 0 : old + 1;
+  return old;
+}
+inline int __all_sync(unsigned, int predicate) {
+  cuda_host::show(predicate);
+  for (unsigned lane = 0; lane < 32; ++lane) {
+    if (!cuda_host::shown<int>(lane)) return 0;
+  }
+  return 1;
+}
+inline int __syncthreads_or(int predicate) {
+  cuda_host::self().vote = predicate;
+  cuda_host::wait(cuda_host::At::kBlock);
+  const auto first = cuda_host::fibers.begin();
+  const int any = std::any_of(first, first + blockDim.x, [](const cuda_host::Fiber& f) { return f.vote != 0; });
+  cuda_host::wait(cuda_host::At::kBlock);
+  return any;
+}
+
 using cudaStream_t = struct CUstream_st*;
 enum cudaError_t { cudaSuccess };
-enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount, cudaDevAttrMaxSharedMemoryPerBlockOptin };
+enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount, cudaDevAttrMaxSharedMemoryPerBlockOptin, cudaDevAttrL2CacheSize };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize, cudaFuncAttributePreferredSharedMemoryCarveout };
 enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone };
 constexpr int cudaSharedmemCarveoutMaxShared = 100;
 inline cudaError_t cudaGetDevice(int* id) { return *id = 0, cudaSuccess; }
 inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int) {
-  return *value = which == cudaDevAttrMultiProcessorCount ? 8 : 227 * 1024, cudaSuccess;
+  constexpr int kValues[] = {8, 227 * 1024, 384 * 1024};  // a cache that a few heads fill
+  return *value = kValues[which], cudaSuccess;
 }
 inline cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return cudaSuccess; }
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
@@ -187,5 +220,8 @@ inline cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus*)
 inline cudaError_t cudaMalloc(void** data, size_t size) {
   *data = std::aligned_alloc(256, (size + 255) / 256 * 256);
   return std::memset(*data, 0xff, size), cudaSuccess;
+}
+inline cudaError_t cudaMemsetAsync(void* data, int value, size_t size, cudaStream_t) {
+  return std::memset(data, value, size), cudaSuccess;
 }
 inline cudaError_t cudaFree(void* data) { return std::free(data), cudaSuccess; }

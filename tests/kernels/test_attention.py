@@ -1,0 +1,34 @@
+"""Attention as its kernels see it."""
+
+from __future__ import annotations
+
+import pytest
+
+from fusion_cli.kernels.attention import AttentionFamily, AttentionStage
+from fusion_cli.planir.stages import Attention
+from tests.helpers.cuda_attention_plans import attention, bare, causal, masked
+from tests.helpers.cuda_case import Case
+
+
+def view(case: Case) -> AttentionStage:
+    (stage,) = case.plan.stages
+    assert isinstance(stage, Attention)
+    return AttentionFamily().cuda(case.plan, stage, 0)
+
+
+@pytest.mark.parametrize(
+    ("case", "by_key", "firm"),
+    [
+        (masked("float16", 64, "bool", "right"), True, True),
+        (masked("float16", 64, "lowest", "right"), True, True),
+        (masked("float16", 64, "added", "right"), True, False),
+        (masked("float16", 64, "added", "right", later=True), False, False),
+        (attention("float16", 64), True, False),
+        (causal("float16"), False, True),
+        (bare("float16"), False, False),
+    ],
+    ids=lambda x: x.name if isinstance(x, Case) else "",
+)
+def test_what_a_mask_hides_by_the_key_alone(case: Case, by_key: bool, firm: bool) -> None:
+    stage = view(case)
+    assert (stage.by_key, stage.by_key and stage.firm) == (by_key, by_key and firm)
