@@ -199,7 +199,8 @@ class _Run:
         with self.clock.stage("save"):
             save_original(self.path, self.stage)
             self._manifest((), ())
-        return _Written((), (), replace(verification, outputs=(), skipped="the original itself is written"), choice)
+        skipped = verification.skipped or "the original itself is written"
+        return _Written((), (), replace(verification, outputs=(), skipped=skipped), choice)
 
     def _manifest(self, ops: Sequence[FusedOp], libraries: Sequence[Library]) -> None:
         targets = {t.name: t for t in self.found.targets}

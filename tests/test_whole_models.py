@@ -191,6 +191,17 @@ def test_a_model_for_a_gpu_is_not_given_up_for_what_the_cpu_says(
     assert report.fusions
 
 
+def test_a_file_for_a_gpu_too_is_not_given_up_for_what_the_cpu_says(
+    model: Path, times: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times(40, 100, 110)
+    monkeypatch.setattr(rollback, "runs_here", lambda _: False)
+    report = optimize(model, "cpu", "sm_80")
+    assert report.choice is not None
+    assert report.choice.chosen == "simplified"
+    assert {f.targets for f in report.fusions} == {("sm_80",)}
+
+
 def test_a_large_model_without_kernels_is_not_timed(
     model: Path, times: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

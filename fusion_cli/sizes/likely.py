@@ -21,6 +21,7 @@ _BY_NAME: Mapping[str, Role] = {
     "seq": "length",
     "len": "length",
     "token": "length",
+    "step": "length",
     "height": "height",
     "width": "width",
     "frame": "frames",

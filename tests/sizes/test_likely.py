@@ -71,3 +71,12 @@ def test_a_name_says_more_than_a_place() -> None:
         "past": "past",
         "new_tokens": "length",
     }
+
+
+def test_channels_come_first_where_both_ends_may_be() -> None:
+    assert roles([floats("x", "n", 3, "a", 4), floats("z", "n", 3, "c", "d")]) == {
+        "n": "batch",
+        "a": "height",
+        "c": "height",
+        "d": "width",
+    }

@@ -115,6 +115,12 @@ def test_integers_that_index_nothing_are_a_mask_without_empty_rows(tmp_path: Pat
     assert mask.any(axis=-1).all()
 
 
+def test_a_rate_is_one_that_sound_has(tmp_path: Path) -> None:
+    text = "g (float[batch, n] x, int64 sr) => (float[batch, n] y) { r = Cast <to = 1> (sr) y = Div (x, r) }"
+    feeds = reference_for(model_file(tmp_path, text), Options()).feeds
+    assert (int(feeds["sr"]), feeds["x"].shape) == (16_000, (1, 512))
+
+
 def test_inputs_with_an_initializer_need_no_array(tmp_path: Path) -> None:
     text = """g (float[2] x, float[2] w) => (float[2] y) <float[2] w = {1, 2}> { y = Add (x, w) }"""
     assert set(reference_for(model_file(tmp_path, text), Options()).feeds) == {"x"}

@@ -80,6 +80,16 @@ def test_the_worst_variant_counts(tmp_path: Path) -> None:
     assert result.outputs[0].error == pytest.approx(1.0)
 
 
+def test_the_worst_size_counts(tmp_path: Path) -> None:
+    a = save(tmp_path, f"g ({X}) => (float[batch, 4] y) {{ y = Exp (x) }}")
+    times_rows = "n = Shape <start = 0, end = 1> (x) f = Cast <to = 1> (n) e = Exp (x) y = Mul (e, f)"
+    b = save(tmp_path, f"g ({X}) => (float[batch, 4] y) {{ {times_rows} }}", "b.onnx")
+    reference = reference_for(a, Options())
+    assert [case.feeds["x"].shape[0] for case in reference.cases] == [1, 2]
+    (check,) = verify_model(reference, [partial(open_model, b)]).outputs
+    assert check.error == pytest.approx(1.0)
+
+
 def test_an_output_that_is_missing_differs(tmp_path: Path) -> None:
     a = save(tmp_path, f"g ({X}) => (float[batch, 4] y) {{ y = Exp (x) }}")
     b = save(tmp_path, f"g ({X}) => (float[batch, 4] z) {{ z = Exp (x) }}", "b.onnx")
