@@ -14,6 +14,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,19 @@ import onnxruntime as ort
 import fusion_cli
 from benchmarks.in_file import in_file
 from fusion_cli.errors import FusionError
+from fusion_cli.load import load_model
 from fusion_cli.report import Report
+from fusion_cli.sessions import open_model
+from fusion_cli.types import Options
 from fusion_cli.verify import largest_error
+from fusion_cli.verify.choice import Setting, measure
+from fusion_cli.verify.feeds import make_feeds
+from fusion_cli.verify.signature import signature_of
 
 Array = npt.NDArray[np.generic]
 MODES: dict[str, dict[str, Any]] = {
     "portable": {"targets": ["portable"], "verify": False},  # what is outlined, whether it is faster or not
-    "cpu": {"targets": ["cpu"]},
+    "cpu": {"targets": ["cpu"]},  # as on the command line without options
     "cpu --force": {"targets": ["cpu"], "force": True},
 }
 _CPU = ["CPUExecutionProvider"]
@@ -59,7 +66,7 @@ def run_mode(
 ) -> dict[str, Any]:
     """One mode's outcome: `status` ok, wrong, error or skipped, why, and what the report said."""
     try:
-        report = fusion_cli.optimize(model, fused, inputs=model.with_suffix(".npz"), **MODES[mode])
+        report = fusion_cli.optimize(model, fused, **MODES[mode])
     except FusionError as error:
         return {"status": "error", "detail": str(error)}
     except Exception as error:  # a defect: told apart from what a user can mend, and the tally goes on
@@ -79,7 +86,24 @@ def run_mode(
     worst = max(max(e.values()) for e in errors.values())
     # Inverted, so that a NaN error counts as wrong.
     status = "ok" if worst <= tolerance else "wrong"
-    return {"status": status, "detail": detail, "errors": errors, "worst": worst} | facts(report)
+    return {"status": status, "detail": detail, "errors": errors, "worst": worst} | facts(report) | speed(report)
+
+
+def speed(report: Report) -> dict[str, Any]:
+    """How fast what was written is, timed once more at the likeliest sizes: what it was chosen by would flatter it."""
+    if report.choice is None or not report.choice.measured or report.output is None:
+        return {}
+    found = {"chosen": report.choice.chosen, "sizes": {n: list(s) for n, s in report.choice.measured[0].sizes.items()}}
+    if report.choice.chosen == "original":
+        return found
+    signature = signature_of(load_model(Path(report.model)))
+    shapes = report.choice.measured[0].sizes
+    feeds = make_feeds(signature, Options(shapes=shapes), lambda _: "")
+    folder = Path(report.output).with_suffix(".fusion") / "lib"
+    libraries = [folder / library.path.name for library in report.libraries]
+    models = [partial(open_model, Path(report.model)), partial(open_model, Path(report.output), libraries=libraries)]
+    ratio = measure(models, Setting(feeds)).speed(1)
+    return found | {"speed": [ratio.ratio, ratio.low, ratio.high]}
 
 
 def stock_session(path: Path, providers: Sequence[str]) -> ort.InferenceSession:

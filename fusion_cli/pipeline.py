@@ -93,13 +93,7 @@ class _Run:
     """Emit, build, save and verify one model, taking back what does not hold or does not help."""
 
     def __init__(
-        self,
-        path: Path,
-        found: Analysis,
-        options: Options,
-        decisions: Decisions | None,
-        clock: Clock,
-        stage: Staging,
+        self, path: Path, found: Analysis, options: Options, decisions: Decisions | None, clock: Clock, stage: Staging
     ) -> None:
         self.path, self.found, self.options, self.decisions = path, found, options, decisions
         self.clock, self.stage = clock, stage

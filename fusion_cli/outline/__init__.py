@@ -9,6 +9,7 @@ import onnx_ir.passes.common as passes
 
 from fusion_cli.outline.function_body import build_body
 from fusion_cli.outline.identity import Digests
+from fusion_cli.simplify import merge_equals
 from fusion_cli.sizes.dims import dims_of, dtype_of, forget_names
 from fusion_cli.types import Candidate, FusedOp, Region, TensorSpec
 
@@ -84,8 +85,10 @@ def _take_out(model: ir.Model, replaced: _Replaced) -> None:
 
 
 def inline_back(model: ir.Model, is_dropped: Callable[[str], bool]) -> None:
-    """Put the nodes of the named operators back where their calls are."""
+    """Put the nodes of the named operators back where their calls are. Constants and shape arithmetic, of which every
+    function had its own, are shared again."""
     passes.InlinePass(lambda f: f.domain == DOMAIN and is_dropped(f.name))(model)
+    merge_equals(model)
     _finish(model)
 
 

@@ -121,6 +121,13 @@ def _names(value: ir.Value) -> list[str]:
     return [name.partition(UNKNOWN)[0] for size in shape_of(value) or () for name in names_in(size)]
 
 
+def merge_equals(model: ir.Model) -> None:
+    """Make one of equal constants and of equal nodes, in place."""
+    passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+    for step in _merging(model):
+        step(model)
+
+
 def _merging(model: ir.Model) -> Iterator[Callable[[ir.Model], object]]:
     """The passes that make one of two equal things, where being equal makes them the same."""
     if not any(v.is_graph_input() or v.is_graph_output() for v in model.graph.initializers.values()):
