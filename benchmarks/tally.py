@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from typing import Any
 
 from benchmarks.idioms import IDIOMS
 from benchmarks.in_file import present
+from benchmarks.runs import GOOD
+from fusion_cli.measured import WORDS
 
 Result = Mapping[str, Any]
 STATUSES = ("ok", "skipped", "wrong", "error", "crash", "timeout")
@@ -101,6 +104,12 @@ def markdown(entries: Sequence[Mapping[str, Any]], results: Sequence[Result]) ->
         _recall_table(recall(entries, results)),
         "## Fusions",
         _fusions(results),
+        "## Speed",
+        "What `optimize --target cpu` writes without further options against the original, on the CPU at the sizes that"
+        " it takes for likely, timed once more after the decision, in turn, with the 95% interval; the models are so"
+        " small that calls of operators weigh as much as what they compute. Where the original itself was written"
+        " there is nothing to compare.",
+        _speeds(results),
         "## Not ok",
         _failures(results),
         "## Taken back",
@@ -131,6 +140,27 @@ def _outcomes(entries: Sequence[Mapping[str, Any]], results: Sequence[Result]) -
         everything = sum(columns.values(), Counter[str]())
         rows.append([f"`{mode}`", "**all**", *(f"**{everything[s]}**" for s in shown)])
     return table(["mode", "exporter", *shown], rows)
+
+
+def _speeds(results: Sequence[Result]) -> str:
+    """How many were left as they are, and all that differ from their originals, the slowest first."""
+    asked = [r for r in results if r["mode"] == "cpu" and r["status"] in GOOD]
+    timed = sorted((r for r in asked if "speed" in r), key=lambda r: float(r["speed"][0]))
+    counts = Counter(_written(r) for r in asked)
+    mean = math.exp(sum(math.log(r["speed"][0]) for r in timed) / max(len(timed), 1))
+    rows = [
+        [r["id"], _written(r), f"{r['speed'][0]:.2f}x", f"{r['speed'][1]:.2f} to {r['speed'][2]:.2f}"] for r in timed
+    ]
+    parts = [
+        table(["written", "models"], counts.items()),
+        f"Geometric mean of the {len(timed)} that were timed again: {mean:.2f}x.",
+        table(["model", "written", "speed", "interval"], rows),
+    ]
+    return "\n\n".join(parts)
+
+
+def _written(result: Result) -> str:
+    return WORDS[result["chosen"]] if "chosen" in result else "not timed: there was nothing to do, or it does not run"
 
 
 def _recall_table(totals: Mapping[tuple[str, str], Recall]) -> str:

@@ -60,6 +60,8 @@ def test_the_page_names_every_model_that_is_not_ok() -> None:
             nodes_before=10,
             nodes_after=4,
             rolled_back=["RowwiseRegion"],
+            chosen="kernels",
+            speed=[1.234, 1.1, 1.3],
         ),
         result("b", status="wrong", worst=0.5, idioms={}, in_file={"layernorm": 1}, fusions={}),
         result("c", status="crash", detail="exit code -11: boom | bang"),
@@ -70,6 +72,8 @@ def test_the_page_names_every_model_that_is_not_ok() -> None:
     assert "| layernorm | 3/4 (75%) [5] | 3/4 (75%) [5] |" in page
     assert "| RowwiseRegion | 1 |" in page
     assert "| ResidualNorm | 2 |" in page
+    assert "| the simplified model with kernels | 1 |" in page
+    assert "| a | the simplified model with kernels | 1.23x | 1.10 to 1.30 |" in page
 
 
 def test_a_crash_is_one_result_and_the_other_modes_still_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

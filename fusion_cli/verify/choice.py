@@ -23,7 +23,6 @@ from fusion_cli.verify.feeds import Feeds
 
 SECONDS = 1.5
 """How long each whole model is timed beside the first, at most but for slow ones, whose rounds are few."""
-_SITTINGS = 3
 _ROUNDS = 1000
 _PATIENCE = 10.0
 """Seconds after which no further sitting is begun: large models take long to open."""
@@ -40,6 +39,7 @@ class Setting:
     device: Device = "cpu"
     decides: bool = True
     seconds: float = SECONDS
+    sittings: int = 3
 
     def open(self, model: Open) -> Runner:
         """As applications open it. Raises CannotRun."""
@@ -54,10 +54,10 @@ def measure(models: Sequence[Open], setting: Setting) -> Timing:
     """
     start, seconds = time.monotonic(), setting.seconds * (len(models) - 1)
     sittings: list[Timing] = []
-    while len(sittings) < _SITTINGS and time.monotonic() - start < _PATIENCE:
+    while len(sittings) < setting.sittings and time.monotonic() - start < _PATIENCE:
         first, *others = [setting.open(model) for model in models]
-        most = _ROUNDS // _SITTINGS
-        sittings.append(first.time_against(others, setting.feeds, seconds=seconds / _SITTINGS, most=most))
+        share, most = seconds / setting.sittings, _ROUNDS // setting.sittings
+        sittings.append(first.time_against(others, setting.feeds, seconds=share, most=most))
         del first, others  # the memory is free before they are opened again
     return pooled(sittings)
 

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from fusion_cli.codes import verify as codes
-from fusion_cli.measured import Choice, ModelName
+from fusion_cli.measured import Choice, Device, ModelName
 from fusion_cli.sessions import CannotRun
 from fusion_cli.sessions.timing import Speed
 from fusion_cli.types import FusedOp, Library, Rejection, Target
@@ -15,8 +15,8 @@ from fusion_cli.verify.choice import Open, Setting, choose, speeds_alone, unhelp
 from fusion_cli.verify.rollback import FORCE, MOST_READERS, Failed, Trial, taken_back
 from fusion_cli.verify.whole_model import Reference
 
-_MOST_NODES = 10_000
-"""A model of more takes ONNX Runtime long to open in the way that it is timed."""
+_MANY_NODES, _MOST_NODES = 4_000, 10_000
+"""Models of more take ONNX Runtime long to open in the way that they are timed: they are opened once, or not at all."""
 _BRIEFLY = 0.5
 """Seconds for each model in a setting that does not decide."""
 
@@ -70,7 +70,8 @@ class Contest:
             models["kernels"] = partial(opener, fused, libraries=[library.path])
         # The functions themselves may be what was asked for: names that other runtimes know.
         asked: ModelName | None = "simplified" if library is None and ops and "portable" in options.targets else None
-        settings = _settings(reference, on_gpu=self._target is not None and self._target.kind == "cuda")
+        on_gpu = self._target is not None and self._target.kind == "cuda"
+        settings = _settings(reference, on_gpu, 1 if self._trial.signature.nodes > _MANY_NODES else 3)
         choice = choose(models, settings, least=least, asked=asked, forced=options.force)
         own = [] if library is None or options.force else [o for o in ops if library.target in o.targets]
         if library is not None and (taken := self._unhelpful(fused, own, library, settings[0], choice)):
@@ -94,13 +95,14 @@ class Contest:
         return unhelpful({rule: self._alone[rule] for rule in groups}, together=choice.chosen == "kernels")
 
 
-def _settings(reference: Reference, on_gpu: bool) -> list[Setting]:
+def _settings(reference: Reference, on_gpu: bool, sittings: int) -> list[Setting]:
     """Where models are timed, first where it decides."""
     first, *others = (case.feeds for case in reference.cases)
-    if not on_gpu:
-        return [Setting(first), *(Setting(feeds, decides=False, seconds=_BRIEFLY) for feeds in others)]
-    graph = Setting(first, "cuda graph")
-    return [Setting(first, "cuda"), graph, *(Setting(f, "cuda", False, _BRIEFLY) for f in others)]
+    deciding: tuple[Device, ...] = ("cuda", "cuda graph") if on_gpu else ("cpu",)
+    return [
+        *(Setting(first, device, sittings=sittings) for device in deciding),
+        *(Setting(feeds, deciding[0], False, _BRIEFLY, sittings) for feeds in others),
+    ]
 
 
 def _not_alone(op: FusedOp, speed: Speed) -> Rejection:

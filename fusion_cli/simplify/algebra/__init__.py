@@ -20,12 +20,14 @@ from fusion_cli.simplify.algebra.gates import combine_gates
 from fusion_cli.simplify.algebra.padding import fold_pads
 from fusion_cli.simplify.algebra.softmaxes import put_channels_last
 from fusion_cli.simplify.algebra.transposes import cancel_transposes
+from fusion_cli.simplify.algebra.uniform import drop_neutral
 from fusion_cli.simplify.identities import drop_identities
 from fusion_cli.types import Rewrite, label
 
 _FIRST_OPSET = 7
 """Before it arithmetic did not broadcast as it does."""
 _FAMILIES: tuple[Callable[[ir.Graph], Iterator[Applied]], ...] = (
+    drop_neutral,
     combine_bounds,  # before activations, in which they may be two nodes
     name_activations,  # before the additions in them are taken for biases
     cancel_transposes,

@@ -1,0 +1,64 @@
+"""Arithmetic with tensors of one number that changes nothing is left out, and nothing else is."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from onnx import numpy_helper
+
+from fusion_cli.simplify import simplify
+from tests.helpers.graphs import parse
+
+VISIBLE = {"seen": np.ones((1, 1, 5, 1), np.bool_), "some": np.tri(5, dtype=np.bool_)[None, None]}
+NUMBERS = "zero = Constant <value = float {0}> () low = Constant <value = float {-65504}> ()"
+SHAPE = "whole = Constant <value = int64[4] {2, 1, 5, 5}> ()"
+
+
+def operators(body: str, x: str = "float[2, 3, 5, 5] x", y: str = "float[2, 3, 5, 5] y") -> list[str]:
+    def model() -> ir.Model:
+        proto = parse(f"g ({x}) => ({y}) {{ {NUMBERS} {SHAPE} {body} }}")
+        proto.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in VISIBLE.items())
+        proto.graph.initializer.append(numpy_helper.from_array(np.zeros(5, np.float32), "bias"))
+        return ir.from_proto(proto)
+
+    found = simplify(model(), model)
+    is_applied = "NeutralTensor" in {r.rule for r in found.algebra}
+    left = [node.op_type for node in found.model.graph if node.op_type != "Identity"]
+    assert is_applied == (left == ["Softmax"])
+    return left
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "e = Expand (seen, whole) m = Where (e, zero, low) a = Add (x, m)",
+        "e = Expand (seen, whole) m = Where (e, zero, low) a = Add (m, x)",
+        "e = Expand (seen, whole) m = Where (e, zero, low) a = Sub (x, m)",
+        "m = ConstantOfShape (whole) a = Add (x, m)",
+        "m = ConstantOfShape <value = float[1] {1}> (whole) a = Mul (x, m)",
+        "m = ConstantOfShape <value = float[1] {1}> (whole) a = Div (x, m)",
+    ],
+)
+def test_what_changes_nothing_is_left_out(body: str) -> None:
+    assert operators(f"{body} y = Softmax <axis = -1> (a)") == ["Softmax"]
+
+
+@pytest.mark.parametrize(
+    ("body", "left"),
+    [
+        ("m = Where (some, zero, low) a = Add (x, m)", "Add"),
+        ("e = Expand (seen, whole) m = Where (e, low, zero) a = Add (x, m)", "Add"),
+        ("m = ConstantOfShape (whole) a = Sub (m, x)", "Sub"),
+        ("m = ConstantOfShape (whole) a = Mul (x, m)", "Mul"),
+        ("a = Add (x, bias)", "Add"),
+    ],
+    ids=["hides some", "hides all", "the other way round", "zeros", "a bias"],
+)
+def test_what_changes_something_stays(body: str, left: str) -> None:
+    assert left in operators(f"{body} y = Softmax <axis = -1> (a)")
+
+
+def test_a_tensor_that_enlarges_what_it_is_added_to_stays() -> None:
+    body = "m = ConstantOfShape (whole) a = Add (x, m) y = Softmax <axis = -1> (a)"
+    assert "Add" in operators(body, "float[1, 1, 1, 5] x", "float[2, 1, 5, 5] y")
