@@ -24,7 +24,7 @@ import onnx
 from benchmarks.scale_models import KINDS, build
 
 ROOT = Path(__file__).resolve().parent.parent
-STAGES = ("load", "simplify", "match", "score", "plan", "select", "outline", "save", "verify")
+STAGES = ("load", "simplify", "match", "score", "plan", "select", "outline", "save", "verify", "choose")
 Result = dict[str, Any]
 
 

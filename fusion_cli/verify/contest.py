@@ -16,9 +16,10 @@ from fusion_cli.verify.rollback import FORCE, MOST_READERS, Failed, Trial, taken
 from fusion_cli.verify.whole_model import Reference
 
 _MANY_NODES, _MOST_NODES = 4_000, 10_000
-"""Models of more take ONNX Runtime long to open in the way that they are timed: they are opened once, or not at all."""
+"""Models of more take ONNX Runtime long to open in the way that they are timed: they are opened once and timed at one
+size, or not at all."""
 _BRIEFLY = 0.5
-"""Seconds for each model in a setting that does not decide."""
+"""Seconds for each model in a setting that does not decide, or that is large."""
 
 
 class Contest:
@@ -71,7 +72,7 @@ class Contest:
         # The functions themselves may be what was asked for: names that other runtimes know.
         asked: ModelName | None = "simplified" if library is None and ops and "portable" in options.targets else None
         on_gpu = self._target is not None and self._target.kind == "cuda"
-        settings = _settings(reference, on_gpu, 1 if self._trial.signature.nodes > _MANY_NODES else 3)
+        settings = _settings(reference, on_gpu, is_large=self._trial.signature.nodes > _MANY_NODES)
         choice = choose(models, settings, least=least, asked=asked, forced=options.force)
         own = [] if library is None or options.force else [o for o in ops if library.target in o.targets]
         if library is not None and (taken := self._unhelpful(fused, own, library, settings[0], choice)):
@@ -95,13 +96,15 @@ class Contest:
         return unhelpful({rule: self._alone[rule] for rule in groups}, together=choice.chosen == "kernels")
 
 
-def _settings(reference: Reference, on_gpu: bool, sittings: int) -> list[Setting]:
+def _settings(reference: Reference, on_gpu: bool, is_large: bool) -> list[Setting]:
     """Where models are timed, first where it decides."""
     first, *others = (case.feeds for case in reference.cases)
     deciding: tuple[Device, ...] = ("cuda", "cuda graph") if on_gpu else ("cpu",)
+    if is_large:
+        return [Setting(first, device, seconds=_BRIEFLY, sittings=1) for device in deciding]
     return [
-        *(Setting(first, device, sittings=sittings) for device in deciding),
-        *(Setting(feeds, deciding[0], False, _BRIEFLY, sittings) for feeds in others),
+        *(Setting(first, device) for device in deciding),
+        *(Setting(feeds, deciding[0], decides=False, seconds=_BRIEFLY) for feeds in others),
     ]
 
 
