@@ -121,7 +121,9 @@ core; the whole run includes starting Python, and ONNX Runtime's process. Memory
 process, libraries and mapped files included, and beside it that of the process in which ONNX Runtime runs the models.
 
 `verify` opens the original as it is written, and the fused model as ONNX Runtime optimizes it; without optimizations
-where more than a thousand nodes read one value (siblings, fan-out), for these take it time quadratic in the readers."""
+where more than a thousand nodes read one value (siblings, fan-out), for these take it time quadratic in the readers.
+What the process of ONNX Runtime takes for this and for timing whole models is counted where it ends: under `choose`, or
+under `save` where the original itself is written."""
 
 
 def _row(result: Result) -> list[str]:
