@@ -113,8 +113,8 @@ def markdown(entries: Sequence[Mapping[str, Any]], results: Sequence[Result]) ->
         "## Not ok",
         _failures(results),
         "## Taken back",
-        "Kernels that were built, measured and put back because ONNX Runtime ran their nodes at least as fast (models,"
-        " by rule). Without `--force` nothing stays that was not measured faster.",
+        "Kernels that were built and put back: slower than their nodes, of no help to the model that they sit in, or"
+        " given up with it for the original (models, by rule).",
         _taken_back(results),
     ]
     return "\n\n".join(parts) + "\n"
