@@ -75,7 +75,7 @@ def all_cases() -> list[Case]:
         attention("float32", 33, 70, prob="general"),
         attention("float16", 256),
         attention("float16", 64, sink=True),
-        attention("float16", 64, 128, prob="general"),  # results take more memory than the queries whose place they take
+        attention("float16", 64, 128, prob="general"),  # results take more memory than queries
         attention("float32", 48, prob="general", sink=True),
     ]
     cases += [
