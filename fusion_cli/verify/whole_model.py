@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fusion_cli.load import load_model
 from fusion_cli.measured import OutputCheck, Verification
-from fusion_cli.sessions import Array, CannotRun, open_model
+from fusion_cli.sessions import CannotRun, open_model
 from fusion_cli.sessions.process import Opener, Runner
 from fusion_cli.types import Options
 from fusion_cli.verify import Limit, Outputs, compare, limit
@@ -34,8 +34,6 @@ class Reference:
     model: Path
     cases: tuple[Case, ...]
     limit: Limit
-    assumed: tuple[str, ...] = ()
-    """The dimensions whose sizes are made up."""
 
     @property
     def feeds(self) -> Feeds:
@@ -59,25 +57,23 @@ def reference_for(
         check_names(signature, options, str(original))
     given = None if options.inputs is None else load_feeds(options.inputs, signature)
     runner = opener(original, use="reference")
-    outputs: dict[str, Array] = {}
+    cases: list[Case] = []
 
     def complaint(feeds: Feeds) -> str:
         try:
-            outputs.update(runner.run(feeds))
+            cases.append(Case(feeds, runner.run(feeds)))
         except CannotRun as error:
             return str(error)
         return ""
 
     if given is None:
-        given = make_feeds(signature, options, complaint)
+        make_feeds(signature, options, complaint)
     elif reason := complaint(given):
         raise CannotRun(f"ONNX Runtime cannot run the original: {reason}")
-    cases = [Case(given, dict(outputs))]
-    assumed = open_sizes(signature, options)
-    if options.inputs is None and (assumed or options.bounds):
+    if given is None and (options.bounds or open_sizes(signature, options)):
         with suppress(CannotRun):  # it may run at one size only
-            cases.append(Case(make_feeds(signature, options, complaint, unlike=given), outputs))
-    return Reference(original, tuple(cases), limit(signature.float_types), tuple(assumed))
+            make_feeds(signature, options, complaint, unlike=cases[0].feeds)
+    return Reference(original, tuple(cases), limit(signature.float_types))
 
 
 def verify_model(
@@ -86,9 +82,8 @@ def verify_model(
     """Compare all outputs of the fused model, opened in each of these ways, one after the other, with the original's
     (see `compare`); the largest error counts.
 
-    A fused model that fails
-    where the original ran has an infinite error, and `skipped` is the reason; where ONNX Runtime's optimizations break
-    the original as well, that is all there is to say.
+    A fused model that fails where the original ran has an infinite error, and `skipped` is the reason; where ONNX
+    Runtime's optimizations break the original as well, that is all there is to say.
     """
     original = partial(opener, reference.model)
     try:

@@ -16,7 +16,7 @@ from fusion_cli.load import load_model
 from fusion_cli.score import default_sizes
 from fusion_cli.sessions import CannotRun
 from fusion_cli.types import Options
-from fusion_cli.verify.feeds import load_feeds, make_feeds
+from fusion_cli.verify.feeds import load_feeds, make_feeds, open_sizes
 from fusion_cli.verify.signature import signature_of
 from fusion_cli.verify.whole_model import reference_for
 
@@ -52,11 +52,19 @@ def test_open_sizes_are_tried_at_two_and_said_to_be_made_up(tmp_path: Path) -> N
     both, one = (reference_for(path, Options(dims={"seq": seq})) for seq in ((5, 5), (3, 12)))
     assert [case.feeds["x"].shape for case in both.cases] == [(1, 5, 4), (2, 5, 4)]
     assert [case.feeds["x"].shape for case in one.cases] == [(1, 6, 4), (2, 3, 4)]
-    assert both.assumed == ("batch",)
+    assert list(open_sizes(signature_of(load_model(path)), Options(dims={"seq": (5, 5)}))) == ["batch"]
     for case in both.cases:
         np.testing.assert_array_equal(case.outputs["y"], np.maximum(case.feeds["x"], 0))
-    fixed = reference_for(path, Options(shapes={"x": (5, 6, 4)}))
-    assert (len(fixed.cases), fixed.assumed) == (1, ())
+    fixed = Options(shapes={"x": (5, 6, 4)})
+    assert (len(reference_for(path, fixed).cases), open_sizes(signature_of(load_model(path)), fixed)) == (1, {})
+
+
+def test_outputs_of_one_size_are_not_those_of_another(tmp_path: Path) -> None:
+    split = "s = Constant <value = int64 {1}> () y = SplitToSequence <axis = 1> (x, s)"
+    text = f"g (float[2, n] x) => (seq(float[2, 1]) y) {{ {split} }}"
+    first, second = reference_for(model_file(tmp_path, text), Options()).cases
+    for case in (first, second):
+        assert len(case.outputs) == 1 + case.feeds["x"].shape[1]
 
 
 def test_a_model_that_runs_at_one_size_only_is_tried_at_that(tmp_path: Path) -> None:
