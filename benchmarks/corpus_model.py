@@ -99,8 +99,7 @@ def speed(report: Report) -> dict[str, Any]:
     signature = signature_of(load_model(Path(report.model)))
     shapes = report.choice.measured[0].sizes
     feeds = make_feeds(signature, Options(shapes=shapes), lambda _: "")
-    folder = Path(report.output).with_suffix(".fusion") / "lib"
-    libraries = [folder / library.path.name for library in report.libraries]
+    libraries = [library.path for library in report.libraries]
     models = [partial(open_model, Path(report.model)), partial(open_model, Path(report.output), libraries=libraries)]
     ratio = measure(models, Setting(feeds)).speed(1)
     return found | {"speed": [ratio.ratio, ratio.low, ratio.high]}

@@ -120,9 +120,9 @@ class _Run:
     def _settle(self, trial: Trial, ops: Sequence[FusedOp], sources: Sequence[Source]) -> _Written:
         """Build, save and verify; without the kernels that fail or do not help, until none does. Then write the whole
         model that was chosen."""
-        contest = Contest(trial, self.found.targets)
         if self.decisions is not None:
             return self._as_decided(trial, self.decisions.apply(ops), sources, self.decisions.choice)
+        contest = Contest(trial, self.found.targets)
         untouched = not ops and self._is_as_it_was()
         while True:
             ops, libraries = self._save(ops, sources)

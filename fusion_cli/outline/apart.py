@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from fusion_cli.sizes.dims import dims_of, dtype_of
+from fusion_cli.score.vendor_fusions import adds_equals
+from fusion_cli.sizes.dims import dtype_of
 from fusion_cli.types import Rewrite, label
-
-RULE = "ResidualSum"
 
 
 def keep_apart(model: ir.Model) -> tuple[Rewrite, ...]:
@@ -16,16 +15,15 @@ def keep_apart(model: ir.Model) -> tuple[Rewrite, ...]:
     changed = [node for node in model.graph if _is_merged(node)]
     for node in changed:
         node.op_type = "Sum"
-    return (Rewrite(RULE, tuple(map(label, changed)), len(changed)),) if changed else ()
+    return (Rewrite("ResidualSum", tuple(map(label, changed)), len(changed)),) if changed else ()
 
 
 def _is_merged(node: ir.Node) -> bool:
-    """Whether ONNX Runtime would: two equal shapes of three dimensions, and no reader but the norm."""
-    if node.op_type != "Add" or node.domain or dtype_of(node.outputs[0]) != "float32":
+    """Whether ONNX Runtime merges it with the norm, which nothing else may read it beside."""
+    sum_ = node.outputs[0]
+    if node.op_type != "Add" or node.domain or dtype_of(sum_) != "float32" or not adds_equals(node):
         return False
-    shapes = [None if v is None or v.const_value is not None else dims_of(v) for v in node.inputs]
-    is_residual = shapes[0] is not None and shapes[0] == shapes[1] and len(shapes[0]) == 3
-    return is_residual and not node.outputs[0].is_graph_output() and _is_normalized(node.outputs[0])
+    return not sum_.is_graph_output() and _is_normalized(sum_)
 
 
 def _is_normalized(value: ir.Value) -> bool:

@@ -100,7 +100,7 @@ def _fusion(first: Kernel, second: Kernel, node: ir.Node, profile: DeviceProfile
     """The name of the fused operator, or "" where there is none."""
     if second.op in _GELUS and first.op == "Add" and _adds_bias(first.nodes[0]):
         return second.op
-    if second.op == "LayerNormalization" and first.op == "Add" and _adds_equals(first.nodes[-1]):
+    if second.op == "LayerNormalization" and first.op == "Add" and adds_equals(first.nodes[-1]):
         return "SkipLayerNormalization"
     if second.op == "SkipLayerNormalization" and first.op == "Add" and _adds_bias(first.nodes[0]):
         return second.op
@@ -126,9 +126,9 @@ def _adds_bias(node: ir.Node) -> bool:
     return any(v is not None and v.const_value is not None and len(v.const_value.shape) == 1 for v in node.inputs)
 
 
-def _adds_equals(node: ir.Node) -> bool:
-    """Whether ONNX Runtime makes a SkipLayerNormalization of this addition and a norm after it: of three dimensions,
-    equal as far as they have names."""
+def adds_equals(node: ir.Node) -> bool:
+    """Whether ONNX Runtime makes a SkipLayerNormalization of this addition and a norm that alone reads it: of three
+    dimensions, equal as far as they have names, and no constant."""
     shapes = [None if v is None or v.const_value is not None else dims_of(v) for v in node.inputs]
     return shapes[0] is not None and shapes[0] == shapes[1] and len(shapes[0]) == 3
 

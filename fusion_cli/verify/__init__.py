@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import ml_dtypes
 import numpy as np
@@ -106,7 +107,7 @@ def compare(
     may enlarge any rounding. Outputs that a second such run gives other numbers for are left out, for the original
     draws them at random, and so are those of such a spread that any number would pass. `original` opens it.
     """
-    errors = _Errors(allowed)
+    errors = partial(_errors, allowed.least_scale)
     found_errors = [errors(reference, each) for each in found]
     if all(error <= allowed.relative for each in found_errors for error in each.values()):
         return _checks(found_errors, dict.fromkeys(reference, allowed.relative))
@@ -124,17 +125,12 @@ def compare(
     return _checks(either, {name: max(allowed.relative, s) for name, s in spread.items() if s < 1})
 
 
-@dataclass(frozen=True)
-class _Errors:
-    allowed: Limit
-
-    def __call__(self, expected: Outputs, found: Outputs) -> dict[str, float]:
-        """The error of every output; infinite if `found` lacks it."""
-        least = self.allowed.least_scale
-        return {
-            name: largest_error(array, found[name], least) if name in found else float("inf")
-            for name, array in expected.items()
-        }
+def _errors(least_scale: float, expected: Outputs, found: Outputs) -> dict[str, float]:
+    """The error of every output; infinite if `found` lacks it."""
+    return {
+        name: largest_error(array, found[name], least_scale) if name in found else float("inf")
+        for name, array in expected.items()
+    }
 
 
 def _checks(errors: Sequence[Mapping[str, float]], allowed: Mapping[str, float]) -> tuple[OutputCheck, ...]:

@@ -37,6 +37,7 @@ class Trial:
         self.reference: Reference | None = None
         """What the original gives; None until it was run, or if it cannot be."""
         self._checks: dict[tuple[str, str], OpCheck] = {}
+        self._providers: dict[str, Providers] = {"cpu": CPU}
 
     def run(
         self, fused: Path, ops: Sequence[FusedOp], libraries: Sequence[Library]
@@ -85,13 +86,14 @@ class Trial:
 
     def providers(self, target: str) -> Providers:
         """Where kernels for `target` can be tried on this machine; nowhere if empty."""
-        if target == "cpu":
-            return CPU
-        try:
-            available = self.process.available_providers()
-        except CannotRun:
-            return ()
-        return CUDA_FLOAT32 if "CUDAExecutionProvider" in available and runs_here(target) else ()
+        if target not in self._providers:
+            try:
+                available = self.process.available_providers()
+            except CannotRun:
+                return ()
+            can_run = "CUDAExecutionProvider" in available and runs_here(target)
+            self._providers[target] = CUDA_FLOAT32 if can_run else ()
+        return self._providers[target]
 
 
 def rollback(op: FusedOp, check: OpCheck, *, never_slower: bool) -> Rejection | None:

@@ -26,12 +26,7 @@ from tests.helpers.graphs import parse
 from tests.helpers.reason_codes import explained
 
 X = "float[batch, 4] x"
-FUSED = """<ir_version: 10, opset_import: ["": 17, "fusion": 1]>
-g (float[batch, 4] x) => (float[batch, 4] y) <float[4] w = {1, 2, 3, 4}> {
-    [first] a = fusion.Outer_1 (x, w)
-    [second] y = fusion.Inner_2 (a, w)
-}
-<domain: "fusion", opset_import: ["": 17, "fusion": 1]>
+FUNCTIONS = """<domain: "fusion", opset_import: ["": 17, "fusion": 1]>
 Outer_1 (x, w) => (y) {
     b = fusion.Third_3 (x, w)
     y = Relu (b)
@@ -41,6 +36,15 @@ Inner_2 (x, w) => (y) { y = Add (x, w) }
 <domain: "fusion", opset_import: ["": 17]>
 Third_3 (x, w) => (y) { y = Mul (x, w) }
 """
+FUSED = (
+    """<ir_version: 10, opset_import: ["": 17, "fusion": 1]>
+g (float[batch, 4] x) => (float[batch, 4] y) <float[4] w = {1, 2, 3, 4}> {
+    [first] a = fusion.Outer_1 (x, w)
+    [second] y = fusion.Inner_2 (a, w)
+}
+"""
+    + FUNCTIONS
+)
 
 
 def save(folder: Path, text: str, name: str = "m.onnx") -> Path:
@@ -156,23 +160,17 @@ def test_every_operator_is_tried_also_those_called_by_others(tmp_path: Path) -> 
     assert all(c.before_us and c.after_us for c in checks)
 
 
-IN_BODY = """<ir_version: 9, opset_import: ["": 17, "fusion": 1]>
+IN_BODY = (
+    """<ir_version: 9, opset_import: ["": 17, "fusion": 1]>
 g (bool c, float[batch, 4] x, float[4] w) => (float[batch, 4] y) {
     y = If (c) <
         then_branch = t () => (float[batch, 4] p) { [first] p = fusion.Outer_1 (x, w) },
         else_branch = e () => (float[batch, 4] q) { [second] q = fusion.Inner_2 (x, w) }
     >
 }
-<domain: "fusion", opset_import: ["": 17, "fusion": 1]>
-Outer_1 (x, w) => (y) {
-    b = fusion.Third_3 (x, w)
-    y = Relu (b)
-}
-<domain: "fusion", opset_import: ["": 17]>
-Inner_2 (x, w) => (y) { y = Add (x, w) }
-<domain: "fusion", opset_import: ["": 17]>
-Third_3 (x, w) => (y) { y = Mul (x, w) }
 """
+    + FUNCTIONS
+)
 
 
 def test_operators_in_bodies_are_tried_on_made_up_values(tmp_path: Path) -> None:
