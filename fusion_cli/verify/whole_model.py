@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from fusion_cli.load import load_model
@@ -85,7 +85,7 @@ def verify_model(
     A fused model that fails where the original ran has an infinite error, and `skipped` is the reason; where ONNX
     Runtime's optimizations break the original as well, that is all there is to say.
     """
-    original = partial(opener, reference.model)
+    original = cache(partial(opener, reference.model))  # opened once for all cases: a deep model takes seconds
     try:
         found = [_run_all(variant(), reference.cases) for variant in variants]
     except CannotRun as error:

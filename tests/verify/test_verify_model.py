@@ -213,6 +213,21 @@ def test_an_operator_in_a_body_whose_nodes_do_not_run_is_left_out(tmp_path: Path
     assert check_ops(path, [odd], [{}], library=tmp_path, target="cpu", opener=without_libraries) == ()
 
 
+def test_the_original_is_opened_once_for_all_sizes(tmp_path: Path) -> None:
+    path = save(tmp_path, f"g ({X}) => (float[batch, 4] y) {{ y = Relu(x) }}")
+    reference = reference_for(path, Options())
+    uses: list[object] = []
+
+    def opener(model: Path | bytes, **options: Any) -> LocalRunner:
+        uses.append(options.get("use"))
+        return open_model(model, **options)
+
+    checked = verify_model(reference, [lambda: Doubled(open_model(path))], opener=opener)  # type: ignore[arg-type]
+    assert not checked.ok
+    assert len(reference.cases) == 2
+    assert uses == [None, "reference"]  # ONNX Runtime's own spread is asked for at both sizes
+
+
 class Doubled:
     """A runner whose numbers are wrong, and that nobody should ask for its time."""
 
