@@ -29,6 +29,8 @@ _TILE_ROWS = 64
 """Rows of queries and of keys that a kernel keeps on the chip at once."""
 _FEW_QUERIES = 16
 """Up to so many, keys and values are read once for all heads that share them, by a kernel that is bound by that."""
+_PANELS = frozenset({64, 128})
+"""Head dimensions of Hopper's own kernel: whole panels of shared memory, and results that fit in registers."""
 _NOTHING = Body((), (), (), ())
 
 
@@ -58,6 +60,8 @@ class AttentionStage(CudaStage):
     """Whether it computes in exact float32, not on tensor cores."""
     splits: bool
     """Whether blocks may share the keys of a row."""
+    warpgroup_dims: tuple[tuple[int, int], ...]
+    """Those of `head_dims` for which Hopper has a kernel of its own."""
 
     @property
     def program_loads(self) -> tuple[Load, ...]:
@@ -121,6 +125,9 @@ class AttentionFamily(Family):
             )
             for depth, value_depth in view.head_dims
         ]
+        if view.warpgroup_dims:
+            when = "sm_90a: more than 64 queries, rows of aligned 16-byte pieces; with a mask from 257 keys on"
+            found.append(Schedule("warpgroups", when))
         if view.splits:
             found.append(Schedule("decode", "few queries", (("queries", _FEW_QUERIES),)))
             found.append(Schedule("split keys", "few queries, or tiles of them, for the multiprocessors"))
@@ -166,6 +173,9 @@ class AttentionFamily(Family):
         kind, scalar = stage.kind, q.dtype == "float32"
         general = kind.probabilities == "general"
         splits = _splits(stage, q.dtype)
+        dims = _head_dims(plan, stage)
+        warpgroup_dims = tuple(d for d in dims if splits and _PANELS.issuperset(d))
+        headers = (f"attention_{'scalar' if scalar else 'decode' if splits else 'tensor'}.cuh",)
         name, shapes = f"parts_{index}", ", ".join(_shape(plan, stage.operands[i]) for i in (stage.k, stage.v))
         size = f"gpu::attention_part_bytes(device, h{stage.dims}, {shapes})"
         functions = (
@@ -175,7 +185,7 @@ class AttentionFamily(Family):
         )
         (_, score, _), *_ = functions
         return AttentionStage(
-            **names.common("attention", f"attention_{'scalar' if scalar else 'decode' if splits else 'tensor'}.cuh"),
+            **names.common("attention", *headers, *(["attention_wgmma.cuh"] if warpgroup_dims else [])),
             takes=("void* parts", "unsigned* done") if splits else (),
             arguments=(f"work + {name}", "gpu::counters(work)") if splits else (),
             buffers=(Buffer(name, (size,)),) if splits else (),
@@ -188,7 +198,7 @@ class AttentionFamily(Family):
             scale=f"{stage.scale!r}f",
             functions=functions,
             prob_kind=_PROB[kind.probabilities],
-            head_dims=_head_dims(plan, stage),
+            head_dims=dims,
             bare=kind.masking == "none" and stage.scale > 0 and stage.sink < 0,
             causal=kind.causal,
             has_sink=stage.sink >= 0,
@@ -196,6 +206,7 @@ class AttentionFamily(Family):
             firm=kind.masking == "boolean",
             scalar=scalar,
             splits=splits,
+            warpgroup_dims=warpgroup_dims,
         )
 
 

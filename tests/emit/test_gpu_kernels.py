@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +47,16 @@ def test_product_without_cublas_agrees_with_fp64(case: Case, own_products: Path)
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_kernel_agrees_with_fp64(case: Case, graph: bool, library: Path) -> None:
     _compare(case, graph, library)
+
+
+ATTENTION = [c for c in CASES if c.name.startswith(("attention", "masked", "alibi", "causal", "bare"))]
+MANY_TILES = {"b": 3, "h": 7, "g": 4, "q": 300, "k": 700, "s": 650}
+"""More tiles of queries than a GPU has multiprocessors."""
+
+
+@pytest.mark.parametrize("case", ATTENTION, ids=lambda c: c.name)
+def test_attention_of_many_tiles_agrees_with_fp64(case: Case, library: Path) -> None:
+    _compare(replace(case, sizes=({n: MANY_TILES[n] for n in case.sizes[0]},)), False, library)
 
 
 def _compare(case: Case, graph: bool, library: Path) -> None:

@@ -2,6 +2,7 @@
 // Rule: Test
 // Original nodes:
 #include "include/attention_decode.cuh"
+#include "include/attention_wgmma.cuh"
 #include "include/workspace.cuh"
 #include "ort/op.h"
 
@@ -79,12 +80,24 @@ __global__ void __launch_bounds__(gpu::kAttentionThreads)
   gpu::attention_decode<fusion::half, kDepth, kValueDepth, gpu::Prob::kIdentity>(q, k, v, out, shape, batches, group, split, program);
 }
 
+#if FUSION_HOPPER
+template <int kDepth, int kValueDepth>
+__global__ void __launch_bounds__((gpu::WarpgroupAttention<kDepth, kValueDepth, stage_0_program::kBare>::kThreads), 1)
+    stage_0_warpgroups(const fusion::half* q, const fusion::half* k, const fusion::half* v, fusion::half* out,
+                   const gpu::AttentionShape shape, const gpu::Space<4> batches, const stage_0_program program) {
+  gpu::attention_wgmma<fusion::half, kDepth, kValueDepth, gpu::Prob::kIdentity>(q, k, v, out, shape, batches, program);
+}
+#endif
+
 // Once per kernel instance: a block's tiles may need more shared memory than is given without asking.
 void stage_0_prepare(const gpu::Device& device) {
   gpu::allow_shared_memory(device, stage_0_kernel<64, 64>, gpu::AttentionTile<64, 64, stage_0_program::kBare>::kBytes);
   if (gpu::fits<gpu::DecodeTile<64, 64>>(device)) {
     gpu::allow_shared_memory(device, stage_0_decode<64, 64>, gpu::DecodeTile<64, 64>::kBytes);
   }
+#if FUSION_HOPPER
+  gpu::allow_shared_memory(device, stage_0_warpgroups<64, 64>, gpu::WarpgroupAttention<64, 64, stage_0_program::kBare>::kBytes);
+#endif
 }
 
 void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3, void* parts, unsigned* done) {
@@ -103,6 +116,15 @@ gpu::AttentionShape shape = gpu::attention_shape(q, k, v, out, 0.125f);
     using Tile = gpu::AttentionTile<64, 64, stage_0_program::kBare>;
     const unsigned grid = gpu::attention_grid(shape, batches.count, Tile::kRows, "stage_0");
     if (grid == 0) return;
+#if FUSION_HOPPER
+    using Groups = gpu::WarpgroupAttention<64, 64, stage_0_program::kBare>;
+    if (Groups::takes(shape, q, k, v, {q_data, k_data, v_data})) {
+      stage_0_warpgroups<64, 64>
+          <<<Groups::grid(device, shape, batches.count), Groups::kThreads, Groups::kBytes, stream>>>(q_data, k_data, v_data, out_data, shape, batches, program);
+      gpu::check(cudaGetLastError(), "stage_0");
+      return;
+    }
+#endif
     using Decode = gpu::DecodeTile<64, 64>;
     if (shape.queries <= gpu::kFewQueries && gpu::fits<Decode>(device)) {
       const gpu::HeadGroup<4> group = gpu::head_group<4>(dims, views);

@@ -167,6 +167,7 @@ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
 
 inline void __syncthreads() { cuda_host::wait(cuda_host::At::kBlock); }
 inline uint4 __ldcs(const uint4* p) { return *p; }
+inline size_t __cvta_generic_to_shared(const void* p) { return reinterpret_cast<size_t>(p); }
 inline void __syncwarp() { cuda_host::wait(cuda_host::At::kWarp); }
 template <class X>
 X __shfl_xor_sync(unsigned, X x, int mask) {

@@ -1,0 +1,258 @@
+// Attention of many queries on Hopper's tensor cores: one warpgroup brings keys and values, the others have 64 queries
+// each, and take turns at the tensor cores: while one of them computes weights, another multiplies.
+#pragma once
+
+#include "include/attention_walk.cuh"
+
+#if FUSION_HOPPER
+namespace fusion::gpu {
+
+template <class T, int kDepth, int kValueDepth, Prob kProb, int N, class Program>
+__device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T* v, T* out, const AttentionShape& s,
+                                                const Space<N>& batches, const Program& program) {
+  using Tile = WarpgroupAttention<kDepth, kValueDepth, Program::kBare>;
+  using Order = typename Tile::Order;
+  using Element = typename Program::Element;
+  constexpr int kKeys = Tile::kKeys, kSlots = Tile::kSlots, kWorkers = Tile::kWorkers;
+  extern __shared__ uint4 dynamic[];
+  char* const tiles_q = reinterpret_cast<char*>(dynamic) + (1024 - shared_address(dynamic) % 1024) % 1024;
+  char* const ring_k = tiles_q + kWorkers * Tile::kQueryBytes;
+  char* const ring_v = ring_k + kSlots * Tile::kKeyBytes;
+  char* const results = ring_v + kSlots * Tile::kValueBytes;
+  __shared__ Barrier q_full, q_empty, k_full[kSlots], k_empty[kSlots], v_full[kSlots], v_empty[kSlots];
+  __shared__ Ceilings<kKeys> ceilings;
+  if (threadIdx.x == 0) {
+    q_full.init(kWarpgroup), q_empty.init(kWorkers * 4);
+    for (int i = 0; i < kSlots; ++i) {
+      k_full[i].init(kWarpgroup), v_full[i].init(kWarpgroup);
+      k_empty[i].init(kWorkers * 4), v_empty[i].init(kWorkers * 4);
+    }
+    publish_barriers();
+  }
+  __syncthreads();
+
+  const int queries = static_cast<int>(s.queries), keys = static_cast<int>(s.keys);
+  Walk<Tile, kProb, N, Program> walk{s, batches, program, ceilings};
+  // How often a place has been filled tells its phase.
+  const auto slot = [](unsigned n) { return n % kSlots; };
+  const auto phase = [](unsigned n) { return static_cast<int>(n / kSlots % 2); };
+  const int worker = static_cast<int>(threadIdx.x) / kWarpgroup - 1;
+  if (worker < 0) {
+    give_registers<Tile::kFew>();
+    unsigned filled = 0;
+    for (unsigned round = 0; walk.find(round); ++round) {
+      const Matrix<T> mq{q + walk.at[0], s.q_row, 1, s.queries, s.depth};
+      const Matrix<T> mk{k + walk.at[1], s.k_row, 1, s.keys, s.depth};
+      const Matrix<T> mv{v + walk.at[2], s.v_row, 1, s.keys, s.value_depth};
+      if (round > 0) q_empty.wait((round - 1) % 2);
+#pragma unroll 1
+      for (int i = 0; i < kWorkers; ++i) {
+        load_panels<64, kDepth>(reinterpret_cast<T*>(tiles_q + i * Tile::kQueryBytes), mq, walk.first_query + i * 64);
+      }
+      q_full.arrive_after_copies();
+      const auto load_k = [&](int t, unsigned n) {
+        if (n >= kSlots) k_empty[slot(n)].wait(phase(n - kSlots));
+        T* const tile = reinterpret_cast<T*>(ring_k + slot(n) * Tile::kKeyBytes);
+        load_panels<kKeys, kDepth, Order>(tile, mk, t * kKeys);
+        k_full[slot(n)].arrive_after_copies();
+      };
+#pragma unroll 1
+      for (int again = 0; again < (walk.kSkips ? 2 : 1); ++again) {
+        if (again && !(walk.skips && __syncthreads_or(false))) break;
+        int t = walk.next(walk.steps, again);
+        if (t >= 0) load_k(t, filled);
+#pragma unroll 1
+        for (int after; t >= 0; t = after, ++filled) {
+          after = walk.next(t, again);
+          if (after >= 0) load_k(after, filled + 1);
+          if (filled >= kSlots) v_empty[slot(filled)].wait(phase(filled - kSlots));
+          T* const tile = reinterpret_cast<T*>(ring_v + slot(filled) * Tile::kValueBytes);
+          load_panels<kKeys, kValueDepth, Order>(tile, mv, t * kKeys);
+          v_full[slot(filled)].arrive_after_copies();
+        }
+      }
+    }
+    copy_commit();
+    copy_wait<0>();
+    return;
+  }
+
+  take_registers<Tile::kMany>();
+  const int lane = threadIdx.x % 32, warp = threadIdx.x % kWarpgroup / 32;
+  const uint32_t tile_q = shared_address(tiles_q + worker * Tile::kQueryBytes);
+  T* const result = reinterpret_cast<T*>(results + worker * Tile::kResultBytes) + warp * 16 * Tile::kPitch;
+  // Turns at the tensor cores: a worker's numbered barrier is passed once all others have started their products.
+  constexpr int kTogether = kWorkers * kWarpgroup;
+  const auto my_turn = [&] { sync_threads(1 + worker, kTogether); };
+  const auto let = [&](int first, int end) {
+    for (int other = first; other < end; ++other) arrive_threads(1 + other, kTogether);
+  };
+  const auto next_turn = [&] { let(0, worker), let(worker + 1, kWorkers); };
+  const auto release = [&](Barrier& barrier) {
+    if (lane == 0) barrier.arrive();
+  };
+  let(0, worker);  // the first is the first one's
+
+  float x[1][kKeys / 8][4], o[1][kValueDepth / 8][4];
+  uint32_t p[kKeys / 16][4];
+  unsigned read = 0;
+  for (unsigned round = 0; walk.find(round); ++round) {
+    const int first_row = walk.first_query + worker * 64 + warp * 16;
+    // Rows past the end read the last one's operands; nothing comes of it.
+    const auto row = [&](int r) { return min(first_row + lane / 4 + r * 8, queries - 1); };
+    RunningRows<1, Program::kBare> rows(score_unit<Program>(s));
+    if constexpr (Program::kSink) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        rows.begin_with(program.sink(0.0f, Element{program, walk.at, row(r), 0}, walk.batch, row(r), 0), 0, r);
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < kValueDepth / 8; ++j) o[0][j][0] = o[0][j][1] = o[0][j][2] = o[0][j][3] = 0.0f;
+
+    const auto start_scores = [&](unsigned n) {
+      const uint32_t tile_k = shared_address(ring_k + slot(n) * Tile::kKeyBytes);
+      k_full[slot(n)].wait(phase(n));
+      publish_copies();
+      my_turn();
+      products_of(x[0]);
+      products_begin();
+#pragma unroll
+      for (int d = 0; d < kDepth / 16; ++d) {
+        const uint64_t a = panel(tile_q + d / 4 * (64 * 128) + d % 4 * 32);
+        const uint64_t b = panel(tile_k + d / 4 * (kKeys * 128) + d % 4 * 32);
+        WarpgroupProduct<T, kKeys>::by_rows(x[0], a, b, d > 0);
+      }
+      products_commit();
+    };
+    const auto start_values = [&](unsigned n) {
+      const uint32_t tile_v = shared_address(ring_v + slot(n) * Tile::kValueBytes);
+      v_full[slot(n)].wait(phase(n));
+      publish_copies();
+      products_of(o[0]);
+      products_begin();
+#pragma unroll
+      for (int j = 0; j < kKeys / 16; ++j) {
+        WarpgroupProduct<T, kValueDepth>::by_columns(o[0], p[j], panel(tile_v + j * 16 * 128, kKeys * 128), true);
+      }
+      products_commit();
+    };
+    const auto column = [&](int t, int j, int e) { return t * kKeys + Order::from(j * 8 + lane % 4 * 2 + e % 2); };
+    // What the score program reads, on its way during the product.
+    typename Program::template Strip<8> strip[Program::kBare ? 1 : kKeys / 32][2];
+    const auto read_operands = [&](int t) {
+#pragma unroll
+      for (int g = 0; g < (Program::kBare ? 0 : kKeys / 32); ++g) {
+        const int key = column(t, g * 4, 0);
+        strip[g][0].template read<false>(program, walk.at, 0, key, keys - key);
+        strip[g][1] = strip[g][0];
+#pragma unroll
+        for (int r = 0; r < 2; ++r) strip[g][r].template read<true>(program, walk.at, row(r), key, keys - key);
+      }
+    };
+    // Makes weights of the scores in x; those so far are to be multiplied by `shrink`.
+    const auto weigh = [&](int t, float(&shrink)[2]) {
+#pragma unroll
+      for (int j = 0; j < (Program::kBare ? 0 : kKeys / 8); ++j) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const auto element = strip[j / 4][e / 2][j % 4 * 2 + e % 2];
+          x[0][j][e] = program.score(x[0][j][e] * s.scale, element, walk.batch, row(e / 2), column(t, j, e));
+        }
+      }
+      constexpr bool kTriangle = Program::kBare && Program::kCausal;  // a program of its own knows what is later
+      if ((t + 1) * kKeys > (kTriangle ? min(keys, first_row + 1) : keys)) {
+#pragma unroll
+        for (int j = 0; j < kKeys / 8; ++j) {
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            const int last = kTriangle ? min(row(e / 2), keys - 1) : keys - 1;
+            x[0][j][e] = column(t, j, e) <= last ? x[0][j][e] : -INFINITY;
+          }
+        }
+      }
+#pragma unroll
+      for (int r = 0; r < 2; ++r) shrink[r] = rows.raise(highest<kKeys>(x[0], r), 0, r);
+#pragma unroll
+      for (int j = 0; j < kKeys / 8; ++j) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          x[0][j][e] = rows.weight(x[0][j][e], 0, e / 2);
+          rows.sum[0][e / 2] += x[0][j][e];
+        }
+      }
+    };
+    const auto shrink_values = [&](const float(&by)[2]) {
+#pragma unroll
+      for (int j = 0; j < kValueDepth / 8; ++j) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) o[0][j][e] *= by[e / 2];
+      }
+    };
+    const auto pack_weights = [&] {
+#pragma unroll
+      for (int j = 0; j < kKeys / 8; ++j) {
+        p[j / 2][j % 2 * 2] = pack<T>(x[0][j][0], x[0][j][1]);
+        p[j / 2][j % 2 * 2 + 1] = pack<T>(x[0][j][2], x[0][j][3]);
+      }
+    };
+
+    q_full.wait(round % 2);
+    publish_copies();
+#pragma unroll 1
+    for (int again = 0; again < (walk.kSkips ? 2 : 1); ++again) {
+      if (again) {
+        if (!walk.skips) break;
+        const float top = ceilings.highest_hidden(walk.steps);
+        bool counts = false;
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          counts |= first_row < queries && top > -INFINITY && (!Program::kFirm || !rows.is_far(top, 0, r));
+        }
+        if (!__syncthreads_or(counts)) break;
+      }
+      int t = walk.next(walk.steps, again);
+      if (t < 0) continue;
+      float shrink[2];
+      start_scores(read);
+      next_turn();
+      read_operands(t);
+      products_wait<0>();
+      products_of(x[0]);
+      release(k_empty[slot(read)]);
+      weigh(t, shrink);
+      shrink_values(shrink);
+      pack_weights();
+#pragma unroll 1
+      for (t = walk.next(t, again); t >= 0; t = walk.next(t, again)) {
+        start_scores(++read);
+        start_values(read - 1);
+        next_turn();
+        read_operands(t);
+        products_wait<1>();
+        products_of(x[0]);
+        release(k_empty[slot(read)]);
+        weigh(t, shrink);
+        products_wait<0>();
+        products_of(o[0]);
+        release(v_empty[slot(read - 1)]);
+        shrink_values(shrink);
+        pack_weights();
+      }
+      start_values(read);
+      products_wait<0>();
+      products_of(o[0]);
+      release(v_empty[slot(read++)]);
+    }
+    release(q_empty);
+    __syncwarp();  // the last result has been stored
+    const Matrix<T> to{out + walk.at[3], s.out_row, s.out_column, s.queries, s.value_depth};
+    store_result<kProb, 1, kValueDepth, Tile::kPitch>(to, first_row, o, rows.sum, keys, result);
+  }
+  // Who came before has arrived once more than it was waited for.
+  my_turn();
+  let(worker + 1, kWorkers);
+}
+
+}  // namespace fusion::gpu
+#endif

@@ -1,0 +1,144 @@
+// Hopper's own building blocks (sm_90a): products of a warpgroup with matrices in shared memory, barriers that copies
+// arrive at, registers handed from one warpgroup to another.
+#pragma once
+
+#include "include/mma.cuh"
+
+// Whether this is compiled for Hopper alone; host code must not choose kernels that are not there.
+#if defined(__CUDA_ARCH_LIST__)
+#define FUSION_HOPPER (__CUDA_ARCH_LIST__ == 900)
+#else
+#define FUSION_HOPPER 0
+#endif
+
+#if FUSION_HOPPER
+namespace fusion::gpu {
+
+constexpr int kWarpgroup = 128;  // threads
+
+// Counts arrivals, phase by phase; those who wait for a phase name its parity.
+struct Barrier {
+  uint64_t state;
+
+  __device__ __forceinline__ void init(int arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&state)), "r"(arrivals) : "memory");
+  }
+  __device__ __forceinline__ void arrive() {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&state)) : "memory");
+  }
+  // Arrives once all copies that this thread has started are there.
+  __device__ __forceinline__ void arrive_after_copies() {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(&state)) : "memory");
+  }
+  __device__ __forceinline__ void wait(int parity) {
+    asm volatile(
+        "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+        "@!done bra again;\n}" ::"r"(shared_address(&state)),
+        "r"(parity)
+        : "memory");
+  }
+};
+// Before barriers that were made are used by others.
+__device__ __forceinline__ void publish_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+// Between what threads (or their copies) wrote to shared memory and the products that read it.
+__device__ __forceinline__ void publish_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// Barriers of a block by number, 0 being __syncthreads'.
+__device__ __forceinline__ void sync_threads(int barrier, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+__device__ __forceinline__ void arrive_threads(int barrier, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
+// From here on a warpgroup has so many registers a thread.
+template <int kRegisters>
+__device__ __forceinline__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+// Products are started, committed as a group, and waited for.
+__device__ __forceinline__ void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int kPending>
+__device__ __forceinline__ void products_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+}
+// Uses of `c` stay on their side of what is said about products here; the compiler does not know that they take time.
+template <int kRows>
+__device__ __forceinline__ void products_of(float (&c)[kRows][4]) {
+#pragma unroll
+  for (int j = 0; j < kRows; ++j) asm volatile("" : "+f"(c[j][0]), "+f"(c[j][1]), "+f"(c[j][2]), "+f"(c[j][3])::"memory");
+}
+
+// Matrices of 16-bit elements lie in panels of 64 columns, 128 bytes a row, whose 16-byte pieces are swizzled: piece c
+// of row r is at c ^ r % 8. Panels begin at multiples of 1024 bytes.
+constexpr int kPanel = 64;
+
+// A panel's descriptor: eight rows are 1024 bytes, the next panel `next` bytes further on.
+__device__ __forceinline__ uint64_t panel(uint32_t address, uint32_t next = 16) {
+  return uint64_t{(address & 0x3ffff) >> 4} | uint64_t{next >> 4} << 16 | uint64_t{1024 >> 4} << 32 | uint64_t{1} << 62;
+}
+
+// c += a * b of 64 rows, 16 deep; lane l of warp w has rows 16 w + l / 4 and the eighth after it of c, columns l % 4 * 2
+// and the next of every eight. `by_rows`: a and b are panels of which 16 columns count, a's rows being those of c, b's
+// its columns. `by_columns`: a is in registers as for multiply_add, of b 16 rows count, its columns being those of c.
+// Unless `adds`, c is what the product is.
+template <class T, int kColumns>
+struct WarpgroupProduct;
+
+#define FUSION_C4(j) "+f"(c[j][0]), "+f"(c[j][1]), "+f"(c[j][2]), "+f"(c[j][3])
+#define FUSION_C8(j) \
+  FUSION_C4(j), FUSION_C4(j + 1), FUSION_C4(j + 2), FUSION_C4(j + 3), FUSION_C4(j + 4), FUSION_C4(j + 5), FUSION_C4(j + 6), \
+      FUSION_C4(j + 7)
+#define FUSION_NAMES_32 \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, " \
+  "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define FUSION_NAMES_64 \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, " \
+  "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, " \
+  "%42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, " \
+  "%62, %63"
+#define FUSION_C32 FUSION_C8(0)
+#define FUSION_C64 FUSION_C8(0), FUSION_C8(8)
+#define FUSION_WARPGROUP_PRODUCT(T, kType, kColumns, kC, kNames, k0, k1, k2, k3, k4, k5)                               \
+  template <>                                                                                                        \
+  struct WarpgroupProduct<T, kColumns> {                                                                             \
+    using C = float[kColumns / 8][4];                                                                                \
+    __device__ static __forceinline__ void by_rows(C& c, uint64_t a, uint64_t b, bool adds) {                        \
+      asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, " k2 ", 0;\n"                                             \
+                   "wgmma.mma_async.sync.aligned.m64n" #kColumns "k16.f32." kType "." kType                          \
+                   " {" kNames "}, " k0 ", " k1 ", adds, 1, 1, 0, 0;\n}"                                             \
+                   : kC                                                                                              \
+                   : "l"(a), "l"(b), "r"(int{adds}));                                                                \
+    }                                                                                                                \
+    __device__ static __forceinline__ void by_columns(C& c, const uint32_t (&a)[4], uint64_t b, bool adds) {         \
+      asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, " k5 ", 0;\n"                                             \
+                   "wgmma.mma_async.sync.aligned.m64n" #kColumns "k16.f32." kType "." kType                          \
+                   " {" kNames "}, {" k0 ", " k1 ", " k2 ", " k3 "}, " k4 ", adds, 1, 1, 1;\n}"                      \
+                   : kC                                                                                              \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int{adds}));                            \
+    }                                                                                                                \
+  }
+#define FUSION_WARPGROUP_PRODUCTS(T, kType)                                                                            \
+  FUSION_WARPGROUP_PRODUCT(T, kType, 64, FUSION_C32, FUSION_NAMES_32, "%32", "%33", "%34", "%35", "%36", "%37");     \
+  FUSION_WARPGROUP_PRODUCT(T, kType, 128, FUSION_C64, FUSION_NAMES_64, "%64", "%65", "%66", "%67", "%68", "%69")
+
+FUSION_WARPGROUP_PRODUCTS(half, "f16");
+FUSION_WARPGROUP_PRODUCTS(bfloat, "bf16");
+
+#undef FUSION_WARPGROUP_PRODUCTS
+#undef FUSION_WARPGROUP_PRODUCT
+#undef FUSION_NAMES_64
+#undef FUSION_NAMES_32
+#undef FUSION_C64
+#undef FUSION_C32
+#undef FUSION_C8
+#undef FUSION_C4
+
+}  // namespace fusion::gpu
+#endif
