@@ -13,6 +13,7 @@ from fusion_cli.operators.versions import attribute
 from fusion_cli.simplify.algebra.affine import Affine, Channels
 from fusion_cli.simplify.algebra.edits import Array, add_constant, array_of, graph_of, in_float64, is_one_of, rounded
 
+LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 MOST_BYTES = 1 << 26
 """Larger weights stay in the file that they are in."""
 _FLOAT32 = np.finfo(np.float32)
@@ -120,7 +121,7 @@ class Layer:
 
 def layer_of(node: ir.Node) -> Layer | None:
     """The node as a layer; None if it is none, or has weights that are not its own."""
-    if not is_one_of(node, "Conv", "ConvTranspose", "Gemm", "MatMul") or node.inputs[0] is None:
+    if not is_one_of(node, *LAYERS) or node.inputs[0] is None:
         return None
     weight = node.inputs[1]
     if weight is None or not _is_own(weight):
