@@ -66,7 +66,7 @@ def _tried(witness: Witness, draws: int, keep: Path | None) -> Outcome:
 
 def _changed(witness: Witness, model: onnx.ModelProto) -> tuple[ir.Model, str]:
     """What algebra makes of a graph, and what of that the witness does not say."""
-    found = simplify(ir.from_proto(model), partial(ir.from_proto, model))
+    found = simplify(ir.from_proto(model), partial(ir.from_proto, model), blocks=True)
     applied = [r.rule for r in (*found.algebra, *keep_apart(found.model))]
     operators = tuple(n.op_type for n in found.model.graph)
     if applied != [witness.rule]:

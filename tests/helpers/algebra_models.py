@@ -69,15 +69,19 @@ def _run(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarra
 
 def same(model: onnx.ModelProto, size: int = 3) -> Simplified:
     """The simplified model, which computes what the model does, with this size where it names one."""
+    found = simplify(ir.from_proto(model), partial(ir.from_proto, model))
+    assert_same_results(model, found, size)
+    return found
+
+
+def assert_same_results(model: onnx.ModelProto, found: Simplified, size: int = 3) -> None:
     feeds = {}
     for value in ir.from_proto(model).graph.inputs:
         assert value.shape is not None
         sizes = [d if isinstance(d, int) else size for d in value.shape]
         feeds[str(value.name)] = RNG.normal(size=sizes).astype(np.float32) * 4
-    found = simplify(ir.from_proto(model), partial(ir.from_proto, model))
     for expected, got in zip(_run(model, feeds), _run(ir.to_proto(found.model), feeds), strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
-    return found
 
 
 def operators(found: Simplified) -> str:

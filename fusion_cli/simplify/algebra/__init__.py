@@ -14,6 +14,7 @@ import onnx_ir.passes.common as passes
 from fusion_cli.simplify.algebra.activations import name_activations
 from fusion_cli.simplify.algebra.blocked import write_batch_norms
 from fusion_cli.simplify.algebra.chains import combine_bounds, combine_factors
+from fusion_cli.simplify.algebra.channels import pad_channels
 from fusion_cli.simplify.algebra.edits import Applied
 from fusion_cli.simplify.algebra.fold_affine import fold_affine_nodes
 from fusion_cli.simplify.algebra.gates import combine_gates
@@ -25,6 +26,8 @@ from fusion_cli.simplify.algebra.uniform import drop_neutral
 from fusion_cli.simplify.identities import drop_identities
 from fusion_cli.types import Rewrite, label
 
+PAD_CHANNELS = "PadChannels"
+"""The rule that is applied for machines whose convolutions take channels in blocks."""
 _FIRST_OPSET = 7
 """Before it arithmetic did not broadcast as it does."""
 _FAMILIES: Mapping[Callable[[ir.Graph], Iterator[Applied]], tuple[str, ...]] = {
@@ -38,18 +41,21 @@ _FAMILIES: Mapping[Callable[[ir.Graph], Iterator[Applied]], tuple[str, ...]] = {
     put_channels_last: ("SoftmaxConv",),
     write_batch_norms: ("BatchNorm",),
     combine_factors: ("MulMul",),  # after activations, whose factors have other factors behind them
+    pad_channels: (PAD_CHANNELS,),
 }
 """In order, with the names of the rules in each."""
 RULES = frozenset(rule for rules in _FAMILIES.values() for rule in rules)
 """Each has witnesses in `rules/algebra`."""
 
 
-def apply_algebra(model: ir.Model) -> tuple[Rewrite, ...]:
-    """Apply every rule wherever it holds, in place, and say where that was."""
+def apply_algebra(model: ir.Model, blocks: bool = False) -> tuple[Rewrite, ...]:
+    """Apply every rule wherever it holds, PAD_CHANNELS with `blocks` only, in place, and say where that was."""
     places: dict[str, list[tuple[str, ...]]] = {}
     if model.opset_imports.get("", 0) < _FIRST_OPSET:
         return ()
     for family, rules in _FAMILIES.items():
+        if rules == (PAD_CHANNELS,) and not blocks:
+            continue
         found = [applied for graph in list(model.graphs()) for applied in family(graph)]
         for rule, nodes in found:
             assert rule in rules

@@ -47,6 +47,11 @@ class Layer:
         pads = self.node.attributes.get_ints("pads") or ()
         return not any(pads) and attribute(self.node, "auto_pad") in ("NOTSET", "VALID")
 
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether each channel is made of the one in its place alone."""
+        return self.by_output and self.groups == self.source.count == self.result.count
+
     def bias(self) -> Array | None:
         """A number for each channel, in float64; None if that is not constant."""
         value = self.node.inputs[2] if len(self.node.inputs) > 2 else None
@@ -75,6 +80,16 @@ class Layer:
         if self.takes_bias:
             self._set_bias(vector[0])
         return True
+
+    def pad(self, made: int = 0, read: int = 0) -> None:
+        """Let a Conv make, and read, so many channels of zeros more: a depthwise one as many of either."""
+        assert self.weight.const_value is not None
+        array = np.pad(self.weight.const_value.numpy(), [(0, made), (0, read), *[(0, 0)] * (len(self.shape) - 2)])
+        self.weight.const_value, self.weight.shape = ir.Tensor(array, name=self.weight.name), ir.Shape(array.shape)
+        if made and (bias := self.bias()) is not None:
+            self._set_bias(np.pad(bias, (0, made)).astype(array.dtype))
+        if self.is_depthwise:
+            self.node.attributes["group"] = ir.AttrInt64("group", self.groups + made)
 
     def _faint(self, weight: Array, factor: Array) -> Array:
         """What a row may lose at least: the last bit of float32 where its numbers, or what they are multiplied by, are
