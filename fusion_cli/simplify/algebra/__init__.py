@@ -21,13 +21,14 @@ from fusion_cli.simplify.algebra.gates import combine_gates
 from fusion_cli.simplify.algebra.layers import LAYERS
 from fusion_cli.simplify.algebra.padding import fold_pads
 from fusion_cli.simplify.algebra.softmaxes import put_channels_last
+from fusion_cli.simplify.algebra.splits import split_convolutions
 from fusion_cli.simplify.algebra.transposes import cancel_transposes
 from fusion_cli.simplify.algebra.uniform import drop_neutral
 from fusion_cli.simplify.identities import drop_identities
 from fusion_cli.types import Rewrite, label
 
-PAD_CHANNELS = "PadChannels"
-"""The rule that is applied for machines whose convolutions take channels in blocks."""
+BLOCK_RULES = frozenset({"ConvSplit", "PadChannels"})
+"""Those that are applied for machines whose convolutions take channels in blocks."""
 _FIRST_OPSET = 7
 """Before it arithmetic did not broadcast as it does."""
 _FAMILIES: Mapping[Callable[[ir.Graph], Iterator[Applied]], tuple[str, ...]] = {
@@ -41,7 +42,8 @@ _FAMILIES: Mapping[Callable[[ir.Graph], Iterator[Applied]], tuple[str, ...]] = {
     put_channels_last: ("SoftmaxConv",),
     write_batch_norms: ("BatchNorm",),
     combine_factors: ("MulMul",),  # after activations, whose factors have other factors behind them
-    pad_channels: (PAD_CHANNELS,),
+    split_convolutions: ("ConvSplit",),
+    pad_channels: ("PadChannels",),
 }
 """In order, with the names of the rules in each."""
 RULES = frozenset(rule for rules in _FAMILIES.values() for rule in rules)
@@ -49,12 +51,12 @@ RULES = frozenset(rule for rules in _FAMILIES.values() for rule in rules)
 
 
 def apply_algebra(model: ir.Model, blocks: bool = False) -> tuple[Rewrite, ...]:
-    """Apply every rule wherever it holds, PAD_CHANNELS with `blocks` only, in place, and say where that was."""
+    """Apply every rule wherever it holds, BLOCK_RULES with `blocks` only, in place, and say where that was."""
     places: dict[str, list[tuple[str, ...]]] = {}
     if model.opset_imports.get("", 0) < _FIRST_OPSET:
         return ()
     for family, rules in _FAMILIES.items():
-        if rules == (PAD_CHANNELS,) and not blocks:
+        if not blocks and BLOCK_RULES.issuperset(rules):
             continue
         found = [applied for graph in list(model.graphs()) for applied in family(graph)]
         for rule, nodes in found:

@@ -119,7 +119,7 @@ def _around(node: ir.Node, index: int | None, images: _Images) -> list[ir.Value 
 
 def _around_conv(node: ir.Node, index: int | None, images: _Images) -> list[ir.Value | None]:
     layer = layer_of(node)
-    if layer is None or len(layer.shape) != _RANK or layer.bias() is None or index not in (None, 0):
+    if layer is None or len(layer.shape) != _RANK or layer.bias() is None:
         images.is_known = False
     elif layer.is_depthwise:
         images.keepers[node] = layer

@@ -91,6 +91,14 @@ class Layer:
         if self.is_depthwise:
             self.node.attributes["group"] = ir.AttrInt64("group", self.groups + made)
 
+    def part(self, channels: slice) -> list[ir.Value]:
+        """The weight and, where it has one, the bias that make some of a Conv's channels, as constants of its graph."""
+        assert self.weight.const_value is not None
+        arrays = {self.weight.name: self.weight.const_value.numpy()}
+        if len(self.node.inputs) > 2 and (bias := self.bias()) is not None:
+            arrays[f"{self.weight.name}_bias"] = bias.astype(arrays[self.weight.name].dtype)
+        return [add_constant(graph_of(self.node), str(name), array[channels]) for name, array in arrays.items()]
+
     def _faint(self, weight: Array, factor: Array) -> Array:
         """What a row may lose at least: the last bit of float32 where its numbers, or what they are multiplied by, are
         subnormal, and so have no more of it themselves. Channels that training has given up are left with such."""
