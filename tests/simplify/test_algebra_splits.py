@@ -72,12 +72,22 @@ def test_convolutions_that_are_left(case: str) -> None:
     assert "ConvSplit" not in {r.rule for r in found.algebra}
 
 
-def test_what_others_see_is_left() -> None:
+@pytest.mark.parametrize("seen", ["k", "g", "r", "p"])
+def test_what_others_see_is_left(seen: str) -> None:
+    body = (
+        f"k = Conv (x, w) g = Sigmoid (k) r = Mul (k, g) {SPLIT.replace('y =', 'z =')} t = Relu (z) y = Clip (t, half)"
+    )
+    found = split(model_of(body, f"float[a, e, f, h] y, float[i, j, l, m] {seen}"))
+    assert [r.rule for r in found.algebra] == ["ClipClip"]
+
+
+def test_weights_that_callers_may_override_of_a_line_or_of_another_type_are_left() -> None:
     body = f"k = Conv (x, w) r = Relu (k) {SPLIT}"
-    for seen in ("r", "p", "k"):
-        assert not split(model_of(body, f"float[a, e, f, h] y, float[i, j, l, m] {seen}")).algebra
     assert not split(model_of(body, inputs="float[2, 4, 5, 6] x, float[32, 4, 1, 1] w")).algebra
     assert not split(model_of(body.replace("w)", "w1)"), "float[a, e, f] y", "float[2, 4, 5] x")).algebra
+    text = f"g (float16[2, 4, 5, 6] x) => (float16[a, e, f, h] y) {{ {body.replace(', even', '')} }}"
+    half = parse(text, {"w": WEIGHTS["w"]}, dtype=np.float16)
+    assert not simplify(ir.from_proto(half), partial(ir.from_proto, half), blocks=True).algebra
 
 
 def test_it_is_for_machines_that_take_channels_in_blocks() -> None:

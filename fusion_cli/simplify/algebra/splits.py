@@ -13,7 +13,6 @@ import onnx_ir as ir
 from onnx_ir.convenience import replace_all_uses_with
 
 from fusion_cli.operators.registry import is_elementwise
-from fusion_cli.operators.versions import attribute
 from fusion_cli.simplify.algebra.edits import Applied, array_of, graph_of, is_one_of, only_reader
 from fusion_cli.simplify.algebra.layers import Layer, layer_of
 
@@ -24,7 +23,7 @@ _RANK = 4
 def split_convolutions(graph: ir.Graph) -> Iterator[Applied]:
     """Write a Conv whose channels are split as one for each part, with the activations between, in place."""
     for node in list(graph):
-        layer = layer_of(node) if is_one_of(node, "Conv") else None
+        layer = layer_of(node) if is_one_of(node, "Conv") and node.outputs[0].dtype == ir.DataType.FLOAT else None
         if layer is None or layer.groups > 1 or len(layer.shape) != _RANK or layer.bias() is None:
             continue
         between = list(_activations(node.outputs[0]))
@@ -61,10 +60,11 @@ def _is_unary(node: ir.Node, value: ir.Value) -> bool:
 
 def _sizes(split: ir.Node, layer: Layer) -> list[int] | None:
     """How many of the layer's channels each part of a Split has, if all are whole blocks, and nodes alone read them."""
-    if not is_one_of(split, "Split") or attribute(split, "axis") != 1:
+    if not is_one_of(split, "Split"):
         return None
     found = [v.shape[1] for v in split.outputs if v.shape is not None and not v.is_graph_output()]
     sizes = [n for n in found if isinstance(n, int) and n % _BLOCK == 0]
+    # The parts of another axis would have all channels each.
     return sizes if len(sizes) == len(split.outputs) and sum(sizes) == layer.result.count else None
 
 
