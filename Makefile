@@ -12,7 +12,7 @@ help:
 	@echo "make test    run the tests"
 	@echo "make mutants break the program on purpose, one place at a time, and see whether the tests notice (GPU=1: all)"
 	@echo "make lint    check style and types"
-	@echo "make goldens write anew the plans and sources that tests compare with"
+	@echo "make goldens write anew the plans, sources and pages that tests compare with"
 	@echo "make lock    choose dependency versions anew (needs uv)"
 	@echo "make clean   remove the environment and what demo and tests leave"
 

@@ -29,7 +29,7 @@ from fusion_cli.select import select
 from fusion_cli.simplify import simplify
 from fusion_cli.simplify.trace import Traced, names, trace
 from fusion_cli.sizes.parsing import written
-from fusion_cli.targets import resolve_targets
+from fusion_cli.targets import resolve_targets, takes_blocks
 from fusion_cli.types import Candidate, Options, Region, Rejection, Rewrite, Score, Stage, Target, label
 from fusion_cli.verify.feeds import load_feeds, open_sizes
 from fusion_cli.verify.signature import Signature, check_names, signature_of
@@ -72,13 +72,22 @@ class Analysis:
     """What keeps the whole model from being fused better."""
 
 
-def analyse(path: Path, options: Options, clock: Clock, node: str | None = None, rule: str | None = None) -> Analysis:
+def analyse(
+    path: Path,
+    options: Options,
+    clock: Clock,
+    node: str | None = None,
+    rule: str | None = None,
+    blocks: bool | None = None,
+) -> Analysis:
     """Run the stages load, simplify, match, plan, score and select.
 
     With `node`, the name of a node of the model (or of a value it makes), every rejection that concerns it is kept,
-    and with `rule` fainter misses of that rule. Raises FusionError for what the user can mend.
+    and with `rule` fainter misses of that rule. `blocks` says whether convolutions take channels in blocks where the
+    model will run; None is as on this machine. Raises FusionError for what the user can mend.
     """
     targets = resolve_targets(options.targets)
+    blocks = takes_blocks(targets) if blocks is None else blocks
     rules = load_rules(options.rules, options.rule_paths, options.opt_level)
     with clock.stage("load"):
         model = load_model(path, options.assume_constant)
@@ -91,7 +100,7 @@ def analyse(path: Path, options: Options, clock: Clock, node: str | None = None,
         if options.inputs is not None:  # what is wrong with them is said before the work begins
             shapes |= {name: array.shape for name, array in load_feeds(options.inputs, signature).items()}
     with clock.stage("simplify"):
-        simple = simplify(model, partial(_read, path, options), options.algebra)
+        simple = simplify(model, partial(_read, path, options), options.algebra, blocks)
         model = simple.model
     traced = None if node is None else _trace(node, path, model)
     watch = [] if traced is None or traced.node is None else [traced.node]

@@ -63,7 +63,7 @@ def optimize(
     if options.decisions is not None:
         decisions = read_decisions(options.decisions, file_sha256(model))
         options = replace(options, targets=decisions.targets)
-    found = analyse(model, options, clock)
+    found = analyse(model, options, clock, blocks=None if decisions is None else decisions.blocks)
     if output is None or options.dry_run:
         return _report(model, found, clock, planned_fusions(found.chosen))
     with clock.stage("outline"):

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 
 from fusion_cli.build import find_compiler
 from fusion_cli.build.toolchain_cuda import ARCHITECTURES
@@ -13,6 +14,7 @@ from fusion_cli.errors import FusionError, did_you_mean
 from fusion_cli.runtime.provider import fit
 from fusion_cli.types import Target
 
+_CPU_INFO = Path("/proc/cpuinfo")
 PORTABLE = Target("portable", "portable")
 CPU = Target("cpu", "cpu")
 CUDA = tuple(Target(arch, "cuda", arch) for arch in ARCHITECTURES)
@@ -45,6 +47,15 @@ def _auto() -> tuple[Target, ...]:
         native = [t for t in fitting if t.arch.startswith(f"sm_{capability[0]}")]
         found += native[-1:] or fitting[:1]
     return tuple(found) or ((CPU,) if find_compiler(CPU) is not None else (PORTABLE,))
+
+
+def takes_blocks(targets: Sequence[Target]) -> bool:
+    """Whether the one target is the CPU, and on this machine's ONNX Runtime takes channels of convolutions in blocks of
+    16: it has AVX-512."""
+    try:
+        return all(t.kind == "cpu" for t in targets) and " avx512f " in _CPU_INFO.read_text(encoding="utf-8")
+    except OSError:
+        return False
 
 
 def runs_here(arch: str) -> bool:

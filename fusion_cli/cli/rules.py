@@ -18,9 +18,11 @@ from fusion_cli.language.lint.source import Kind
 from fusion_cli.load import load_model
 from fusion_cli.match import Rule, load_rules
 from fusion_cli.report.readable import printable
+from fusion_cli.rulekit.algebra_trial import try_algebra
 from fusion_cli.rulekit.findings import lint
 from fusion_cli.rulekit.scaffold import around, blank, from_nodes, write_rule
 from fusion_cli.rulekit.trial import Limits, Outcome, failures, rules_to_try, try_rules
+from fusion_cli.rulekit.witnesses import witnessed_among
 from fusion_cli.sessions import CannotRun
 from fusion_cli.simplify import simplify
 from fusion_cli.simplify.trace import trace
@@ -165,12 +167,15 @@ def test_rules(
     """Try rules on graphs made from them: all bundled ones, or those of the files and names given.
 
     Each overload is expanded to graphs with shapes, matched with the operands of commutative operators in every order,
-    and compiled for the CPU; the kernels' results are compared with ONNX Runtime's. Exits with 1 if a rule is not found
-    in its own graph, or numbers differ, or no overload of a fusion has a kernel."""
+    and compiled for the CPU; the kernels' results are compared with ONNX Runtime's. A rule of algebra is applied to its
+    witnesses, in as many orders and with other constants, sizes and inputs each time. Exits with 1 if a rule is not
+    found in its own graph, or numbers differ, or no overload of a fusion has a kernel."""
     chosen, known = rules_to_try(which, rule_paths)
     try:
         with progress("rules test") as say:
-            outcomes = list(try_rules(chosen, known, Limits(graphs, orders, kernels), keep=keep, say=say))
+            limits = Limits(graphs, orders, kernels)
+            outcomes = list(try_rules(chosen, known, limits, keep=keep, say=say))
+            outcomes += try_algebra(witnessed_among(which), limits, keep=keep, say=say)
     except CannotRun as error:
         raise RuleError(f"rules are tried with ONNX Runtime: {error}") from error
     failed = failures(outcomes)

@@ -8,6 +8,9 @@ from fusion_cli.score.vendor_fusions import adds_equals
 from fusion_cli.sizes.dims import dtype_of
 from fusion_cli.types import Rewrite, label
 
+RULE = "ResidualSum"
+"""Its name among those of algebra."""
+
 
 def keep_apart(model: ir.Model) -> tuple[Rewrite, ...]:
     """Call the Add of a residual before a LayerNormalization Sum, which is the same operator by a name that ONNX
@@ -15,7 +18,7 @@ def keep_apart(model: ir.Model) -> tuple[Rewrite, ...]:
     changed = [node for node in model.graph if _is_merged(node)]
     for node in changed:
         node.op_type = "Sum"
-    return (Rewrite("ResidualSum", tuple(map(label, changed)), len(changed)),) if changed else ()
+    return (Rewrite(RULE, tuple(map(label, changed)), len(changed)),) if changed else ()
 
 
 def _is_merged(node: ir.Node) -> bool:

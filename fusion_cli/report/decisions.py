@@ -10,16 +10,19 @@ from pathlib import Path
 from fusion_cli.errors import FusionError, ModelError, first_line
 from fusion_cli.measured import Choice
 from fusion_cli.report import SCHEMA_VERSION
+from fusion_cli.simplify.algebra import BLOCK_RULES
 from fusion_cli.types import FusedOp
 from fusion_cli.version import __version__
 
 
 @dataclass(frozen=True)
 class Decisions:
-    """The targets, those of each operator by its name, and the whole model that was written."""
+    """The targets, whether it was for convolutions that take channels in blocks, the targets of each operator by its
+    name, and the whole model that was written."""
 
     path: Path
     targets: tuple[str, ...]
+    blocks: bool
     kept: Mapping[str, tuple[str, ...]]
     choice: Choice
 
@@ -52,4 +55,5 @@ def read_decisions(path: Path, sha256: str) -> Decisions:
     kept = {fusion["name"]: tuple(fusion["targets"]) for fusion in report["fusions"]}
     # Without a choice all that was made was written.
     choice = Choice((report["choice"] or {"chosen": "kernels"})["chosen"], f"as {path} decided")
-    return Decisions(path, tuple(report["targets"]), kept, choice)
+    blocks = any(applied["rule"] in BLOCK_RULES for applied in report["algebra"])
+    return Decisions(path, tuple(report["targets"]), blocks, kept, choice)

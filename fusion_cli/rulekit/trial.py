@@ -23,6 +23,7 @@ from fusion_cli.rulekit.findings import read_all
 from fusion_cli.rulekit.kernels import Kernel, try_kernels
 from fusion_cli.rulekit.realise import Concrete, Stuck, realise
 from fusion_cli.rulekit.sketch import Impossible, Sketcher
+from fusion_cli.rulekit.witnesses import witnessed
 
 NEWEST_OPSET = 23
 """Graphs are made in the rule's own opset, at least in this one."""
@@ -41,7 +42,8 @@ class Limits:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one overload (counted from 1, at `line` of its file).
+    """What became of one overload (counted from 1, at `line` of its file), or of one witness of a rule of algebra, of
+    which `kind` is "algebra".
 
     "ok": every graph was recognised, and where a kernel was built its numbers agree. "matched": recognised, but there
     is no kernel (`detail` says why). "failed": not recognised, or other numbers. "no graph": no graph was found.
@@ -62,8 +64,9 @@ class Outcome:
 
 
 def rules_to_try(which: Sequence[str], rule_paths: Sequence[Path] = ()) -> tuple[list[Rule], RuleSet]:
-    """The rules in files, folders and of names (all bundled ones, and those of `rule_paths`, if none are given), and
-    all rules there are. Raises RuleError for what is not there, and with the first error of a file."""
+    """The rules of fusion in files, folders and of names (all bundled ones, and those of `rule_paths`, if none are
+    given), and all there are. Raises RuleError for what neither they nor the rules of algebra have, and with the first
+    error of a file."""
     files = [Path(w) for w in which if w.endswith(".rule") or Path(w).is_dir()]
     everything, asked = read_all([*rule_paths, *files])
     known = rules_of(everything)
@@ -72,9 +75,10 @@ def rules_to_try(which: Sequence[str], rule_paths: Sequence[Path] = ()) -> tuple
         return list(by_name.values()), known
     paths = {f.path for f in asked if any(f.path == file or file in f.path.parents for file in files)}
     names = [w for w in which if Path(w) not in files]
+    everywhere = by_name.keys() | witnessed().keys()
     for name in names:
-        if name not in by_name:
-            raise RuleError(f"no rule or rule file '{name}'", hint=did_you_mean(name, by_name))
+        if name not in everywhere:
+            raise RuleError(f"no rule or rule file '{name}'", hint=did_you_mean(name, everywhere))
     return [r for r in by_name.values() if r.path in paths or r.name in names], known
 
 

@@ -35,10 +35,11 @@ class Simplified:
     algebra: tuple[Rewrite, ...]
 
 
-def simplify(model: ir.Model, again: Callable[[], ir.Model], algebra: bool = True) -> Simplified:
+def simplify(model: ir.Model, again: Callable[[], ir.Model], algebra: bool = True, blocks: bool = False) -> Simplified:
     """Inline local functions, infer symbolic shapes, fold constants, write what is computed with fewer operators
-    (`algebra`), merge equal subexpressions and drop what is unused. Returns the model to go on with: `model`, changed
-    in place, or what `again` gave, which makes the model anew where a step broke off.
+    (`algebra`; with `blocks` also for a machine whose convolutions take channels in blocks), merge equal subexpressions
+    and drop what is unused. Returns the model to go on with: `model`, changed in place, or what `again` gave, which
+    makes the model anew where a step broke off.
 
     Shapes come first and last: with them, the exporters' run-time shape arithmetic mostly folds to constants, and
     the matcher can tell equal dimensions by their symbols.
@@ -54,7 +55,7 @@ def simplify(model: ir.Model, again: Callable[[], ir.Model], algebra: bool = Tru
         "infer shapes": _shape,
         "fold constants": fold,
         "decide branches": partial(_decide_branches, fold=fold),
-        "algebra": lambda m: rewrites.extend(apply_algebra(m)),
+        "algebra": lambda m: rewrites.extend(apply_algebra(m, blocks)),
         "tidy": partial(_tidy, copied=copied_outputs(model.graph)),
     }
     if not algebra:

@@ -6,7 +6,7 @@ look for stays as it is: biases behind products, the weights of norms, the scale
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import onnx_ir as ir
 import onnx_ir.passes.common as passes
@@ -14,40 +14,53 @@ import onnx_ir.passes.common as passes
 from fusion_cli.simplify.algebra.activations import name_activations
 from fusion_cli.simplify.algebra.blocked import write_batch_norms
 from fusion_cli.simplify.algebra.chains import combine_bounds, combine_factors
+from fusion_cli.simplify.algebra.channels import pad_channels
 from fusion_cli.simplify.algebra.edits import Applied
 from fusion_cli.simplify.algebra.fold_affine import fold_affine_nodes
 from fusion_cli.simplify.algebra.gates import combine_gates
+from fusion_cli.simplify.algebra.layers import LAYERS
 from fusion_cli.simplify.algebra.padding import fold_pads
 from fusion_cli.simplify.algebra.softmaxes import put_channels_last
+from fusion_cli.simplify.algebra.splits import split_convolutions
 from fusion_cli.simplify.algebra.transposes import cancel_transposes
 from fusion_cli.simplify.algebra.uniform import drop_neutral
 from fusion_cli.simplify.identities import drop_identities
 from fusion_cli.types import Rewrite, label
 
+BLOCK_RULES = frozenset({"ConvSplit", "PadChannels"})
+"""Those that are applied for machines whose convolutions take channels in blocks."""
 _FIRST_OPSET = 7
 """Before it arithmetic did not broadcast as it does."""
-_FAMILIES: tuple[Callable[[ir.Graph], Iterator[Applied]], ...] = (
-    drop_neutral,
-    combine_bounds,  # before activations, in which they may be two nodes
-    name_activations,  # before the additions in them are taken for biases
-    cancel_transposes,
-    fold_affine_nodes,
-    fold_pads,
-    combine_gates,
-    put_channels_last,
-    write_batch_norms,
-    combine_factors,  # after activations, whose factors have other factors behind them
-)
+_FAMILIES: Mapping[Callable[[ir.Graph], Iterator[Applied]], tuple[str, ...]] = {
+    drop_neutral: ("NeutralTensor",),
+    combine_bounds: ("ClipClip",),  # before activations, in which they may be two nodes
+    name_activations: ("HardSigmoid", "HardSwish"),  # before the additions in them are taken for biases
+    cancel_transposes: ("TransposeTranspose",),
+    fold_affine_nodes: tuple(rule for op in LAYERS for rule in (f"{op}Affine", f"Affine{op}")),
+    fold_pads: ("PadConv",),
+    combine_gates: ("AddMul",),
+    put_channels_last: ("SoftmaxConv",),
+    write_batch_norms: ("BatchNorm",),
+    combine_factors: ("MulMul",),  # after activations, whose factors have other factors behind them
+    split_convolutions: ("ConvSplit",),
+    pad_channels: ("PadChannels",),
+}
+"""In order, with the names of the rules in each."""
+RULES = frozenset(rule for rules in _FAMILIES.values() for rule in rules)
+"""Each has witnesses in `rules/algebra`."""
 
 
-def apply_algebra(model: ir.Model) -> tuple[Rewrite, ...]:
-    """Apply every rule wherever it holds, in place, and say where that was."""
+def apply_algebra(model: ir.Model, blocks: bool = False) -> tuple[Rewrite, ...]:
+    """Apply every rule wherever it holds, BLOCK_RULES with `blocks` only, in place, and say where that was."""
     places: dict[str, list[tuple[str, ...]]] = {}
     if model.opset_imports.get("", 0) < _FIRST_OPSET:
         return ()
-    for family in _FAMILIES:
+    for family, rules in _FAMILIES.items():
+        if not blocks and BLOCK_RULES.issuperset(rules):
+            continue
         found = [applied for graph in list(model.graphs()) for applied in family(graph)]
         for rule, nodes in found:
+            assert rule in rules
             places.setdefault(rule, []).append(tuple(map(label, nodes)))
         if found:
             drop_identities(model)

@@ -13,6 +13,7 @@ from fusion_cli.operators.versions import attribute
 from fusion_cli.simplify.algebra.affine import Affine, Channels
 from fusion_cli.simplify.algebra.edits import Array, add_constant, array_of, graph_of, in_float64, is_one_of, rounded
 
+LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 MOST_BYTES = 1 << 26
 """Larger weights stay in the file that they are in."""
 _FLOAT32 = np.finfo(np.float32)
@@ -46,6 +47,11 @@ class Layer:
         pads = self.node.attributes.get_ints("pads") or ()
         return not any(pads) and attribute(self.node, "auto_pad") in ("NOTSET", "VALID")
 
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether each channel is made of the one in its place alone."""
+        return self.by_output and self.groups == self.source.count == self.result.count
+
     def bias(self) -> Array | None:
         """A number for each channel, in float64; None if that is not constant."""
         value = self.node.inputs[2] if len(self.node.inputs) > 2 else None
@@ -74,6 +80,24 @@ class Layer:
         if self.takes_bias:
             self._set_bias(vector[0])
         return True
+
+    def pad(self, made: int = 0, read: int = 0) -> None:
+        """Let a Conv make, and read, so many channels of zeros more: a depthwise one as many of either."""
+        assert self.weight.const_value is not None
+        array = np.pad(self.weight.const_value.numpy(), [(0, made), (0, read), *[(0, 0)] * (len(self.shape) - 2)])
+        self.weight.const_value, self.weight.shape = ir.Tensor(array, name=self.weight.name), ir.Shape(array.shape)
+        if made and (bias := self.bias()) is not None:
+            self._set_bias(np.pad(bias, (0, made)).astype(array.dtype))
+        if self.is_depthwise:
+            self.node.attributes["group"] = ir.AttrInt64("group", self.groups + made)
+
+    def part(self, channels: slice) -> list[ir.Value]:
+        """The weight and, where it has one, the bias that make some of a Conv's channels, as constants of its graph."""
+        assert self.weight.const_value is not None
+        arrays = {self.weight.name: self.weight.const_value.numpy()}
+        if len(self.node.inputs) > 2 and (bias := self.bias()) is not None:
+            arrays[f"{self.weight.name}_bias"] = bias.astype(arrays[self.weight.name].dtype)
+        return [add_constant(graph_of(self.node), str(name), array[channels]) for name, array in arrays.items()]
 
     def _faint(self, weight: Array, factor: Array) -> Array:
         """What a row may lose at least: the last bit of float32 where its numbers, or what they are multiplied by, are
@@ -120,7 +144,7 @@ class Layer:
 
 def layer_of(node: ir.Node) -> Layer | None:
     """The node as a layer; None if it is none, or has weights that are not its own."""
-    if not is_one_of(node, "Conv", "ConvTranspose", "Gemm", "MatMul") or node.inputs[0] is None:
+    if not is_one_of(node, *LAYERS) or node.inputs[0] is None:
         return None
     weight = node.inputs[1]
     if weight is None or not _is_own(weight):
