@@ -27,12 +27,6 @@ class FusionError(Exception):
         return f"{where}{self.message}{hint}"
 
 
-class NothingToDo(FusionError):
-    """There is nothing to do, and nothing is wrong: a message and success."""
-
-    exit_code = 0
-
-
 class ModelError(FusionError):
     """The model file is missing, damaged, unsupported, or unsafe to read."""
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -36,7 +39,8 @@ class Commands(click.Group):
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = _show_warning
-                return super().invoke(ctx)
+                with _tidy_end():
+                    return super().invoke(ctx)
         except FusionError as error:
             fail(ctx, str(error), error.exit_code)
         except BrokenPipeError:
@@ -50,6 +54,24 @@ class Commands(click.Group):
             text = " ".join(f"{type(error).__name__}: {error}".split())
             hint = "" if wants_traceback(ctx) else " (a fault of fusion-cli; --debug shows where)"
             fail(ctx, f"internal: {text}{hint}", INTERNAL_ERROR)
+
+
+@contextmanager
+def _tidy_end() -> Iterator[None]:
+    """Have SIGTERM and SIGHUP clean up as Ctrl-C does: they leave every `with` block."""
+
+    def leave(number: int, _: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def printable(text: str) -> str:
@@ -69,7 +91,7 @@ def fail(ctx: click.Context, message: str, code: int) -> None:
     """Print "error: MESSAGE" (after the traceback, where --debug was given) and exit."""
     if wants_traceback(ctx):
         traceback.print_exc()
-    click.echo(f"error: {printable(message)}" if code else printable(message), err=True)
+    click.echo(f"error: {printable(message)}", err=True)
     ctx.exit(code)
 
 

@@ -90,6 +90,22 @@ analysis_options = option_group(
 )
 """What decides which fusions are found: the targets, the rules and what is known of the model."""
 
+budget_options = option_group(
+    click.option(
+        "--timeout",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="SECONDS",
+        help="For a stage, a run of a model or of compilers.",
+    ),
+    click.option(
+        "--max-memory",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="GIB",
+        help="For a process of ONNX Runtime or of a compiler.",
+    ),
+)
+"""What is given up as too much."""
+
 
 @click.command()
 @click.argument("model", required=False, type=click.Path(path_type=Path))
@@ -103,8 +119,10 @@ analysis_options = option_group(
     help="Do as the report.json of an earlier run says; time nothing.",
 )
 @click.option("--force", is_flag=True, help="Take candidates whatever their score and measured time.")
+@click.option("--overwrite", is_flag=True, help="Replace an earlier output that was changed since, too.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done; write nothing.")
 @click.option("--jobs", type=click.IntRange(min=0), default=0, help="Compilers at once (0: one per core).")
+@budget_options
 @click.option("--no-verify", is_flag=True, help="Neither compare nor time the models; write the fused one.")
 @json_option
 @debug_option

@@ -13,7 +13,14 @@ from fusion_cli import collector
 from fusion_cli.errors import ModelError, first_line
 from fusion_cli.load.accepted import to_common_form
 from fusion_cli.load.overridable import fix_initializers
-from fusion_cli.load.structure import check_bodies, check_external_data, check_types, check_values, put_in_order
+from fusion_cli.load.structure import (
+    check_bodies,
+    check_external_data,
+    check_types,
+    check_values,
+    locations,
+    put_in_order,
+)
 from fusion_cli.load.weights import settle_weights, without_weights
 from fusion_cli.quiet import quiet
 from fusion_cli.sizes.dims import name_sizes, number, rename_sizes, symbol
@@ -24,6 +31,8 @@ _NAMELESS = "?"
 """What some converters call every size that they do not know; others take equal names for equal sizes."""
 FUSED_KEY = "fusion.version"
 """Metadata key of models this tool has written."""
+DOMAIN = "fusion"
+"""Of the functions that kernels stand for."""
 
 
 def load_model(path: Path, assume_constant: Collection[str] = ()) -> ir.Model:
@@ -68,9 +77,16 @@ def fix_sizes(model: ir.Model, sizes: Mapping[str, int]) -> None:
     rename_sizes([*model.graph.inputs, *model.graph.outputs], size)
 
 
+def data_locations(path: Path) -> set[str]:
+    """The files, relative to the folder of the model at `path`, in which it keeps weights outside its own. Raises
+    ModelError as `load_model`."""
+    return {entry.value for entry in locations(_parse(path))} - {path.name}
+
+
 def is_fused(model: ir.Model) -> bool:
-    """Whether this tool wrote the model."""
-    return FUSED_KEY in model.metadata_props
+    """Whether this tool wrote the model, with functions that kernels stand for. Metadata alone say little: anyone may
+    write them, and a model that was only simplified is as good as any."""
+    return FUSED_KEY in model.metadata_props and any(f.domain == DOMAIN for f in model.functions.values())
 
 
 def _parse(path: Path) -> onnx.ModelProto:

@@ -139,3 +139,9 @@ def tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
             if attribute.HasField("sparse_tensor"):
                 yield from (attribute.sparse_tensor.values, attribute.sparse_tensor.indices)
             yield from attribute.tensors
+
+
+def locations(proto: onnx.ModelProto) -> Iterator[onnx.StringStringEntryProto]:
+    """Where tensors say that their data are: in which files."""
+    apart = (t for t in tensors(proto) if t.data_location == onnx.TensorProto.EXTERNAL)
+    return (entry for t in apart for entry in t.external_data if entry.key == "location")

@@ -11,13 +11,14 @@ from weakref import WeakKeyDictionary
 import onnx
 
 from fusion_cli.errors import ModelError
+from fusion_cli.files import file_sha256
 from fusion_cli.runtime.manifest import (
     METADATA_KEY,
     LibraryEntry,
     Manifest,
-    file_sha256,
     inside,
     read_manifest,
+    switching,
     write_manifest,
 )
 from fusion_cli.runtime.provider import compute_capability, fit
@@ -80,11 +81,12 @@ def _library(model: Path, providers: Sequence[Provider], available: Sequence[str
     if name is None:
         return None
     try:
-        bundle = inside(model.parent, name)
-        manifest = read_manifest(bundle)
+        bundle, digest = inside(model.parent, name), file_sha256(model)
+        interrupted = switching(bundle, digest)
+        manifest = read_manifest(interrupted if interrupted.is_dir() else bundle)
         library = _choose(manifest, _kind(providers, available), _device(providers))
         if library is not None:
-            _check(model, manifest, library)
+            _check(model, digest, manifest, library)
     except ModelError as e:
         warnings.warn(f"{e}; the model runs without its fused kernels", stacklevel=3)
         return None
@@ -129,11 +131,11 @@ def _choose(manifest: Manifest, kind: str, device: int) -> LibraryEntry | None:
     return best if fit(best.arch, capability) else None
 
 
-def _check(model: Path, manifest: Manifest, library: LibraryEntry) -> None:
+def _check(model: Path, digest: str, manifest: Manifest, library: LibraryEntry) -> None:
     """Raises ModelError unless model and library are the ones the manifest was written for."""
     if not library.path.is_file():
         raise ModelError("the bundle lacks a library", where=str(library.path))
     if file_sha256(library.path) != library.sha256:
         raise ModelError("the library is not the one that was built", where=str(library.path))
-    if file_sha256(model) != manifest.model_sha256:
+    if digest != manifest.model_sha256:
         raise ModelError("the model was changed after it was optimized", where=str(model), hint="optimize it again")
