@@ -26,6 +26,7 @@ from fusion_cli.runtime import write_manifest
 from fusion_cli.save import Staging, commit, save_model, save_original, staging
 from fusion_cli.sessions.process import Process
 from fusion_cli.types import FusedOp, Library, Options, Rejection, Source
+from fusion_cli.verify.blame import blaming
 from fusion_cli.verify.contest import Contest
 from fusion_cli.verify.rollback import Trial
 
@@ -46,7 +47,8 @@ def explain(
     Raises FusionError with what went wrong, where and how to mend it.
     """
     clock = Clock(options, progress)
-    found = analyse(model, options, clock, node, rule)
+    with blaming(model):
+        found = analyse(model, options, clock, node, rule)
     return report_of(model, found, clock, planned_fusions(found.chosen)), found.answer
 
 
@@ -64,9 +66,10 @@ def optimize(
         decisions = read_decisions(options.decisions, file_sha256(model))
         options = replace(options, targets=decisions.targets)
     if output is None or options.dry_run:
-        found = analyse(model, options, clock)
+        with blaming(model):
+            found = analyse(model, options, clock)
         return report_of(model, found, clock, planned_fusions(found.chosen))
-    with staging(output, model, options.overwrite) as stage:
+    with staging(output, model, options.overwrite) as stage, blaming(model):
         found = analyse(model, options, clock)
         with clock.stage("outline"):
             if options.algebra and all(t.kind != "cuda" for t in found.targets):

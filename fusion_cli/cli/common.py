@@ -42,12 +42,14 @@ class Commands(click.Group):
                 with _tidy_end():
                     return super().invoke(ctx)
         except FusionError as error:
-            fail(ctx, str(error), error.exit_code)
+            fail(ctx, str(error), error.exit_code, has_lines=error.has_lines)
         except BrokenPipeError:
             raise  # click's own business: the reader of our output has gone
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""
             fail(ctx, f"{where}{error.strerror or error}", FusionError.exit_code)
+        except MemoryError:
+            fail(ctx, "there is not enough memory for this model", FusionError.exit_code)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
@@ -74,24 +76,21 @@ def _tidy_end() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def printable(text: str) -> str:
-    """As `fusion_cli.report.readable`, which is loaded when there is something to print."""
-    from fusion_cli.report import readable
-
-    return readable.printable(text)
-
-
 def _show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
     """Ours are UserWarnings, for the user; other kinds are for the authors of libraries."""
+    from fusion_cli.report.readable import printable  # loaded when there is something to print
+
     if category is UserWarning:
         click.echo(f"warning: {printable(str(message))}", err=True)
 
 
-def fail(ctx: click.Context, message: str, code: int) -> None:
+def fail(ctx: click.Context, message: str, code: int, has_lines: bool = False) -> None:
     """Print "error: MESSAGE" (after the traceback, where --debug was given) and exit."""
+    from fusion_cli.report.readable import printable, printable_lines
+
     if wants_traceback(ctx):
         traceback.print_exc()
-    click.echo(f"error: {printable(message)}", err=True)
+    click.echo(f"error: {(printable_lines if has_lines else printable)(message)}", err=True)
     ctx.exit(code)
 
 

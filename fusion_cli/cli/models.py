@@ -99,7 +99,7 @@ def bench(
         return
     shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in feeds.items())
     console = stdout()
-    console.print(f"inputs: {shapes}", markup=False, highlight=False)
+    console.print(printable(f"inputs: {shapes}"), markup=False, highlight=False)
     names = (str(first), str(second))
     if second is None:
         names = (f"{first} (stock)", f"{first} ({'its libraries' if is_fused(load_model(first)) else 'again'})")

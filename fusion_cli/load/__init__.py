@@ -16,6 +16,8 @@ from fusion_cli.load.overridable import fix_initializers
 from fusion_cli.load.structure import (
     check_bodies,
     check_external_data,
+    check_functions,
+    check_text,
     check_types,
     check_values,
     locations,
@@ -41,10 +43,12 @@ def load_model(path: Path, assume_constant: Collection[str] = ()) -> ir.Model:
     Graph inputs named in `assume_constant` become the constants that their initializers are ("all": every one that
     has an initializer). Raises ModelError when the file is missing, is no ONNX model, is cut short, refers to data
     that is missing or outside its folder, uses an opset outside OLDEST_OPSET..NEWEST_OPSET, is no graph (values that
-    nothing makes, two of one name, cycles), or has no initializer for a name of `assume_constant`.
+    nothing makes, two of one name, cycles), has functions that call each other without end, or has no initializer for
+    a name of `assume_constant`.
     """
     proto = _parse(path)
     _check_opset(proto, path)
+    check_text(proto, path)
     check_external_data(proto, path)
     check_types(proto, path)
     to_common_form(proto, path)
@@ -56,6 +60,7 @@ def load_model(path: Path, assume_constant: Collection[str] = ()) -> ir.Model:
         while cause.__cause__ is not None:
             cause = cause.__cause__
         raise ModelError(f"the model is malformed: {first_line(cause)}", where=str(path)) from e
+    check_functions(model, path)
     check_values(model, path)
     check_bodies(model, path)
     put_in_order(model, path)
@@ -99,6 +104,9 @@ def _parse(path: Path) -> onnx.ModelProto:
     try:
         proto.ParseFromString(data)
     except DecodeError as e:
+        if "MaxDepth" in str(e):
+            hint = "bodies in bodies are read some thirty deep"
+            raise ModelError("the model is nested too deep", where=str(path), hint=hint) from e
         # Every ONNX file in the wild starts with field 1 (ir_version), a varint: the byte 0x08.
         if data[:1] == b"\x08":
             raise ModelError("the file is cut short or damaged", where=str(path), hint="export or copy it again") from e

@@ -15,9 +15,10 @@ import onnx
 import onnx_ir as ir
 
 from fusion_cli import collector
-from fusion_cli.errors import ModelError, first_line
+from fusion_cli.errors import ModelError
 from fusion_cli.files import file_sha256
 from fusion_cli.load import FUSED_KEY, data_locations
+from fusion_cli.load.checker import fault
 from fusion_cli.load.structure import locations
 from fusion_cli.load.weights import InModelFile, write_without_weights
 from fusion_cli.quiet import quiet
@@ -68,10 +69,10 @@ def save_model(model: ir.Model, stage: Staging, outputs: Shapes) -> None:
     # The checker reads whole files into memory, and has nothing to say of the weights.
     with tempfile.NamedTemporaryFile(dir=stage.folder, suffix=".onnx") as weightless:
         write_without_weights(stage.model, Path(weightless.name))
-        fault = _fault(Path(weightless.name))
+        said = fault(Path(weightless.name))
     collector.release()
-    if fault and not _fault(stage.original):
-        raise ModelError(f"the checker rejects the model as it would be written: {fault}", where=str(stage.output))
+    if said and not fault(stage.original):
+        raise ModelError(f"the checker rejects the model as it would be written: {said}", where=str(stage.output))
 
 
 def save_original(stage: Staging) -> None:
@@ -105,14 +106,3 @@ def _is_external(model: ir.Model) -> bool:
     tensors = [v.const_value for v in values if v.const_value is not None]
     apart = any(isinstance(t, ir.ExternalTensor) and not isinstance(t, InModelFile) for t in tensors)
     return apart or sum(t.nbytes for t in tensors if not t.dtype.is_string()) > _EXTERNAL_FROM
-
-
-def _fault(path: Path) -> str:
-    """The first line of what the checker says against a model. That shapes contradict each other is no fault here:
-    once constants are folded, shape inference sees through what it did not before, and finds what a model says of its
-    outputs to be wrong."""
-    try:
-        onnx.checker.check_model(path)
-    except onnx.checker.ValidationError as e:
-        return first_line(e)
-    return ""

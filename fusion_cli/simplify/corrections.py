@@ -74,9 +74,9 @@ def _joining(infer: Infer) -> Infer:
         if sum(shape[0] for shape in shapes if isinstance(shape[0], int)) <= MOST_ELEMENTS:
             infer(ctx, node)
             return
-        total = (
-            sum((parse(written(shape[0])) for shape in shapes), Size(0)) if len(shapes) == len(node.inputs) else None
-        )
+        lengths = [written(shape[0]) for shape in shapes]
+        is_known = len(lengths) == len(node.inputs) and "" not in lengths
+        total = sum(map(parse, lengths), Size(0)) if is_known else None
         first = node.inputs[0]
         ctx.set_shape_and_dtype(node.outputs[0], ir.Shape([dim_of(ctx, total)]), None if first is None else first.dtype)
 

@@ -14,10 +14,12 @@ import onnx_ir as ir
 import onnx_ir.passes.common as passes
 from onnx_shape_inference import infer_symbolic_shapes, registry
 from onnxscript import optimizer
+from onnxscript.optimizer._constant_folding import OptimizerState
 
 from fusion_cli.operators.registry import having
 from fusion_cli.operators.versions import is_over_later_axes
 from fusion_cli.simplify.corrections import correct
+from fusion_cli.simplify.inferred import MOST_ELEMENTS
 from fusion_cli.sizes.dims import rename_sizes
 from fusion_cli.sizes.operations import LARGEST_ENDS
 
@@ -41,6 +43,18 @@ _MADE: Mapping[str, Callable[..., float]] = {
 _log = logging.getLogger(__name__)
 correct()
 
+
+def _following(note: Callable[..., None]) -> Callable[..., None]:
+    """The folding follows shapes that get twice as long with each Concat."""
+
+    def bounded(state: OptimizerState, value: ir.Value, known: object) -> None:
+        if not isinstance(known, ir.Shape) or len(known) <= MOST_ELEMENTS:
+            note(state, value, known)
+
+    return bounded
+
+
+OptimizerState.set_sym_value = _following(OptimizerState.set_sym_value)  # type: ignore[method-assign]
 
 Step = Callable[[ir.Model], object]
 
