@@ -51,8 +51,7 @@ class Clock:
         self.budget = self._allow()
 
     def _allow(self, nodes: int = 0, weights: int = 0) -> Budget:
-        memory = self._options.max_memory
-        return Budget.of(self._options.timeout, None if memory is None else int(memory * 2**30), nodes, weights)
+        return Budget.asked(self._options.timeout, self._options.max_memory, nodes, weights)
 
     def scale(self, model: ir.Model) -> None:
         """Allow what is plenty for this model, where nothing was asked for."""

@@ -35,10 +35,10 @@ class Budget:
     """Bytes of data that one other process may have."""
 
     @classmethod
-    def of(cls, seconds: float | None, memory: int | None, nodes: int = 0, weights: int = 0) -> Budget:
+    def asked(cls, seconds: float | None, gib: float | None, nodes: int = 0, weights: int = 0) -> Budget:
         """What was asked for, or else what is plenty for a model of so many nodes and bytes of weights."""
         plenty = _SECONDS + nodes * _SECONDS_PER_NODE + weights / 2**30 * _SECONDS_PER_GIB
-        return cls(plenty if seconds is None else seconds, cls.memory if memory is None else memory)
+        return cls(plenty if seconds is None else seconds, cls.memory if gib is None else int(gib * 2**30))
 
 
 class _TimeUp(BaseException):

@@ -180,6 +180,23 @@ model_options = option_group(
 """What a model's inputs are."""
 
 
+budget_options = option_group(
+    click.option(
+        "--timeout",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="SECONDS",
+        help="For a stage, a run of a model or of compilers.",
+    ),
+    click.option(
+        "--max-memory",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="GIB",
+        help="For a process of ONNX Runtime or of a compiler.",
+    ),
+)
+"""What is given up as too much."""
+
+
 def stdout() -> Console:
     """The console of results. Not a terminal: as wide as the text needs, up to 160 columns."""
     from rich.console import Console

@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from fusion_cli import pipeline
-from fusion_cli.cli.common import debug_option, echo_json, json_option, progress, stdout
-from fusion_cli.cli.optimize import analysis_options, budget_options
+from fusion_cli.cli.common import budget_options, debug_option, echo_json, json_option, progress, stdout
+from fusion_cli.cli.optimize import analysis_options
 from fusion_cli.errors import RuleError, did_you_mean
 from fusion_cli.explain.why import Answer
 from fusion_cli.report import Report

@@ -9,6 +9,7 @@ import click
 
 from fusion_cli import pipeline
 from fusion_cli.cli.common import (
+    budget_options,
     debug_option,
     echo_json,
     json_option,
@@ -89,22 +90,6 @@ analysis_options = option_group(
     ),
 )
 """What decides which fusions are found: the targets, the rules and what is known of the model."""
-
-budget_options = option_group(
-    click.option(
-        "--timeout",
-        type=click.FloatRange(min=0, min_open=True),
-        metavar="SECONDS",
-        help="For a stage, a run of a model or of compilers.",
-    ),
-    click.option(
-        "--max-memory",
-        type=click.FloatRange(min=0, min_open=True),
-        metavar="GIB",
-        help="For a process of ONNX Runtime or of a compiler.",
-    ),
-)
-"""What is given up as too much."""
 
 
 @click.command()

@@ -26,7 +26,7 @@ from fusion_cli.runtime.provider import compute_capability, fit
 if TYPE_CHECKING:
     import onnxruntime as ort
 
-__all__ = ["METADATA_KEY", "read_manifest", "session", "write_manifest"]
+__all__ = ["METADATA_KEY", "find_library", "read_manifest", "session", "write_manifest"]
 
 # The second, part of every ONNX Runtime wheel, runs only operators that call a remote service.
 _ON_CPU = {"CPUExecutionProvider", "AzureExecutionProvider"}
@@ -52,7 +52,7 @@ def session(
     available = ort.get_available_providers()
     chosen = list(providers) if providers is not None else available
     options = sess_options or ort.SessionOptions()
-    library = _library(model, chosen, available)
+    library = find_library(model, chosen, available)
     if library is not None:
         _register(options, library)
     return ort.InferenceSession(str(model), options, providers=chosen)
@@ -75,8 +75,9 @@ def _register(options: ort.SessionOptions, library: LibraryEntry) -> None:
         warnings.warn(f"{library.path.name} cannot be loaded: {e}", stacklevel=3)
 
 
-def _library(model: Path, providers: Sequence[Provider], available: Sequence[str]) -> LibraryEntry | None:
-    """The library to register for these providers; what is wrong with the bundle is a warning."""
+def find_library(model: Path, providers: Sequence[Provider], available: Sequence[str]) -> LibraryEntry | None:
+    """The library to register for these providers, of which ONNX Runtime has those `available`; what is wrong with the
+    bundle is a warning."""
     name = _bundle_name(model)
     if name is None:
         return None

@@ -63,7 +63,7 @@ def fault(model: Path, old: bytes | None, new: bytes) -> str:
         warnings.simplefilter("error")
         try:
             onnx.load(model)
-            library = runtime._library(model, ["CPUExecutionProvider"], ["CPUExecutionProvider"])
+            library = runtime.find_library(model, ["CPUExecutionProvider"], ["CPUExecutionProvider"])
         except Exception as error:
             return str(error)
     return "" if library is not None else "without its library"

@@ -68,6 +68,13 @@ def test_a_run_without_end_is_an_error(endless: Path, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [endless]
 
 
+@pytest.mark.parametrize("command", [("verify",), ("bench", "--seconds", "0")])
+def test_no_command_waits_for_a_run_without_end(endless: Path, command: tuple[str, ...]) -> None:
+    result = call(command[0], endless, endless, *command[1:], "--timeout", "2")
+    assert result.exit_code == 1
+    assert "ONNX Runtime cannot run it: it took more than 2 s; --timeout" in result.stderr
+
+
 def test_a_run_that_takes_too_much_memory_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "large.onnx"
     onnx.save(parse(LARGE), path)
@@ -206,7 +213,7 @@ def test_an_alarm_of_the_caller_stays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_large_model_has_more_time() -> None:
-    plain, large = Budget.of(None, None), Budget.of(None, None, nodes=10_000, weights=8 << 30)
+    plain, large = Budget.asked(None, None), Budget.asked(None, None, nodes=10_000, weights=8 << 30)
     assert large.seconds > 2 * plain.seconds
-    assert Budget.of(7, 1 << 30, nodes=10_000) == Budget(7, 1 << 30)
+    assert Budget.asked(7, 0.5, nodes=10_000) == Budget(7, 1 << 29)
     assert plain.memory == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
