@@ -119,6 +119,16 @@ def test_external_weights_stay_external(tmp_path: Path) -> None:
     np.testing.assert_allclose(outputs(stock(out))[0], outputs(stock(path))[0], rtol=1e-4, atol=1e-4)
 
 
+def test_weights_that_the_model_is_read_from_are_not_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "layer.onnx"
+    onnx.save(small_layer(), path, save_as_external_data=True, location="fused.onnx.data", size_threshold=64)
+    before = {p: p.read_bytes() for p in tmp_path.iterdir()}
+    for _ in range(2):
+        fuse(path, tmp_path / "fused.onnx", targets=["portable"])
+    assert {p: p.read_bytes() for p in before} == before
+    assert len(list(tmp_path.glob("fused.onnx-*.data"))) == 1
+
+
 def test_portable_builds_nothing_and_loads_in_stock_onnxruntime(layer: Path, tmp_path: Path) -> None:
     out = tmp_path / "fused.onnx"
     report = fuse(layer, out, targets=["portable"])
