@@ -22,7 +22,8 @@ from benchmarks.contenders import Contender
 from benchmarks.gpu_cases import CASES, FACTS, Case
 from examples import weights
 from examples.layers import ConvStack, TransformerLayer, randomize
-from fusion_cli.runtime.manifest import FILENAME, file_sha256
+from fusion_cli.files import file_sha256
+from fusion_cli.runtime.manifest import FILENAME
 from fusion_cli.verify import largest_error
 
 BANDWIDTH = 4.3e12

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -14,15 +14,19 @@ import onnx_ir as ir
 from fusion_cli.codes import emit as emit_codes
 from fusion_cli.codes import plan as plan_codes
 from fusion_cli.codes import score as score_codes
-from fusion_cli.errors import FusionError, NothingToDo, Unsupported, did_you_mean
+from fusion_cli.errors import FusionError, ModelError, Unsupported, did_you_mean
 from fusion_cli.explain.near_misses import near_misses
 from fusion_cli.explain.potential import Potential
 from fusion_cli.explain.rank import rank
 from fusion_cli.explain.why import Answer, answer, unconcerned
+from fusion_cli.files import file_sha256
 from fusion_cli.kernels.user_template import find_template
+from fusion_cli.limits import Budget, deadline
 from fusion_cli.load import fix_sizes, is_fused, load_model
 from fusion_cli.match import find_regions, load_rules
+from fusion_cli.measured import Choice
 from fusion_cli.plan import Plan, Planner
+from fusion_cli.report import Fusion, Report, summarise
 from fusion_cli.report.readable import counted
 from fusion_cli.score import Baseline, default_sizes, load_profile, score_region
 from fusion_cli.select import select
@@ -34,22 +38,38 @@ from fusion_cli.types import Candidate, Options, Region, Rejection, Rewrite, Sco
 from fusion_cli.verify.feeds import load_feeds, open_sizes
 from fusion_cli.verify.signature import Signature, check_names, signature_of
 
+_ELSEWHERE = frozenset({"build", "verify", "choose"})
+"""Stages that wait for other processes, each of whose answers has the whole budget."""
 
-@dataclass
+
 class Clock:
-    """Seconds spent in each stage, and who to tell when one starts."""
+    """Seconds spent in each stage, and who to tell when one starts; gives up those that take too long."""
 
-    say: Callable[[str], None] = lambda _: None
-    seconds: dict[str, float] = field(default_factory=dict)
+    def __init__(self, options: Options, say: Callable[[str], None] = lambda _: None) -> None:
+        self.seconds: dict[str, float] = {}
+        self._options, self._say = options, say
+        self.budget = self._allow()
+
+    def _allow(self, nodes: int = 0, weights: int = 0) -> Budget:
+        return Budget.asked(self._options.timeout, self._options.max_memory, nodes, weights)
+
+    def scale(self, model: ir.Model) -> None:
+        """Allow what is plenty for this model, where nothing was asked for."""
+        weights = (v.const_value for v in model.graph.initializers.values() if v.const_value is not None)
+        nbytes = sum(t.nbytes for t in weights if not t.dtype.is_string())
+        self.budget = self._allow(len(list(model.graph.all_nodes())), nbytes)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        self.say(name)
-        start = time.perf_counter()
+        """Raises FusionError where the stage takes more than the budget."""
+        self._say(name)
+        start, before, seconds = time.perf_counter(), self.seconds.get(name, 0.0), self.budget.seconds
+        late = deadline(seconds - before, f"the stage '{name}' took more than {seconds:g} s")
         try:
-            yield
+            with nullcontext() if name in _ELSEWHERE else late:
+                yield
         finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+            self.seconds[name] = before + time.perf_counter() - start
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +112,9 @@ def analyse(
     with clock.stage("load"):
         model = load_model(path, options.assume_constant)
         if is_fused(model):
-            raise NothingToDo("already optimized by fusion-cli; left as it is", where=str(path))
+            hint = "give the model that it was made from"
+            raise ModelError("was optimized by fusion-cli already", where=str(path), hint=hint)
+        clock.scale(model)
         check_names(signature_of(model), options, str(path))
         fix_sizes(model, options.fixed_dims)
         signature = signature_of(model)
@@ -223,3 +245,27 @@ def _rejection(region: Region, stage: Stage, reason: Unsupported, target: str = 
     expected = f"{reason.expected} on {target}" if target else reason.expected
     hint = reason.hint or {**plan_codes.HINTS, **score_codes.HINTS, **emit_codes.HINTS}.get(reason.code, "")
     return Rejection.of(region, stage, reason.code, expected, reason.found, hint, target)
+
+
+def report_of(
+    path: Path, found: Analysis, clock: Clock, fusions: tuple[Fusion, ...], choice: Choice | None = None
+) -> Report:
+    """What the analysis found, the fusions there are, and which whole model is written."""
+    targets, nodes_before = tuple(t.name for t in found.targets), found.signature.nodes
+    # With those of bodies: what a session with all kernels dispatches.
+    is_original = choice is not None and choice.chosen == "original"
+    nodes_after = nodes_before if is_original else len(list(found.model.graph.all_nodes()))
+    return Report(
+        model=str(path),
+        model_sha256=file_sha256(path),
+        targets=targets,
+        summary=summarise(fusions, targets, nodes_before, nodes_after, len(found.candidates)),
+        idioms=found.idioms,
+        algebra=found.algebra,
+        assumed=found.assumed,
+        fusions=fusions,
+        rejected=found.rejections,
+        choice=choice,
+        timings=dict(clock.seconds),
+        notes=found.notes,
+    )

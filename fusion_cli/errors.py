@@ -14,6 +14,8 @@ class FusionError(Exception):
     """
 
     exit_code = 1
+    has_lines = False
+    """Whether the message shows lines: of a rule, a template, or what a compiler says."""
 
     def __init__(self, message: str, *, where: str = "", hint: str = "") -> None:
         super().__init__(message)
@@ -27,12 +29,6 @@ class FusionError(Exception):
         return f"{where}{self.message}{hint}"
 
 
-class NothingToDo(FusionError):
-    """There is nothing to do, and nothing is wrong: a message and success."""
-
-    exit_code = 0
-
-
 class ModelError(FusionError):
     """The model file is missing, damaged, unsupported, or unsafe to read."""
 
@@ -40,9 +36,13 @@ class ModelError(FusionError):
 class RuleError(FusionError):
     """A rule file does not parse, or names something that does not exist."""
 
+    has_lines = True
+
 
 class TemplateError(FusionError):
     """A kernel template does not render."""
+
+    has_lines = True
 
 
 class NumbersDiffer(FusionError):
@@ -61,6 +61,7 @@ class BuildError(FusionError):
     """A compiler failed on generated source."""
 
     exit_code = 5
+    has_lines = True
 
 
 class Unsupported(Exception):

@@ -9,23 +9,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fusion_cli import collector
-from fusion_cli.analyse import Analysis, Clock, analyse
+from fusion_cli.analyse import Analysis, Clock, analyse, report_of
 from fusion_cli.build import advice, build, find_compiler
 from fusion_cli.codes.emit import HINTS
 from fusion_cli.emit import emit, emit_registration
 from fusion_cli.errors import NumbersDiffer, Unsupported
 from fusion_cli.explain.why import Answer
+from fusion_cli.files import file_sha256
 from fusion_cli.match import load_rules
 from fusion_cli.measured import Choice, Verification
 from fusion_cli.outline import inline_back, outline
 from fusion_cli.outline.apart import keep_apart
-from fusion_cli.report import Fusion, Report, planned_fusions, summarise, write_report, written_fusions
+from fusion_cli.report import Report, planned_fusions, write_report, written_fusions
 from fusion_cli.report.decisions import Decisions, read_decisions
 from fusion_cli.runtime import write_manifest
-from fusion_cli.runtime.manifest import file_sha256
 from fusion_cli.save import Staging, commit, save_model, save_original, staging
 from fusion_cli.sessions.process import Process
 from fusion_cli.types import FusedOp, Library, Options, Rejection, Source
+from fusion_cli.verify.blame import blaming
 from fusion_cli.verify.contest import Contest
 from fusion_cli.verify.rollback import Trial
 
@@ -45,9 +46,10 @@ def explain(
 
     Raises FusionError with what went wrong, where and how to mend it.
     """
-    clock = Clock(progress)
-    found = analyse(model, options, clock, node, rule)
-    return _report(model, found, clock, planned_fusions(found.chosen)), found.answer
+    clock = Clock(options, progress)
+    with blaming(model):
+        found = analyse(model, options, clock, node, rule)
+    return report_of(model, found, clock, planned_fusions(found.chosen)), found.answer
 
 
 @collector.seldom()
@@ -58,22 +60,23 @@ def optimize(
 
     Raises FusionError with what went wrong, where and how to mend it; what was at `output` before is then unchanged.
     """
-    clock = Clock(progress)
+    clock = Clock(options, progress)
     decisions = None
     if options.decisions is not None:
         decisions = read_decisions(options.decisions, file_sha256(model))
         options = replace(options, targets=decisions.targets)
-    found = analyse(model, options, clock, blocks=None if decisions is None else decisions.blocks)
+    blocks = None if decisions is None else decisions.blocks
     if output is None or options.dry_run:
-        return _report(model, found, clock, planned_fusions(found.chosen))
-    with clock.stage("outline"):
-        if options.algebra and all(t.kind != "cuda" for t in found.targets):
-            found = replace(found, algebra=(*found.algebra, *keep_apart(found.model)))
-        ops = outline(found.model, found.chosen)
-    with staging(output) as stage:
-        run = _Run(model, found, options, decisions, clock, stage)
-        report = run.write(ops)
-        write_report(report, stage.bundle / "report.json")
+        with blaming(model):
+            found = analyse(model, options, clock, blocks=blocks)
+        return report_of(model, found, clock, planned_fusions(found.chosen))
+    with staging(output, model, options.overwrite) as stage, blaming(model):
+        found = analyse(model, options, clock, blocks=blocks)
+        with clock.stage("outline"):
+            if options.algebra and all(t.kind != "cuda" for t in found.targets):
+                found = replace(found, algebra=(*found.algebra, *keep_apart(found.model)))
+            ops = outline(found.model, found.chosen)
+        report = _Run(model, found, options, decisions, clock, stage).write(ops)
         commit(stage)
         moved = (replace(lib, path=output.parent / lib.path.relative_to(stage.folder)) for lib in report.libraries)
         return replace(report, libraries=tuple(moved))
@@ -103,11 +106,11 @@ class _Run:
     def write(self, ops: Sequence[FusedOp]) -> Report:
         with self.clock.stage("emit"):
             ops, sources = self._emit(ops)
-        with Process() as process:
+        with Process(self.clock.budget) as process:
             done = self._settle(Trial(self.path, self.options, process, self.found.signature), ops, sources)
         checks = () if done.verification is None else done.verification.ops
-        report = _report(self.path, self.found, self.clock, written_fusions(done.ops, checks), done.choice)
-        return replace(
+        report = report_of(self.path, self.found, self.clock, written_fusions(done.ops, checks), done.choice)
+        report = replace(
             report,
             output=str(self.stage.output),
             rejected=tuple(self.rejections),
@@ -116,6 +119,9 @@ class _Run:
             libraries=tuple(done.libraries),
             notes=(*self.found.notes, *self.notes),
         )
+        write_report(report, self.stage.bundle / "report.json")
+        self._manifest(done)
+        return report
 
     def _settle(self, trial: Trial, ops: Sequence[FusedOp], sources: Sequence[Source]) -> _Written:
         """Build, save and verify; without the kernels that fail or do not help, until none does. Then write the whole
@@ -168,8 +174,7 @@ class _Run:
         kept = self._keep(ops)
         libraries = self._build(kept, sources)
         with self.clock.stage("save"):
-            save_model(self.found.model, self.stage, self.path, self.found.signature.outputs)
-            self._manifest(kept, libraries)
+            save_model(self.found.model, self.stage, self.found.signature.outputs)
         return kept, libraries
 
     def _require(self, verification: Verification) -> None:
@@ -191,17 +196,18 @@ class _Run:
 
     def _original(self, verification: Verification, choice: Choice) -> _Written:
         with self.clock.stage("save"):
-            save_original(self.path, self.stage)
-            self._manifest((), ())
+            save_original(self.stage)
         skipped = verification.skipped or "the original itself is written"
         return _Written((), (), replace(verification, outputs=(), skipped=skipped), choice)
 
-    def _manifest(self, ops: Sequence[FusedOp], libraries: Sequence[Library]) -> None:
+    def _manifest(self, done: _Written) -> None:
+        """The last file of the bundle, which names all others."""
         targets = {t.name: t for t in self.found.targets}
         write_manifest(
             self.stage.bundle,
-            model_sha256=file_sha256(self.stage.model),
-            libraries=[(targets[lib.target], lib) for lib in libraries],
+            model=self.stage.model,
+            libraries=[(targets[lib.target], lib) for lib in done.libraries],
+            data=[path.name for path in self.stage.data],
             ops=[
                 {
                     "name": op.name,
@@ -212,7 +218,7 @@ class _Run:
                         for name, c in zip(op.call_names, op.calls, strict=True)
                     ],
                 }
-                for op in ops
+                for op in done.ops
             ],
         )
 
@@ -265,31 +271,6 @@ class _Run:
                     self.notes.append(note)
                 continue
             with self.clock.stage("build"):
-                libraries.append(
-                    build(files, target, self.stage.bundle / "lib", jobs=self.options.jobs, debug=self.options.debug)
-                )
+                place, options, budget = self.stage.bundle / "lib", self.options, self.clock.budget
+                libraries.append(build(files, target, place, jobs=options.jobs, debug=options.debug, budget=budget))
         return libraries
-
-
-def _report(
-    path: Path, found: Analysis, clock: Clock, fusions: tuple[Fusion, ...], choice: Choice | None = None
-) -> Report:
-    """What the analysis found, the fusions there are, and which whole model is written."""
-    targets, nodes_before = tuple(t.name for t in found.targets), found.signature.nodes
-    # With those of bodies: what a session with all kernels dispatches.
-    is_original = choice is not None and choice.chosen == "original"
-    nodes_after = nodes_before if is_original else len(list(found.model.graph.all_nodes()))
-    return Report(
-        model=str(path),
-        model_sha256=file_sha256(path),
-        targets=targets,
-        summary=summarise(fusions, targets, nodes_before, nodes_after, len(found.candidates)),
-        idioms=found.idioms,
-        algebra=found.algebra,
-        assumed=found.assumed,
-        fusions=fusions,
-        rejected=found.rejections,
-        choice=choice,
-        timings=dict(clock.seconds),
-        notes=found.notes,
-    )

@@ -241,11 +241,17 @@ class Options:
     algebra: bool = True
     """Whether to write what a model computes with fewer stock operators, before anything is fused."""
     force: bool = False
+    overwrite: bool = False
+    """Whether an output may be replaced that was changed since it was written."""
     dry_run: bool = False
     debug: bool = False
     verify: bool = True
     jobs: int = 0
     """Compilers to run at once; 0 means one per core."""
+    timeout: float | None = None
+    """Seconds that a stage, a run of a model or of the compilers may take; by default what is plenty for the model."""
+    max_memory: float | None = None
+    """GiB of data that a process of ONNX Runtime or of a compiler may have; by default what the machine has."""
 
     @property
     def bounds(self) -> Mapping[str, tuple[int, int]]:

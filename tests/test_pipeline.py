@@ -12,7 +12,7 @@ import pytest
 
 import fusion_cli
 from fusion_cli import pipeline
-from fusion_cli.errors import FusionError, NothingToDo
+from fusion_cli.errors import FusionError, ModelError
 from fusion_cli.report import Report
 from tests.helpers.graphs import RNG, parse
 
@@ -113,9 +113,20 @@ def test_external_weights_stay_external(tmp_path: Path) -> None:
     onnx.save(small_layer(), path, save_as_external_data=True, location="layer.bin", size_threshold=64)
     out = tmp_path / "fused.onnx"
     fuse(path, out)
-    assert (tmp_path / "fused.onnx.data").stat().st_size > 50_000
+    (data,) = tmp_path.glob("fused.onnx-*.data")
+    assert data.stat().st_size > 50_000
     assert out.stat().st_size < 50_000
     np.testing.assert_allclose(outputs(stock(out))[0], outputs(stock(path))[0], rtol=1e-4, atol=1e-4)
+
+
+def test_weights_that_the_model_is_read_from_are_not_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "layer.onnx"
+    onnx.save(small_layer(), path, save_as_external_data=True, location="fused.onnx.data", size_threshold=64)
+    before = {p: p.read_bytes() for p in tmp_path.iterdir()}
+    for _ in range(2):
+        fuse(path, tmp_path / "fused.onnx", targets=["portable"])
+    assert {p: p.read_bytes() for p in before} == before
+    assert len(list(tmp_path.glob("fused.onnx-*.data"))) == 1
 
 
 def test_portable_builds_nothing_and_loads_in_stock_onnxruntime(layer: Path, tmp_path: Path) -> None:
@@ -143,13 +154,19 @@ def test_the_name_of_a_size_may_be_anything(layer: Path, tmp_path: Path, name: s
     assert [v.type.tensor_type.shape.dim[1].dim_param for v in (*fused.input, *fused.output)] == [name, name]
 
 
-def test_a_model_of_ours_is_left_alone(layer: Path, tmp_path: Path) -> None:
-    out = tmp_path / "fused.onnx"
-    fuse(layer, out)
-    before = out.read_bytes()
-    with pytest.raises(NothingToDo, match="already optimized"):
-        fuse(out, out)
-    assert out.read_bytes() == before
+def test_a_fused_model_is_not_fused_again(layer: Path, tmp_path: Path) -> None:
+    fuse(layer, tmp_path / "fused.onnx")
+    with pytest.raises(ModelError, match=r"was optimized by fusion-cli already \(give the model"):
+        fuse(tmp_path / "fused.onnx", tmp_path / "again.onnx")
+    assert not (tmp_path / "again.onnx").exists()
+
+
+def test_metadata_alone_do_not_keep_a_model_from_being_written(layer: Path, tmp_path: Path) -> None:
+    model = onnx.load(layer)
+    onnx.helper.set_model_props(model, {"fusion.version": "9", "fusion.bundle": "layer.fusion"})
+    onnx.save(model, layer)
+    assert fuse(layer, tmp_path / "fused.onnx", targets=["portable"]).fusions
+    assert (tmp_path / "fused.onnx").is_file()
 
 
 def test_a_dry_run_writes_nothing(layer: Path, tmp_path: Path) -> None:

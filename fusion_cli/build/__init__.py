@@ -1,15 +1,14 @@
 """Compiling generated sources into one custom-op library, in parallel, through a content-addressed cache.
 
-<cache>/objects/<key>.o     key: compiler, flags, source without comments, our headers
-<cache>/libraries/<key>.so  key: the objects and the link flags
-<cache>/logs/<key>.log      the output of a build that failed
+<cache>/objects/<key>/<sha256>.o     key: compiler, flags, source without comments, our headers
+<cache>/libraries/<key>/<sha256>.so  key: the objects and the link flags
+<cache>/logs/<key>.log               the output of a build that failed
 """
 
 from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import subprocess
 import tempfile
 import time
@@ -19,16 +18,18 @@ from pathlib import Path
 
 import ninja
 
-from fusion_cli.build.cache import default_cache_dir, digest, included, strip_comments
+from fusion_cli.build.cache import default_cache_dir, digest, find, included, put, strip_comments
 from fusion_cli.build.compiler import Compiler
 from fusion_cli.build.toolchain import Toolchain, advice, find_compiler, toolchain
 from fusion_cli.errors import BuildError
+from fusion_cli.files import copy_whole
+from fusion_cli.limits import MORE_TIME, Budget, run
 from fusion_cli.resources import resource_dir
 from fusion_cli.types import Library, Source, Target
 
 __all__ = ["Compiler", "advice", "build", "default_cache_dir", "find_compiler"]
 
-_FORMAT = "1"  # of the cache: raise it when the meaning of a key changes
+_FORMAT = "2"  # of the cache: raise it when the meaning of a key changes
 _SHOWN_LINES = 12
 
 
@@ -48,26 +49,30 @@ def build(
     *,
     jobs: int = 0,
     debug: bool = False,
+    budget: Budget | None = None,
     cache_dir: Path | None = None,
 ) -> Library:
     """Compile `sources` (one of them the registration file) and link them into a library in `out_dir`.
 
     `jobs` compilers run at once (0: one per core). The library is named by its content; `Library.compiled` counts the
-    sources that were not in the cache. Raises BuildError without a compiler, if one fails, or if a file cannot be
-    written.
+    sources that were not in the cache. Raises BuildError without a compiler, if one fails or takes more than the
+    `budget`, or if a file cannot be written.
     """
     start = time.perf_counter()
     tools = toolchain(target, debug=debug)
     if tools is None:
         raise BuildError(f"there is no compiler for target {target.name}", hint=advice(target))
     cache = cache_dir or default_cache_dir()
+    budget = budget or Budget()
     units = [_unit(s, tools, debug) for s in sources]
     try:
-        compiled = _compile(units, tools, cache, jobs)
-        library = _link(units, target, tools, cache)
+        objects, compiled = _compile(units, tools, cache, jobs, budget)
+        library = _link(objects, target, tools, cache, budget)
         path = out_dir / f"lib{target.name}-{library.stem[:16]}.so"
         out_dir.mkdir(parents=True, exist_ok=True)
-        _put(library, path)
+        copy_whole(library, path)
+    except subprocess.TimeoutExpired as e:
+        raise BuildError(f"compiling took more than {budget.seconds:g} s", where=target.name, hint=MORE_TIME) from e
     except OSError as e:
         raise BuildError(f"cannot write: {e.strerror or e}", where=str(e.filename or out_dir)) from e
     ops = tuple(s.op for s in sources if s.op)
@@ -84,47 +89,44 @@ def _unit(source: Source, tools: Toolchain, debug: bool) -> _Unit:
     return _Unit(source, command, key)
 
 
-def _compile(units: Sequence[_Unit], tools: Toolchain, cache: Path, jobs: int) -> int:
-    """Compile what the cache lacks; returns how many sources that were."""
-    objects = cache / "objects"
-    objects.mkdir(parents=True, exist_ok=True)
-    missing = {u.key: u for u in units if not (objects / f"{u.key}.o").is_file()}
-    if not missing:
-        return 0
-    with tempfile.TemporaryDirectory(dir=cache, prefix="build-") as name:
-        work = Path(name)
-        for key, unit in missing.items():
-            (work / key).mkdir()
-            (work / key / unit.source.filename).write_text(unit.source.text)
-        failure = _ninja(work, missing.values(), jobs)
-        for key in missing:
-            if (work / f"{key}.o").is_file():
-                _put(work / f"{key}.o", objects / f"{key}.o")
+def _compile(
+    units: Sequence[_Unit], tools: Toolchain, cache: Path, jobs: int, budget: Budget
+) -> tuple[list[Path], int]:
+    """The objects, compiled where the cache lacks them, and how many sources that were."""
+    folders = {u.key: cache / "objects" / u.key for u in units}
+    found = {key: path for key, folder in folders.items() if (path := find(folder)) is not None}
+    missing = {u.key: u for u in units if u.key not in found}
+    if missing:
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache, prefix="build-") as name:
+            work = Path(name)
+            for key, unit in missing.items():
+                (work / key).mkdir()
+                (work / key / unit.source.filename).write_text(unit.source.text)
+            failure = _ninja(work, missing.values(), jobs, budget)
+            made = {key: path for key in missing if (path := work / f"{key}.o").is_file()}
+            found |= {key: put(path, folders[key]) for key, path in made.items()}
         if failure is not None:
-            done = {k for k in missing if (objects / f"{k}.o").is_file()}
-            raise _failed(failure, [u.source.filename for k, u in missing.items() if k not in done], cache)
-    return len(missing)
+            raise _failed(failure, [u.source.filename for key, u in missing.items() if key not in found], cache)
+    return [found[u.key] for u in units], len(missing)
 
 
-def _link(units: Sequence[_Unit], target: Target, tools: Toolchain, cache: Path) -> Path:
+def _link(objects: Sequence[Path], target: Target, tools: Toolchain, cache: Path, budget: Budget) -> Path:
     """The library of these objects, linked if the cache lacks it."""
-    key = digest((_FORMAT, target.name, *tools.link_flags, *(u.key for u in units)))
-    library = cache / "libraries" / f"{key}.so"
-    if library.is_file():
+    folder = cache / "libraries" / digest((_FORMAT, target.name, *tools.link_flags, *(o.stem for o in objects)))
+    library = find(folder)
+    if library is not None:
         return library
-    library.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache, prefix="link-") as name:
         made = Path(name) / "library.so"
-        objects = [str(cache / "objects" / f"{u.key}.o") for u in units]
-        command = [str(tools.compiler.path), *objects, "-o", str(made), *tools.link_flags]
-        result = _run(command)
+        command = [str(tools.compiler.path), *map(str, objects), "-o", str(made), *tools.link_flags]
+        result = run(command, budget, environment=_environment())
         if result.returncode != 0:
             raise _failed(shlex.join(command) + "\n" + result.stdout + result.stderr, ["the library"], cache)
-        _put(made, library)
-    return library
+        return put(made, folder)
 
 
-def _ninja(work: Path, units: Iterable[_Unit], jobs: int) -> str | None:
+def _ninja(work: Path, units: Iterable[_Unit], jobs: int, budget: Budget) -> str | None:
     """Run the compile commands in parallel, each in a folder of its key; returns their output if one failed."""
     lines = ["rule compile", "  command = $compiler $in -o $out", "  description = $in"]
     for unit in units:
@@ -133,13 +135,12 @@ def _ninja(work: Path, units: Iterable[_Unit], jobs: int) -> str | None:
     (work / "build.ninja").write_text("\n".join(lines) + "\n")
     program = Path(ninja.BIN_DIR) / ("ninja.exe" if os.name == "nt" else "ninja")
     arguments = [str(program), "-k", "0", "-j", str(jobs or os.cpu_count() or 1)]
-    result = _run(arguments, work)
+    result = run(arguments, budget, folder=work, environment=_environment())
     return None if result.returncode == 0 else result.stdout + result.stderr
 
 
-def _run(command: Sequence[str], folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "LC_ALL": "C"}
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, check=False)
+def _environment() -> dict[str, str]:
+    return {**os.environ, "LC_ALL": "C"}
 
 
 def _failed(output: str, what: Sequence[str], cache: Path) -> BuildError:
@@ -151,16 +152,3 @@ def _failed(output: str, what: Sequence[str], cache: Path) -> BuildError:
     errors = [line for line in lines if "error" in line or "undefined reference" in line]
     shown = (errors or lines)[-_SHOWN_LINES:]
     return BuildError("the compiler failed:\n  " + "\n  ".join(shown), where=", ".join(what), hint=f"full log: {log}")
-
-
-def _put(source: Path, path: Path) -> None:
-    """Copy a file so that it appears at `path` whole or not at all."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-    os.close(descriptor)
-    try:
-        shutil.copyfile(source, name)
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

@@ -1,4 +1,7 @@
-"""Names for build products by what they are made from, so that equal kernels are compiled once."""
+"""Build products by what they are made from, so that equal kernels are compiled once.
+
+What a key leads to is a file in a folder of its own, named by its content: one that was damaged since is not found.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,10 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
+
+from fusion_cli.files import copy_whole, file_sha256
 
 _TOKEN = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
@@ -48,3 +54,21 @@ def included(text: str, root: Path) -> list[Path]:
                 found[path] = None
                 pending.append(path.read_text())
     return list(found)
+
+
+def find(folder: Path) -> Path | None:
+    """What the folder of a key holds, if it is what was put there; what is not is removed."""
+    for path in sorted(folder.glob("[!.]*")):  # not what another run is about to put there
+        if path.is_file() and file_sha256(path) == path.stem:
+            return path
+        with suppress(OSError):  # of another user, perhaps; what is put beside it is found all the same
+            path.unlink()
+    return None
+
+
+def put(made: Path, folder: Path) -> Path:
+    """Copy a file into the folder of its key."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{file_sha256(made)}{made.suffix}"
+    copy_whole(made, path)
+    return path

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -36,14 +39,17 @@ class Commands(click.Group):
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = _show_warning
-                return super().invoke(ctx)
+                with _tidy_end():
+                    return super().invoke(ctx)
         except FusionError as error:
-            fail(ctx, str(error), error.exit_code)
+            fail(ctx, str(error), error.exit_code, has_lines=error.has_lines)
         except BrokenPipeError:
             raise  # click's own business: the reader of our output has gone
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""
             fail(ctx, f"{where}{error.strerror or error}", FusionError.exit_code)
+        except MemoryError:
+            fail(ctx, "there is not enough memory for this model", FusionError.exit_code)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
@@ -52,24 +58,39 @@ class Commands(click.Group):
             fail(ctx, f"internal: {text}{hint}", INTERNAL_ERROR)
 
 
-def printable(text: str) -> str:
-    """As `fusion_cli.report.readable`, which is loaded when there is something to print."""
-    from fusion_cli.report import readable
+@contextmanager
+def _tidy_end() -> Iterator[None]:
+    """Have SIGTERM and SIGHUP clean up as Ctrl-C does: they leave every `with` block."""
 
-    return readable.printable(text)
+    def leave(number: int, _: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
     """Ours are UserWarnings, for the user; other kinds are for the authors of libraries."""
+    from fusion_cli.report.readable import printable  # loaded when there is something to print
+
     if category is UserWarning:
         click.echo(f"warning: {printable(str(message))}", err=True)
 
 
-def fail(ctx: click.Context, message: str, code: int) -> None:
+def fail(ctx: click.Context, message: str, code: int, has_lines: bool = False) -> None:
     """Print "error: MESSAGE" (after the traceback, where --debug was given) and exit."""
+    from fusion_cli.report.readable import printable, printable_lines
+
     if wants_traceback(ctx):
         traceback.print_exc()
-    click.echo(f"error: {printable(message)}" if code else printable(message), err=True)
+    click.echo(f"error: {(printable_lines if has_lines else printable)(message)}", err=True)
     ctx.exit(code)
 
 
@@ -157,6 +178,23 @@ model_options = option_group(
     click.option("--inputs", type=click.Path(path_type=Path), metavar="FILE.npz", help="Arrays to run with."),
 )
 """What a model's inputs are."""
+
+
+budget_options = option_group(
+    click.option(
+        "--timeout",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="SECONDS",
+        help="For a stage, a run of a model or of compilers.",
+    ),
+    click.option(
+        "--max-memory",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="GIB",
+        help="For a process of ONNX Runtime or of a compiler.",
+    ),
+)
+"""What is given up as too much."""
 
 
 def stdout() -> Console:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from fusion_cli import pipeline
-from fusion_cli.cli.common import debug_option, echo_json, json_option, progress, stdout
+from fusion_cli.cli.common import budget_options, debug_option, echo_json, json_option, progress, stdout
 from fusion_cli.cli.optimize import analysis_options
 from fusion_cli.errors import RuleError, did_you_mean
 from fusion_cli.explain.why import Answer
@@ -26,6 +26,7 @@ from fusion_cli.types import Options
 @click.option("--node", help="Why this node (by name, or by a value it makes) is not fused.")
 @analysis_options
 @click.option("--force", is_flag=True, help="As for optimize.")
+@budget_options
 @json_option
 @debug_option
 def explain(model: Path, rule: str | None, node: str | None, as_json: bool, **asked: Any) -> None:

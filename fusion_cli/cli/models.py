@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,13 +10,14 @@ from typing import Any
 import click
 
 from fusion_cli import runtime
-from fusion_cli.cli.common import debug_option, echo_json, json_option, model_options, progress, stdout
-from fusion_cli.errors import FusionError, ModelError, NumbersDiffer
+from fusion_cli.cli.common import budget_options, debug_option, echo_json, json_option, model_options, progress, stdout
+from fusion_cli.errors import ModelError, NumbersDiffer
+from fusion_cli.limits import Budget
 from fusion_cli.load import is_fused, load_model
 from fusion_cli.report import plain
 from fusion_cli.report.readable import printable, show_us
-from fusion_cli.sessions import CPU, CUDA, CannotRun, LocalRunner, Providers, check_providers, open_model, reason
-from fusion_cli.sessions.process import Opener
+from fusion_cli.sessions import CPU, CUDA, CannotRun, Providers, Use
+from fusion_cli.sessions.process import Opener, Process, RemoteRunner
 from fusion_cli.types import Options
 from fusion_cli.verify.whole_model import Reference, reference_for, verify_model
 
@@ -30,6 +31,7 @@ _provider = click.option(
 @click.argument("original", metavar="A", type=click.Path(path_type=Path))
 @click.argument("fused", metavar="B", type=click.Path(path_type=Path))
 @model_options
+@budget_options
 @_provider
 @json_option
 @debug_option
@@ -39,10 +41,11 @@ def verify(original: Path, fused: Path, provider: str, as_json: bool, debug: boo
     B runs both in stock ONNX Runtime and with the libraries of its bundle that fit the machine.
     """
     providers = _PROVIDERS[provider]
-    with progress("verifying"):
-        opener = partial(open_model, providers=providers)
-        reference = _reference(original, fused, Options(debug=debug, **asked), opener)
-        variants = (partial(opener, fused), partial(_with_kernels, fused, providers))
+    options = Options(debug=debug, **asked)
+    with progress("verifying"), _process(options) as process:
+        opener = partial(process.open, providers=providers)
+        reference = _reference(original, fused, options, opener)
+        variants = (partial(opener, fused), partial(_with_kernels, fused, providers, process))
         result = verify_model(reference, variants, opener=opener)
     if result.skipped:
         raise NumbersDiffer(result.skipped, where=str(fused))
@@ -61,6 +64,7 @@ def verify(original: Path, fused: Path, provider: str, as_json: bool, debug: boo
 @click.argument("first", metavar="A", type=click.Path(path_type=Path))
 @click.argument("second", metavar="[B]", required=False, type=click.Path(path_type=Path))
 @model_options
+@budget_options
 @_provider
 @click.option("--seconds", type=click.FloatRange(min=0), default=5.0, show_default=True, help="How long to measure.")
 @json_option
@@ -74,12 +78,13 @@ def bench(
     them; any other model against itself, which shows how much the machine's times can be trusted.
     """
     providers = _PROVIDERS[provider]
-    with progress("timing"):
-        opener = partial(open_model, providers=providers)
-        feeds = _reference(first, second or first, Options(debug=debug, **asked), opener).feeds
+    options = Options(debug=debug, **asked)
+    with progress("timing"), _process(options, seconds) as process:
+        opener = partial(process.open, providers=providers)
+        feeds = _reference(first, second or first, options, opener).feeds
         try:
-            a = opener(first, use="timing") if second is None else _with_kernels(first, providers)
-            b = _with_kernels(second or first, providers)
+            a = opener(first, use="timing") if second is None else _with_kernels(first, providers, process, "timing")
+            b = _with_kernels(second or first, providers, process, "timing")
             timing = a.time_against([b], feeds, seconds=seconds, most=10**6)
         except CannotRun as error:
             raise ModelError(f"ONNX Runtime cannot run it: {error}", where=f"{first}, {second or first}") from error
@@ -99,7 +104,7 @@ def bench(
         return
     shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in feeds.items())
     console = stdout()
-    console.print(f"inputs: {shapes}", markup=False, highlight=False)
+    console.print(printable(f"inputs: {shapes}"), markup=False, highlight=False)
     names = (str(first), str(second))
     if second is None:
         names = (f"{first} (stock)", f"{first} ({'its libraries' if is_fused(load_model(first)) else 'again'})")
@@ -120,12 +125,13 @@ def _reference(first: Path, second: Path, options: Options, opener: Opener) -> R
         raise ModelError(f"ONNX Runtime cannot run it: {error}", where=str(first)) from error
 
 
-def _with_kernels(path: Path, providers: Providers) -> LocalRunner:
-    try:
-        session = runtime.session(path, providers=list(providers))
-    except FusionError:
-        raise
-    except Exception as error:  # ONNX Runtime raises a class of its own per status code, all without a base
-        raise CannotRun(reason(error)) from error
-    check_providers(session, providers)
-    return LocalRunner(session)
+def _process(options: Options, measuring: float = 0.0) -> Process:
+    """Where the models run, with the budget asked for; an answer may take so many seconds more, to measure."""
+    budget = Budget.asked(options.timeout, options.max_memory)
+    return Process(replace(budget, seconds=budget.seconds + measuring))
+
+
+def _with_kernels(path: Path, providers: Providers, process: Process, use: Use = "check") -> RemoteRunner:
+    library = runtime.find_library(path, providers, process.available_providers())
+    libraries = [] if library is None else [library.path]
+    return process.open(path, libraries=libraries, providers=providers, use=use)

@@ -9,6 +9,7 @@ import click
 
 from fusion_cli import pipeline
 from fusion_cli.cli.common import (
+    budget_options,
     debug_option,
     echo_json,
     json_option,
@@ -103,8 +104,10 @@ analysis_options = option_group(
     help="Do as the report.json of an earlier run says; time nothing.",
 )
 @click.option("--force", is_flag=True, help="Take candidates whatever their score and measured time.")
+@click.option("--overwrite", is_flag=True, help="Replace an earlier output that was changed since, too.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done; write nothing.")
 @click.option("--jobs", type=click.IntRange(min=0), default=0, help="Compilers at once (0: one per core).")
+@budget_options
 @click.option("--no-verify", is_flag=True, help="Neither compare nor time the models; write the fused one.")
 @json_option
 @debug_option

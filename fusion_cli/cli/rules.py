@@ -17,7 +17,7 @@ from fusion_cli.errors import ModelError, RuleError, did_you_mean
 from fusion_cli.language.lint.source import Kind
 from fusion_cli.load import load_model
 from fusion_cli.match import Rule, load_rules
-from fusion_cli.report.readable import printable
+from fusion_cli.report.readable import printable_lines
 from fusion_cli.rulekit.algebra_trial import try_algebra
 from fusion_cli.rulekit.findings import lint
 from fusion_cli.rulekit.scaffold import around, blank, from_nodes, write_rule
@@ -89,7 +89,7 @@ def lint_rules(context: click.Context, paths: tuple[Path, ...], as_json: bool, d
         echo_json({"files": len(files), "findings": [{**asdict(f), "path": str(f.path)} for f in findings]})
     else:
         for finding in findings:
-            click.echo(printable(f"{finding.severity}: {finding}"))
+            click.echo(printable_lines(f"{finding.severity}: {finding}"))
         names = {f.name.text for file in files for f in file.functions}
         overloads = sum(len(file.functions) for file in files)
         said = f"{_count(len(faults), 'fault')} found" if faults else "no fault found"
@@ -123,11 +123,11 @@ def new_rule(
         chosen = found if nodes else around(graph, found[0])
         text = from_nodes(graph, chosen, name, model.name)
     path = write_rule(into, name, kind, text)
-    click.echo(printable(f"wrote {path}\n\n{text}\nnext:"))
-    click.echo(printable(f"    fusion-cli rules lint {path}\n    fusion-cli rules test {path}"))
+    click.echo(printable_lines(f"wrote {path}\n\n{text}\nnext:"))
+    click.echo(printable_lines(f"    fusion-cli rules lint {path}\n    fusion-cli rules test {path}"))
     if kind == "fusion":
         target = model or "MODEL.onnx"
-        click.echo(printable(f"    fusion-cli explain {target} --rule-path {into} --rules {name}"))
+        click.echo(printable_lines(f"    fusion-cli explain {target} --rule-path {into} --rules {name}"))
 
 
 def _node_left(name: str, model: Path, graph: ir.Model) -> str:
@@ -184,7 +184,7 @@ def test_rules(
     else:
         _show(outcomes, failed)
         if keep is not None:
-            click.echo(printable(f"graphs: {keep}"))
+            click.echo(printable_lines(f"graphs: {keep}"))
     context.exit(1 if failed else 0)
 
 
@@ -198,7 +198,7 @@ def _show(outcomes: Sequence[Outcome], failed: Sequence[Outcome]) -> None:
     stdout().print(table)
     for o in outcomes:
         if o.detail:
-            click.echo(printable(f"{o.path}:{o.line}: {o.rule} {o.overload}: {o.status}: {o.detail}"))
+            click.echo(printable_lines(f"{o.path}:{o.line}: {o.rule} {o.overload}: {o.status}: {o.detail}"))
     tried = f"{_count(len(outcomes), 'overload')}, {_count(sum(o.orders for o in outcomes), 'graph')}"
     click.echo(f"{tried}: {len(failed) or 'none'} failed")
 

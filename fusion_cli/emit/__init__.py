@@ -11,12 +11,12 @@ from fusion_cli.codes import emit as codes
 from fusion_cli.emit.generated import from_plan
 from fusion_cli.errors import Unsupported
 from fusion_cli.kernels.user_template import SUFFIX, find_template, variables_of
+from fusion_cli.load import DOMAIN
 from fusion_cli.types import FusedOp, Source, Target
 
 __all__ = ["emit", "emit_registration"]
 
 _PROVIDER = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
-DOMAIN = "fusion"
 
 
 def emit(op: FusedOp, target: Target, *, debug: bool = False, template_paths: Sequence[Path] = ()) -> Source:

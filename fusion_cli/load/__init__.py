@@ -13,7 +13,16 @@ from fusion_cli import collector
 from fusion_cli.errors import ModelError, first_line
 from fusion_cli.load.accepted import to_common_form
 from fusion_cli.load.overridable import fix_initializers
-from fusion_cli.load.structure import check_bodies, check_external_data, check_types, check_values, put_in_order
+from fusion_cli.load.structure import (
+    check_bodies,
+    check_external_data,
+    check_functions,
+    check_text,
+    check_types,
+    check_values,
+    locations,
+    put_in_order,
+)
 from fusion_cli.load.weights import settle_weights, without_weights
 from fusion_cli.quiet import quiet
 from fusion_cli.sizes.dims import name_sizes, number, rename_sizes, symbol
@@ -24,6 +33,8 @@ _NAMELESS = "?"
 """What some converters call every size that they do not know; others take equal names for equal sizes."""
 FUSED_KEY = "fusion.version"
 """Metadata key of models this tool has written."""
+DOMAIN = "fusion"
+"""Of the functions that kernels stand for."""
 
 
 def load_model(path: Path, assume_constant: Collection[str] = ()) -> ir.Model:
@@ -32,10 +43,12 @@ def load_model(path: Path, assume_constant: Collection[str] = ()) -> ir.Model:
     Graph inputs named in `assume_constant` become the constants that their initializers are ("all": every one that
     has an initializer). Raises ModelError when the file is missing, is no ONNX model, is cut short, refers to data
     that is missing or outside its folder, uses an opset outside OLDEST_OPSET..NEWEST_OPSET, is no graph (values that
-    nothing makes, two of one name, cycles), or has no initializer for a name of `assume_constant`.
+    nothing makes, two of one name, cycles), has functions that call each other without end, or has no initializer for
+    a name of `assume_constant`.
     """
     proto = _parse(path)
     _check_opset(proto, path)
+    check_text(proto, path)
     check_external_data(proto, path)
     check_types(proto, path)
     to_common_form(proto, path)
@@ -47,6 +60,7 @@ def load_model(path: Path, assume_constant: Collection[str] = ()) -> ir.Model:
         while cause.__cause__ is not None:
             cause = cause.__cause__
         raise ModelError(f"the model is malformed: {first_line(cause)}", where=str(path)) from e
+    check_functions(model, path)
     check_values(model, path)
     check_bodies(model, path)
     put_in_order(model, path)
@@ -68,9 +82,16 @@ def fix_sizes(model: ir.Model, sizes: Mapping[str, int]) -> None:
     rename_sizes([*model.graph.inputs, *model.graph.outputs], size)
 
 
+def data_locations(path: Path) -> set[str]:
+    """The files, relative to the folder of the model at `path`, in which it keeps weights outside its own. Raises
+    ModelError as `load_model`."""
+    return {entry.value for entry in locations(_parse(path))} - {path.name}
+
+
 def is_fused(model: ir.Model) -> bool:
-    """Whether this tool wrote the model."""
-    return FUSED_KEY in model.metadata_props
+    """Whether this tool wrote the model, with functions that kernels stand for. Metadata alone say little: anyone may
+    write them, and a model that was only simplified is as good as any."""
+    return FUSED_KEY in model.metadata_props and any(f.domain == DOMAIN for f in model.functions.values())
 
 
 def _parse(path: Path) -> onnx.ModelProto:
@@ -83,6 +104,9 @@ def _parse(path: Path) -> onnx.ModelProto:
     try:
         proto.ParseFromString(data)
     except DecodeError as e:
+        if "MaxDepth" in str(e):
+            hint = "bodies in bodies are read some thirty deep"
+            raise ModelError("the model is nested too deep", where=str(path), hint=hint) from e
         # Every ONNX file in the wild starts with field 1 (ir_version), a varint: the byte 0x08.
         if data[:1] == b"\x08":
             raise ModelError("the file is cut short or damaged", where=str(path), hint="export or copy it again") from e

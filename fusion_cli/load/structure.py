@@ -4,7 +4,9 @@ kinds, each made once and before it is used."""
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from itertools import chain
 from pathlib import Path
 
@@ -14,6 +16,10 @@ import onnx_ir as ir
 from fusion_cli.errors import ModelError
 from fusion_cli.load.accepted import graphs_of, nodes_of
 
+_TYPED = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
+"""Fields that hold a tensor's elements, where these are not raw bytes."""
+_MOST_NODES = 1_000_000
+"""Of a model whose functions are put where they are called."""
 _ONNX_DOMAINS = frozenset({"", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.training", "ai.onnx.preview.training"})
 
 
@@ -37,6 +43,16 @@ def bodies_of(node: ir.Node) -> list[ir.Graph]:
         elif attribute.type == ir.AttributeType.GRAPHS:
             found += attribute.as_graphs()
     return found
+
+
+def check_text(proto: onnx.ModelProto, path: Path) -> None:
+    """Refuse names that are no text, which protobuf gives as bytes."""
+    of_nodes = (name for n in nodes_of(proto) for name in (n.name, n.op_type, n.domain, *n.input, *n.output))
+    of_values = (v.name for g in graphs_of(proto) for v in (*g.input, *g.output, *g.value_info, *g.initializer))
+    for name in chain(of_nodes, of_values):
+        if isinstance(name, bytes):
+            hint = "export the model again with names in UTF-8"
+            raise ModelError(f"the name {name!r} is not text", where=str(path), hint=hint)
 
 
 def check_types(proto: onnx.ModelProto, path: Path) -> None:
@@ -66,6 +82,24 @@ def check_values(model: ir.Model, path: Path) -> None:
             raise ModelError(f"no node or input makes '{value.name}', {role}", where=str(path), hint=hint)
 
 
+def check_functions(model: ir.Model, path: Path) -> None:
+    """Refuse functions that call themselves, and those that are more than can be worked with where they are called."""
+    bodies = {name: [n.op_identifier() for n in f.all_nodes()] for name, f in model.functions.items()}
+    calls = {name: Counter(op for op in ops if op in bodies) for name, ops in bodies.items()}
+    sizes: dict[ir.OperatorIdentifier, int] = {}
+    try:
+        for name in TopologicalSorter(calls).static_order():
+            own = sum(op not in bodies for op in bodies[name])
+            sizes[name] = own + sum(times * sizes[called] for called, times in calls[name].items())
+    except CycleError as e:
+        loop = " -> ".join(f"'{name}'" for _, name, _ in e.args[1])
+        raise ModelError(f"functions call themselves: {loop}", where=str(path), hint="export the model again") from e
+    total = sum(sizes.get(node.op_identifier(), 1) for node in model.graph.all_nodes())
+    if sizes and total > _MOST_NODES:
+        hint = "write what they compute with fewer calls"
+        raise ModelError(f"where its functions are called there are {total} nodes", where=str(path), hint=hint)
+
+
 def put_in_order(model: ir.Model, path: Path) -> None:
     """Sort nodes that come before those whose results they read, as ONNX Runtime does."""
     for graph in (model.graph, *(f.graph for f in model.functions.values())):
@@ -82,6 +116,9 @@ def check_external_data(proto: onnx.ModelProto, path: Path) -> None:
             _check_file(tensor, path)
         elif tensor.HasField("raw_data"):
             _check_raw(tensor, path)
+        elif math.prod(tensor.dims) > 0 and not any(len(getattr(tensor, name)) for name in _TYPED):
+            hint = "the file is damaged; export it again"
+            raise ModelError(f"tensor '{tensor.name}' holds no data", where=str(path), hint=hint)
 
 
 def _check_file(tensor: onnx.TensorProto, path: Path) -> None:
@@ -91,7 +128,12 @@ def _check_file(tensor: onnx.TensorProto, path: Path) -> None:
     where = f"{path}: tensor '{tensor.name}'"
     folder = path.parent.resolve()
     own = location == path.name  # which `without_weights` refers to; it may be a link
-    if not location or Path(location).is_absolute() or not (own or file.resolve().is_relative_to(folder)):
+    if (
+        not location
+        or "\0" in location
+        or Path(location).is_absolute()
+        or not (own or file.resolve().is_relative_to(folder))
+    ):
         hint = "keep the data file beside the model"
         raise ModelError(f"external data '{location}' lies outside the model's folder", where=where, hint=hint)
     if not file.is_file():
@@ -139,3 +181,9 @@ def tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
             if attribute.HasField("sparse_tensor"):
                 yield from (attribute.sparse_tensor.values, attribute.sparse_tensor.indices)
             yield from attribute.tensors
+
+
+def locations(proto: onnx.ModelProto) -> Iterator[onnx.StringStringEntryProto]:
+    """Where tensors say that their data are: in which files."""
+    apart = (t for t in tensors(proto) if t.data_location == onnx.TensorProto.EXTERNAL)
+    return (entry for t in apart for entry in t.external_data if entry.key == "location")

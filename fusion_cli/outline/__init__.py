@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
+from fusion_cli.load import DOMAIN
 from fusion_cli.outline.function_body import build_body
 from fusion_cli.outline.identity import Digests
 from fusion_cli.simplify import merge_equals
@@ -15,7 +16,6 @@ from fusion_cli.types import Candidate, FusedOp, Region, TensorSpec
 
 __all__ = ["DOMAIN", "inline_back", "outline"]
 
-DOMAIN = "fusion"
 _LEAST_IR_VERSION = 10
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+_LONGEST = 2000
 _UNITS = ((1e3, "kB"), (1e6, "MB"), (1e9, "GB"), (1e12, "TB"))
 
 
@@ -35,5 +36,12 @@ def counted(count: int, noun: str, plural: str = "") -> str:
 
 
 def printable(text: str) -> str:
-    """`text` without control characters: a name from a model must not be able to steer a terminal."""
-    return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
+    """`text` as one line without control characters: a name from a model must not be able to steer a terminal, nor to
+    begin a line of a log. Of a long text the beginning and the end."""
+    line = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]}...{line[-_LONGEST // 2 :]}"
+
+
+def printable_lines(text: str) -> str:
+    """The same of a text whose lines are ours, or those of a user's own file."""
+    return "\n".join(map(printable, text.split("\n")))

@@ -11,13 +11,14 @@ from weakref import WeakKeyDictionary
 import onnx
 
 from fusion_cli.errors import ModelError
+from fusion_cli.files import file_sha256
 from fusion_cli.runtime.manifest import (
     METADATA_KEY,
     LibraryEntry,
     Manifest,
-    file_sha256,
     inside,
     read_manifest,
+    switching,
     write_manifest,
 )
 from fusion_cli.runtime.provider import compute_capability, fit
@@ -25,7 +26,7 @@ from fusion_cli.runtime.provider import compute_capability, fit
 if TYPE_CHECKING:
     import onnxruntime as ort
 
-__all__ = ["METADATA_KEY", "read_manifest", "session", "write_manifest"]
+__all__ = ["METADATA_KEY", "find_library", "read_manifest", "session", "write_manifest"]
 
 # The second, part of every ONNX Runtime wheel, runs only operators that call a remote service.
 _ON_CPU = {"CPUExecutionProvider", "AzureExecutionProvider"}
@@ -51,7 +52,7 @@ def session(
     available = ort.get_available_providers()
     chosen = list(providers) if providers is not None else available
     options = sess_options or ort.SessionOptions()
-    library = _library(model, chosen, available)
+    library = find_library(model, chosen, available)
     if library is not None:
         _register(options, library)
     return ort.InferenceSession(str(model), options, providers=chosen)
@@ -74,17 +75,19 @@ def _register(options: ort.SessionOptions, library: LibraryEntry) -> None:
         warnings.warn(f"{library.path.name} cannot be loaded: {e}", stacklevel=3)
 
 
-def _library(model: Path, providers: Sequence[Provider], available: Sequence[str]) -> LibraryEntry | None:
-    """The library to register for these providers; what is wrong with the bundle is a warning."""
+def find_library(model: Path, providers: Sequence[Provider], available: Sequence[str]) -> LibraryEntry | None:
+    """The library to register for these providers, of which ONNX Runtime has those `available`; what is wrong with the
+    bundle is a warning."""
     name = _bundle_name(model)
     if name is None:
         return None
     try:
-        bundle = inside(model.parent, name)
-        manifest = read_manifest(bundle)
+        bundle, digest = inside(model.parent, name), file_sha256(model)
+        interrupted = switching(bundle, digest)
+        manifest = read_manifest(interrupted if interrupted.is_dir() else bundle)
         library = _choose(manifest, _kind(providers, available), _device(providers))
         if library is not None:
-            _check(model, manifest, library)
+            _check(model, digest, manifest, library)
     except ModelError as e:
         warnings.warn(f"{e}; the model runs without its fused kernels", stacklevel=3)
         return None
@@ -129,11 +132,11 @@ def _choose(manifest: Manifest, kind: str, device: int) -> LibraryEntry | None:
     return best if fit(best.arch, capability) else None
 
 
-def _check(model: Path, manifest: Manifest, library: LibraryEntry) -> None:
+def _check(model: Path, digest: str, manifest: Manifest, library: LibraryEntry) -> None:
     """Raises ModelError unless model and library are the ones the manifest was written for."""
     if not library.path.is_file():
         raise ModelError("the bundle lacks a library", where=str(library.path))
     if file_sha256(library.path) != library.sha256:
         raise ModelError("the library is not the one that was built", where=str(library.path))
-    if file_sha256(model) != manifest.model_sha256:
+    if digest != manifest.model_sha256:
         raise ModelError("the model was changed after it was optimized", where=str(model), hint="optimize it again")

@@ -1,13 +1,14 @@
-"""The manifest of a bundle: which kernel libraries belong to a model, and what they must hash to.
+"""The manifest of a bundle: which kernel libraries belong to a model, what they must hash to, and which files were
+written with them.
 
-{"version": 1, "model_sha256": "...", "ops": [...],
+{"version": 1, "model": "fused.onnx", "model_sha256": "...", "data": ["fused.onnx-5b0c83f1d2e4a697.data"],
  "libraries": [{"target": "sm_90a", "kind": "cuda", "arch": "sm_90a", "path": "lib/libsm_90a-0f3c.so",
-                "sha256": "...", "ops": ["LayerNormLinear_3fa9c1d2"]}]}
+                "sha256": "...", "ops": ["LayerNormLinear_3fa9c1d2"]}],
+ "files": ["lib/libsm_90a-0f3c.so", "report.json", ...], "ops": [...]}
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from fusion_cli.errors import ModelError
+from fusion_cli.files import file_sha256
 from fusion_cli.types import Library, Target
 
 METADATA_KEY = "fusion.bundle"
@@ -38,22 +40,30 @@ class LibraryEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a bundle holds."""
+    """What a bundle holds, and for which model."""
 
+    model: str
+    """The name of the model's file."""
     model_sha256: str
+    data: tuple[str, ...]
+    """The names of the files beside the model that its weights are in."""
+    files: frozenset[str]
+    """Everything in the bundle but the manifest, relative to it."""
     libraries: tuple[LibraryEntry, ...]
 
 
 def write_manifest(
     bundle: Path,
     *,
-    model_sha256: str,
+    model: Path,
     libraries: Sequence[tuple[Target, Library]],
+    data: Sequence[str] = (),
     ops: Sequence[Mapping[str, Any]] = (),
 ) -> Path:
-    """Write `manifest.json` into the folder `bundle`, which holds the libraries; returns its path.
+    """Write `manifest.json` into the folder `bundle`, which holds all that it is to; returns its path.
 
-    `ops` describes the operators for people and tools (name, rule, nodes, ...) and must be plain JSON.
+    `data` are the names of the files beside `model` that its weights are in. `ops` describes the operators for people
+    and tools (name, rule, nodes, ...) and must be plain JSON.
     """
     entries = [
         {
@@ -66,8 +76,16 @@ def write_manifest(
         }
         for target, library in libraries
     ]
-    content = {"version": _VERSION, "model_sha256": model_sha256, "libraries": entries, "ops": [dict(o) for o in ops]}
     path = bundle / FILENAME
+    content = {
+        "version": _VERSION,
+        "model": model.name,
+        "model_sha256": file_sha256(model),
+        "data": list(data),
+        "libraries": entries,
+        "files": sorted(files_in(bundle) - {FILENAME}),
+        "ops": [dict(o) for o in ops],
+    }
     path.write_text(json.dumps(content, indent=1) + "\n")
     return path
 
@@ -80,11 +98,23 @@ def read_manifest(bundle: Path) -> Manifest:
         if content["version"] != _VERSION:
             raise ModelError(f"bundle version {content['version']!r} is not {_VERSION}", where=str(path))
         libraries = tuple(_entry(bundle, e) for e in content["libraries"])
-        return Manifest(str(content["model_sha256"]), libraries)
+        data, files = tuple(map(str, content["data"])), frozenset(map(str, content["files"]))
+        return Manifest(str(content["model"]), str(content["model_sha256"]), data, files, libraries)
     except FileNotFoundError as e:
         raise ModelError("the bundle has no manifest", where=str(path), hint="optimize the model again") from e
-    except (OSError, ValueError, KeyError, TypeError) as e:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as e:
         raise ModelError(f"the bundle's manifest is damaged: {e!r}", where=str(path)) from e
+
+
+def files_in(bundle: Path) -> set[str]:
+    """Everything in a folder that is no folder, and the folders in which there is nothing, relative to it."""
+    below = (p for p in bundle.rglob("*") if p.is_symlink() or not p.is_dir() or not any(p.iterdir()))
+    return {p.relative_to(bundle).as_posix() for p in below}
+
+
+def switching(bundle: Path, model_sha256: str) -> Path:
+    """Where the bundle of a model lies while the model takes the place of another, whose bundle still has its name."""
+    return bundle.with_name(f".{bundle.name}-{model_sha256[:16]}")
 
 
 def _entry(bundle: Path, entry: Mapping[str, Any]) -> LibraryEntry:
@@ -106,9 +136,3 @@ def inside(folder: Path, relative: str) -> Path:
     if not relative or pure.is_absolute() or ".." in pure.parts or "\\" in relative or root not in path.parents:
         raise ModelError(f"{relative!r} leads out of its folder", where=str(folder))
     return path
-
-
-def file_sha256(path: Path) -> str:
-    """The SHA-256 of a file's bytes, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -34,12 +34,22 @@ Use = Literal["reference", "check", "timing"]
 """What a session is for. As a reference it computes what the model says, operator by operator; to be timed it is opened
 as applications do; to be checked as applications do, but with one copy of the weights only and in time that grows no
 faster than the model: finding tensors that can share memory takes ONNX Runtime time quadratic in the nodes."""
+_OF_THIS_MACHINE = ("NotImplemented", "EPFail")
+"""ONNX Runtime's errors that do not mean the model: another provider may have the kernel."""
 _BFLOAT16 = 16
 """Of onnx.TensorProto.DataType."""
 
 
 class CannotRun(Exception):
     """ONNX Runtime does not load or run a model; the text is its reason on one line."""
+
+
+class Refused(CannotRun):
+    """ONNX Runtime takes the file for no model that it could run, here or elsewhere."""
+
+
+class OverBudget(CannotRun):
+    """It took more time or memory than it was to take; the text names the budget."""
 
 
 class LocalRunner:
@@ -121,7 +131,8 @@ def open_model(
         # The fallback would only print to the terminal and try the same again.
         session = ort.InferenceSession(source, options, providers=list(providers), enable_fallback=0)
     except Exception as error:  # as above
-        raise CannotRun(reason(error)) from error
+        kind = CannotRun if libraries or type(error).__name__ in _OF_THIS_MACHINE else Refused
+        raise kind(reason(error)) from error
     check_providers(session, providers)
     return LocalRunner(session)
 

@@ -9,12 +9,15 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
+from threading import Timer
 from types import TracebackType
 from typing import Any, Protocol, Self, TypedDict, Unpack
 
-from fusion_cli.sessions import Array, CannotRun, Providers, Use
+from fusion_cli.limits import MORE_TIME, Budget
+from fusion_cli.sessions import Array, CannotRun, OverBudget, Providers, Use
 from fusion_cli.sessions.timing import Timing
 
 
@@ -49,9 +52,11 @@ class Process:
     """Another process that opens models and runs them; it starts with the first, and ends with the `with` block.
 
     If it crashes, the models open in it are lost: CannotRun for each of them, and the next one is opened in a new one.
+    So it is where an answer takes longer than the `budget` has seconds: OverBudget.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, budget: Budget | None = None) -> None:
+        self.budget = budget or Budget()
         self._child: subprocess.Popen[bytes] | None = None
         self._numbers = count()
         self._unused: list[int] = []
@@ -64,7 +69,9 @@ class Process:
         if self._child is not None:
             if error is not None:
                 self._child.kill()
-            self._child.communicate()
+            with suppress(subprocess.TimeoutExpired):
+                self._child.communicate(timeout=self.budget.seconds)
+            self._child.kill()
 
     def open(self, model: Path | bytes, **options: Unpack[OpenOptions]) -> RemoteRunner:
         """As `open_model`."""
@@ -82,16 +89,23 @@ class Process:
     def ask(self, command: str, *arguments: object) -> Any:
         """What the worker's command gives (see worker.py). Raises CannotRun, also if the process ends instead."""
         if self._child is None:
-            self._child = _start()
+            self._child = _start(self.budget)
         unused, self._unused[:] = tuple(self._unused), []
         assert self._child.stdin is not None
         assert self._child.stdout is not None
+        late = Timer(self.budget.seconds, self._child.kill)
+        late.start()
         try:
             pickle.dump((unused, command, arguments), self._child.stdin, pickle.HIGHEST_PROTOCOL)
             self._child.stdin.flush()
             answer = pickle.load(self._child.stdout)
         except (EOFError, OSError, pickle.UnpicklingError) as error:
-            raise CannotRun(self._obituary()) from error
+            said = self._obituary()
+            if late.finished.is_set():
+                raise OverBudget(f"it took more than {self.budget.seconds:g} s; {MORE_TIME}") from error
+            raise CannotRun(said) from error
+        finally:
+            late.cancel()
         if isinstance(answer, BaseException):
             raise answer
         return answer
@@ -127,11 +141,11 @@ class RemoteRunner:
         return timing
 
 
-def _start() -> subprocess.Popen[bytes]:
+def _start(budget: Budget) -> subprocess.Popen[bytes]:
     """The worker, with the same modules to import as here, and none from the current folder."""
     path = os.pathsep.join(p for p in sys.path if p)
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "fusion_cli.sessions.worker"],
+        [sys.executable, "-P", "-m", "fusion_cli.sessions.worker", str(os.getpid()), str(budget.memory)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

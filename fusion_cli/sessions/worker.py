@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from fusion_cli.sessions import Array, CannotRun, LocalRunner, onnx_runtime, open_model
+from fusion_cli.limits import MORE_MEMORY, confine
+from fusion_cli.sessions import Array, CannotRun, LocalRunner, OverBudget, onnx_runtime, open_model
 from fusion_cli.sessions.timing import Timing
 
 
@@ -45,8 +46,12 @@ class Worker:
         return self._models[number]
 
 
-def serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    """Answer each request by a result or an exception."""
+_NO_MEMORY = ("bad_alloc", "bad allocation", "Failed to allocate memory", "MemoryError", "Unable to allocate")
+"""What errors say for want of memory."""
+
+
+def serve(requests: BinaryIO, answers: BinaryIO, memory: int) -> None:
+    """Answer each request by a result or an exception, with so many bytes of memory at the most."""
     worker = Worker()
     while True:
         try:
@@ -58,12 +63,17 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
         try:
             answer = getattr(worker, command)(*arguments)
         except Exception as error:  # whoever asked is to get it
-            answer = error if isinstance(error, CannotRun) else RuntimeError(f"{type(error).__name__}: {error}")
+            said = f"{type(error).__name__}: {error}"
+            answer = error if isinstance(error, CannotRun) else RuntimeError(said)
+            if any(words in said for words in _NO_MEMORY):
+                answer = OverBudget(f"it took more than {memory / 2**30:.3g} GiB of memory; {MORE_MEMORY}")
         pickle.dump(answer, answers, pickle.HIGHEST_PROTOCOL)
         answers.flush()
 
 
 if __name__ == "__main__":
+    parent, memory = map(int, sys.argv[1:])
+    confine(parent, memory)
     with os.fdopen(os.dup(1), "wb") as answers:
         os.dup2(2, 1)  # what libraries print must not come between the answers
-        serve(sys.stdin.buffer, answers)
+        serve(sys.stdin.buffer, answers, memory)

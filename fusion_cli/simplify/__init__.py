@@ -14,6 +14,7 @@ from fusion_cli.operators.versions import training_mode
 from fusion_cli.quiet import quiet
 from fusion_cli.simplify.algebra import apply_algebra
 from fusion_cli.simplify.identities import copied_outputs, copy_outputs, drop_identities
+from fusion_cli.simplify.inferred import MOST_ELEMENTS
 from fusion_cli.simplify.libraries import Step, attempt, fold_constants, forget_shapes, infer_shapes
 from fusion_cli.simplify.omitted import name_omitted_outputs, omit_outputs
 from fusion_cli.sizes.algebra import UNKNOWN, names_in
@@ -90,8 +91,14 @@ def _prepare(model: ir.Model) -> ir.Model:
 def _shape(model: ir.Model) -> None:
     infer_shapes(model)
     if not _is_shaped(model):
-        passes.ShapeInferencePass()(model)
+        passes.ShapeInferencePass(data_prop=not _has_long_vectors(model))(model)
         infer_shapes(model)
+
+
+def _has_long_vectors(model: ir.Model) -> bool:
+    """Whether vectors are made that are no shapes, and whose elements ONNX would follow one by one all the same."""
+    made = (v.shape for node in model.graph.all_nodes() for v in node.outputs if v.shape is not None)
+    return any(len(shape) == 1 and isinstance(shape[0], int) and shape[0] > MOST_ELEMENTS for shape in made)
 
 
 def _decide_branches(model: ir.Model, fold: Step) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 import onnx_ir as ir
 from onnx_shape_inference import ShapeInferenceContext, broadcast_shapes, check_inputs, registry
 
-from fusion_cli.simplify.inferred import Dim, Infer, dim_of, elements, is_of_sizes, note_sizes, written
+from fusion_cli.simplify.inferred import MOST_ELEMENTS, Dim, Infer, dim_of, elements, is_of_sizes, note_sizes, written
 from fusion_cli.simplify.slices import infer_slice
 from fusion_cli.sizes.algebra import Size
 from fusion_cli.sizes.operations import broadcast, operation
@@ -30,7 +30,9 @@ _EXACT = frozenset({ir.DataType.INT32, ir.DataType.INT64, ir.DataType.FLOAT, ir.
 def correct() -> None:
     """Register the corrections, in place of what the library has for the same versions of the operators."""
     registry.collect()
+    ShapeInferenceContext.set_symbolic_value = _following(ShapeInferenceContext.set_symbolic_value)
     _correct("Cast", _casting)
+    _correct("Concat", _joining)
     _correct("ConstantOfShape", _made_by_shape)
     _correct("Div", _dividing)
     _correct("If", _branching)
@@ -52,6 +54,33 @@ def _correct(name: str, correction: Callable[[Infer], Infer], domain: str = "") 
         infer = registry.get(domain, name, version)
         assert infer is not None
         registry.register(domain, name, version)(correction(infer))
+
+
+def _following(note: Callable[..., None]) -> Callable[..., None]:
+    """The library follows the elements of tensors that double with each node, and numbers that their squares become."""
+
+    def corrected(ctx: ShapeInferenceContext, value: ir.Value, data: list[Dim]) -> None:
+        if len(data) <= MOST_ELEMENTS and all(not isinstance(d, int) or abs(d) < 1 << 63 for d in data):
+            note(ctx, value, data)
+
+    return corrected
+
+
+def _joining(infer: Infer) -> Infer:
+    """The library gives each element of a vector that it does not know a name, however many there are."""
+
+    def corrected(ctx: ShapeInferenceContext, node: ir.Node) -> None:
+        shapes = [v.shape for v in node.inputs if v is not None and v.shape is not None and len(v.shape) == 1]
+        if sum(shape[0] for shape in shapes if isinstance(shape[0], int)) <= MOST_ELEMENTS:
+            infer(ctx, node)
+            return
+        lengths = [written(shape[0]) for shape in shapes]
+        is_known = len(lengths) == len(node.inputs) and "" not in lengths
+        total = sum(map(parse, lengths), Size(0)) if is_known else None
+        first = node.inputs[0]
+        ctx.set_shape_and_dtype(node.outputs[0], ir.Shape([dim_of(ctx, total)]), None if first is None else first.dtype)
+
+    return corrected
 
 
 def _casting(infer: Infer) -> Infer:

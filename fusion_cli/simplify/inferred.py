@@ -16,6 +16,8 @@ from fusion_cli.sizes.parsing import LONGEST, parse
 Dim = int | ir.SymbolicDim
 Infer = Callable[[ShapeInferenceContext, ir.Node], None]
 
+MOST_ELEMENTS = 1024
+"""Of a tensor whose elements are followed one by one: shapes and lists of axes have fewer."""
 _OWN = re.compile(r"\b_d\d+\b")
 """What the library calls sizes that it does not know."""
 _sizes: WeakKeyDictionary[ShapeInferenceContext, set[str]] = WeakKeyDictionary()
@@ -41,6 +43,8 @@ def elements(ctx: ShapeInferenceContext, value: ir.Value) -> list[Dim] | None:
     known: list[Dim] | None = ctx.get_symbolic_value(value)
     if known is not None or value.shape is None or not value.shape.is_static():
         return known
+    if math.prod(value.shape.numpy()) > MOST_ELEMENTS:
+        return None
     return [ctx.new_symbolic_dim() for _ in range(math.prod(value.shape.numpy()))]
 
 

@@ -7,16 +7,19 @@ shape not inferred or a constant not folded costs fusions, which `explain` shows
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import onnx_ir as ir
 import onnx_ir.passes.common as passes
 from onnx_shape_inference import infer_symbolic_shapes, registry
 from onnxscript import optimizer
+from onnxscript.optimizer._constant_folding import OptimizerState
 
 from fusion_cli.operators.registry import having
 from fusion_cli.operators.versions import is_over_later_axes
 from fusion_cli.simplify.corrections import correct
+from fusion_cli.simplify.inferred import MOST_ELEMENTS
 from fusion_cli.sizes.dims import rename_sizes
 from fusion_cli.sizes.operations import LARGEST_ENDS
 
@@ -26,9 +29,32 @@ _SEQUENCES = frozenset({"ConcatFromSequence", "SplitToSequence"})
 _LAYERS = having("layer")
 _NUMBERS = frozenset({"value_int", "value_ints", "value_float", "value_floats"})
 
+_MOST_MADE = 1 << 20
+_MADE: Mapping[str, Callable[..., float]] = {
+    "ConstantOfShape": lambda shape: math.prod(shape.tolist()),
+    "Expand": lambda x, shape: x.size * math.prod(shape.tolist()),
+    "Tile": lambda x, repeats: x.size * math.prod(repeats.tolist()),
+    "Range": lambda start, limit, delta: abs(float(limit) - float(start)) / max(abs(float(delta)), 1e-30),
+    "OneHot": lambda indices, depth, _: indices.size * abs(float(depth.ravel()[0])),
+    "Pad": lambda x, pads=None, *_: x.size + (0 if pads is None else math.prod((abs(pads) + 1).tolist())) * x.size,
+}
+"""The elements that come of constants, or more, where they may be many more than these."""
+
 _log = logging.getLogger(__name__)
 correct()
 
+
+def _following(note: Callable[..., None]) -> Callable[..., None]:
+    """The folding follows shapes that get twice as long with each Concat."""
+
+    def bounded(state: OptimizerState, value: ir.Value, known: object) -> None:
+        if not isinstance(known, ir.Shape) or len(known) <= MOST_ELEMENTS:
+            note(state, value, known)
+
+    return bounded
+
+
+OptimizerState.set_sym_value = _following(OptimizerState.set_sym_value)  # type: ignore[method-assign]
 
 Step = Callable[[ir.Model], object]
 
@@ -156,10 +182,10 @@ def fold_constants(model: ir.Model, input_bytes: int, output_bytes: int) -> None
 def _should_fold(node: ir.Node) -> bool | None:
     """Whether to fold a node; None leaves it to the optimizer."""
     if node.op_type == "ConstantOfShape":
-        return True  # left alone by default; exporters compute the shapes of Expand with it
+        return not _is_blown_up(node)  # left alone by default; exporters compute the shapes of Expand with it
     if _is_layer(node) or is_over_later_axes(node):  # of axes the folding knows only the later kind
         return False
-    if _is_cut_otherwise(node):
+    if _is_cut_otherwise(node) or _is_blown_up(node):
         return False
     if any(v is not None and v.dtype == ir.DataType.STRING for v in (*node.inputs, *node.outputs)):
         return False  # what the optimizer makes of strings cannot be saved
@@ -174,6 +200,13 @@ def _is_cut_otherwise(node: ir.Node) -> bool:
         return False
     starts, ends, _, steps = (bound.numpy().ravel().tolist() for bound in bounds[1:])
     return any(t < 0 and (s < -1 or e in LARGEST_ENDS) for s, e, t in zip(starts, ends, steps, strict=True))
+
+
+def _is_blown_up(node: ir.Node) -> bool:
+    """Whether a few constants make many: the folding looks at how many only when it has them."""
+    count = _MADE.get(node.op_type) if not node.domain else None
+    given = [None if v is None or v.const_value is None else v.const_value.numpy() for v in node.inputs]
+    return count is not None and count(*given) > _MOST_MADE
 
 
 def _is_layer(node: ir.Node) -> bool:

@@ -8,8 +8,9 @@ from functools import partial
 from pathlib import Path
 
 from fusion_cli.codes import verify as codes
+from fusion_cli.errors import ModelError
 from fusion_cli.measured import OpCheck, Verification
-from fusion_cli.sessions import CPU, CUDA_FLOAT32, CannotRun, Providers, Use
+from fusion_cli.sessions import CPU, CUDA_FLOAT32, CannotRun, OverBudget, Providers, Refused, Use
 from fusion_cli.sessions.process import Process, Runner
 from fusion_cli.targets import runs_here
 from fusion_cli.types import FusedOp, Library, Options, Rejection
@@ -24,6 +25,7 @@ _OPS_SECONDS = 10.0
 MOST_READERS = 1000
 """Where one value has more, ONNX Runtime's optimizations are left out of the check: they take quadratic time."""
 FORCE = "--force keeps it"
+_UNTRIED = "--no-verify writes the fused model without running either"
 
 
 class Trial:
@@ -44,13 +46,17 @@ class Trial:
     ) -> tuple[Verification, list[Failed]]:
         """Try every operator by itself, then, if all hold, the whole model.
 
-        Raises ModelError if the inputs given by the user do not fit the model.
+        Raises ModelError if the inputs given by the user do not fit the model, and if ONNX Runtime refuses the original
+        or takes more time or memory for it than there is.
         """
         runnable = {lib.target: (lib, providers) for lib in libraries if (providers := self.providers(lib.target))}
         try:
             if self.reference is None:
                 self.reference = reference_for(self.original, self.options, self.process.open, self.signature)
             failed = [f for lib, where in runnable.values() for f in self._try_ops(fused, ops, lib, where)]
+        except (Refused, OverBudget) as error:
+            what = "ONNX Runtime refuses the model" if isinstance(error, Refused) else "while the model ran"
+            raise ModelError(f"{what}: {error}", where=str(self.original), hint=_UNTRIED) from error
         except CannotRun as error:
             return Verification(skipped=str(error)), []
         checks = tuple(c for o in ops for t in o.targets if (c := self._checks.get((o.name, t))) is not None)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fusion_cli.load import load_model
 from fusion_cli.measured import OutputCheck, Verification
-from fusion_cli.sessions import CannotRun, open_model
+from fusion_cli.sessions import CannotRun, OverBudget, open_model
 from fusion_cli.sessions.process import Opener, Runner
 from fusion_cli.types import Options
 from fusion_cli.verify import Limit, Outputs, compare, limit
@@ -50,7 +50,8 @@ def reference_for(
     """Run a model, operator by operator as it is written, with the inputs of `options.inputs`, or random ones of sizes
     with which ONNX Runtime runs it, likely ones first. The model is read for its signature where that is not given.
 
-    Raises ModelError if the arrays given do not fit the model, and CannotRun if ONNX Runtime cannot run it.
+    Raises ModelError if the arrays given do not fit the model, and CannotRun if ONNX Runtime cannot run it: Refused
+    where that means the file, OverBudget where it took too much.
     """
     if signature is None:
         signature = signature_of(load_model(original))
@@ -62,6 +63,8 @@ def reference_for(
     def complaint(feeds: Feeds) -> str:
         try:
             cases.append(Case(feeds, runner.run(feeds)))
+        except OverBudget:
+            raise  # what takes too long with likely sizes is not tried with all others
         except CannotRun as error:
             return str(error)
         return ""

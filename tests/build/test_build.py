@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import shutil
 import stat
 import threading
 from dataclasses import replace
@@ -46,6 +47,32 @@ def test_a_second_run_compiles_nothing(tmp_path: Path) -> None:
     assert first.path.read_bytes() == again.path.read_bytes()
     assert first.ops == ("Exp_1", "Neg_1")
     assert not list((tmp_path / "cache").glob("build-*"))
+
+
+@pytest.mark.parametrize("kind", ["objects", "libraries"])
+@pytest.mark.parametrize("damage", [b"", b"not what was built"])
+def test_what_is_damaged_in_the_cache_is_built_again(tmp_path: Path, kind: str, damage: bytes) -> None:
+    op, cache = activation("Exp"), tmp_path / "cache"
+    first = make([op], tmp_path / "a", cache)
+    for path in (p for p in (cache / kind).rglob("*") if p.is_file()):
+        path.write_bytes(damage)
+    if kind == "objects":  # they are only asked for where a library is to be linked
+        shutil.rmtree(cache / "libraries")
+    again = make([op], tmp_path / "b", cache)
+    assert again.path.read_bytes() == first.path.read_bytes()
+    assert again.compiled == (2 if kind == "objects" else 0)
+    assert make([op], tmp_path / "c", cache).compiled == 0
+
+
+def test_a_full_disk_names_what_could_not_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make([activation("Exp")], tmp_path / "a", tmp_path / "cache")
+
+    def full(source: Path, *_: object) -> None:
+        raise OSError(28, "No space left on device", str(source))
+
+    monkeypatch.setattr("shutil.copyfile", full)
+    with pytest.raises(BuildError, match=r"b/libcpu-\w+\.so: cannot write: No space left"):
+        make([activation("Exp")], tmp_path / "b", tmp_path / "cache")
 
 
 def test_equal_kernels_of_different_models_share_objects(tmp_path: Path) -> None:

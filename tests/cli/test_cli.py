@@ -96,13 +96,11 @@ def test_dry_run_writes_nothing(model: Path, tmp_path: Path) -> None:
 
 
 @needs_compiler
-def test_what_is_optimized_already_is_left_alone(fused: Path, tmp_path: Path) -> None:
-    before = fused.read_bytes()
+def test_what_is_optimized_already_is_an_error(fused: Path, tmp_path: Path) -> None:
     result = call("optimize", fused, "-o", tmp_path / "again.onnx")
-    assert result.exit_code == 0
-    assert "already optimized" in result.stderr
-    assert "error" not in result.stderr
-    assert fused.read_bytes() == before
+    assert result.exit_code == 1
+    assert "error: " in result.stderr
+    assert "was optimized by fusion-cli already" in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 

@@ -153,17 +153,21 @@ def test_failing_compiler_shows_the_end_of_its_output_and_the_log(model: Path, t
 
 
 def test_output_is_not_lost_when_a_run_fails(model: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out.onnx"
-    bundle = tmp_path / "out.fusion"
-    bundle.mkdir()
-    (bundle / "manifest.json").write_text("before")
-    out.write_bytes(b"before")
-    env = {"CXX": str(failing_compiler(tmp_path)), "FUSION_CLI_CACHE": str(tmp_path / "cache")}
-    listed = sorted(p.name for p in tmp_path.iterdir() if p.name != "cache")
-    failed(call("optimize", model, "-o", out, "--target", "cpu", "--force", env=env), 5)
-    assert out.read_bytes() == b"before"
-    assert (bundle / "manifest.json").read_text() == "before"
-    assert sorted(p.name for p in tmp_path.iterdir() if p.name != "cache") == listed
+    arguments = ("optimize", model, "-o", tmp_path / "out.onnx", "--force", "--target")
+    assert call(*arguments, "portable").exit_code == 0
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    env = {"CXX": str(failing_compiler(tmp_path)), "FUSION_CLI_CACHE": str(tmp_path.with_name("cache"))}
+    failed(call(*arguments, "cpu", env=env), 5)
+    after = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    assert after == before | {tmp_path / "broken-g++": (tmp_path / "broken-g++").read_bytes()}
+
+
+def test_a_file_that_is_no_output_is_not_replaced(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "out.onnx").write_text("a thesis")
+    failed(call("optimize", model, "-o", tmp_path / "out.onnx", "--overwrite"), 1, "out.onnx: exists, and nothing says")
+    failed(call("optimize", model, "-o", "/dev/null"), 1, "/dev/null: is not a regular file")
+    assert (tmp_path / "out.onnx").read_text() == "a thesis"
+    assert Path("/dev/null").is_char_device()
 
 
 def test_output_folder_that_does_not_exist(model: Path, tmp_path: Path) -> None:

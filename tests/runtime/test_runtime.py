@@ -14,9 +14,10 @@ import pytest
 from onnx import helper
 
 from fusion_cli.errors import ModelError
+from fusion_cli.files import file_sha256
 from fusion_cli.planir.stages import Pointwise, Store
 from fusion_cli.runtime import METADATA_KEY, read_manifest, session, write_manifest
-from fusion_cli.runtime.manifest import file_sha256, inside
+from fusion_cli.runtime.manifest import inside
 from fusion_cli.runtime.provider import fit
 from fusion_cli.types import FusedOp, Library, Target
 from tests.helpers.emit_helpers import CPU, library
@@ -63,7 +64,7 @@ def model(tmp_path: Path, built: bytes) -> Path:
     kernels.parent.mkdir(parents=True)
     kernels.write_bytes(built)
     made = Library("cpu", kernels, ("Plus_one",))
-    write_manifest(tmp_path / "m.fusion", model_sha256=file_sha256(path), libraries=[(CPU, made)])
+    write_manifest(tmp_path / "m.fusion", model=path, libraries=[(CPU, made)])
     return path
 
 
@@ -95,7 +96,7 @@ def test_session_options_serve_one_model_any_number_of_times(
     kernels = other.parent / "m.fusion" / "lib" / "libcpu.so"
     kernels.write_bytes(kernels.read_bytes() + b" ")
     made = Library("cpu", kernels, ("Plus_one",))
-    write_manifest(other.parent / "m.fusion", model_sha256=file_sha256(other), libraries=[(CPU, made)])
+    write_manifest(other.parent / "m.fusion", model=other, libraries=[(CPU, made)])
     with pytest.raises(ModelError, match="another model"):
         result(other, sess_options=options)
 
@@ -203,7 +204,7 @@ def test_cuda_libraries_are_chosen_by_compute_capability(monkeypatch: pytest.Mon
     kernels = bundle / "lib" / "libcpu.so"
     targets = [Target(n, "cuda", n) for n in ("sm_80", "sm_86", "sm_90a")]
     libraries = [(t, Library(t.name, kernels, ("Plus_one",))) for t in [*targets, CPU]]
-    write_manifest(bundle, model_sha256=file_sha256(model), libraries=libraries)
+    write_manifest(bundle, model=model, libraries=libraries)
     manifest = read_manifest(bundle)
     expectations = {(9, 0): "sm_90a", (12, 1): "sm_86", (8, 9): "sm_86", (8, 0): "sm_80", (7, 5): None, None: None}
     for capability, expected in expectations.items():
