@@ -34,7 +34,7 @@ def check_output(output: Path, original: Path, overwrite: bool) -> None:
         raise FusionError("is the model that is read", where=where, hint="give another output path")
     bundle = bundle_of(output)
     manifest = owned(bundle, output.name) if os.path.lexists(bundle) else None
-    if exists and manifest is None:
+    if exists and manifest is None and output.stat().st_size > 0:  # an empty one was made to have the name
         raise FusionError("exists, and nothing says that fusion-cli wrote it", where=where, hint=_ELSEWHERE)
     if exists and manifest is not None and not overwrite and manifest.model_sha256 != file_sha256(output):
         hint = "--overwrite replaces it all the same"

@@ -142,6 +142,12 @@ def test_a_file_that_was_not_written_by_us_stays(original: Path, tmp_path: Path)
     refused(original, tmp_path, "out.onnx: exists, and nothing says that fusion-cli wrote it")
 
 
+def test_an_empty_file_keeps_only_the_name(original: Path, tmp_path: Path) -> None:
+    (tmp_path / "out.onnx").touch()
+    put(original, 2, "two")
+    assert (tmp_path / "out.fusion" / "two.cc").exists()
+
+
 def test_an_output_that_was_changed_is_replaced_if_asked(original: Path, tmp_path: Path) -> None:
     put(original, 1, "one")
     with (tmp_path / "out.onnx").open("ab") as file:
