@@ -62,6 +62,7 @@ def test_the_same_is_written_and_nothing_is_timed(
         raise AssertionError("timed")
 
     monkeypatch.setattr(choice, "measure", nothing)
+    monkeypatch.setattr(rollback, "_OPS_SECONDS", 10.0)
     monkeypatch.setattr("fusion_cli.sessions.process.RemoteRunner.time_against", nothing)
     report = tmp_path / "a" / "out.fusion" / "report.json"
     again = optimize(layer, tmp_path / "b" / "out.onnx", "portable", decisions=report)

@@ -50,14 +50,17 @@ def measure(models: Sequence[Open], setting: Setting) -> Timing:
     """The models' times, in turn. Raises CannotRun.
 
     In sittings, each with sessions of its own: two sessions of one model may differ by some percent, which then widens
-    the interval. All models are open at a time.
+    the interval, and those opened later tend to be faster, so that another is the first each time. All models are open
+    at a time.
     """
     start, seconds = time.monotonic(), setting.seconds * (len(models) - 1)
     sittings: list[Timing] = []
     while len(sittings) < setting.sittings and time.monotonic() - start < _PATIENCE:
-        first, *others = [setting.open(model) for model in models]
+        at = len(sittings) % len(models)
+        first, *others = [setting.open(model) for model in (*models[at:], *models[:at])]
         share, most = seconds / setting.sittings, _ROUNDS // setting.sittings
-        sittings.append(first.time_against(others, setting.feeds, seconds=share, most=most))
+        samples = first.time_against(others, setting.feeds, seconds=share, most=most).samples
+        sittings.append(Timing((*samples[len(models) - at :], *samples[: len(models) - at])))
         del first, others  # the memory is free before they are opened again
     return pooled(sittings)
 

@@ -164,6 +164,25 @@ def test_models_are_opened_anew_for_each_sitting() -> None:
     assert (Opened.count, found.rounds) == (9, 3 * ROUNDS)
 
 
+def test_the_one_opened_first_is_another_in_each_sitting() -> None:
+    class Slow:
+        """A model whose session is as slow as it was opened early."""
+
+        opened = 0
+
+        def __init__(self, us: float) -> None:
+            self.us = us + 10 * (3 - Slow.opened % 3)
+            Slow.opened += 1
+
+        def time_against(self, others: Sequence[Slow], *_: object, **__: object) -> Timing:
+            return timing(self.us, *(other.us for other in others))
+
+    models = [lambda us=us, **_: Slow(us) for us in (100.0, 200.0, 300.0)]
+    found = real_measure(models, AT)  # type: ignore[arg-type]
+    for us, samples in zip((100.0, 200.0, 300.0), found.samples, strict=True):
+        assert sorted(set(samples)) == [us + 10, us + 20, us + 30]
+
+
 def test_models_that_take_long_are_opened_once(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(0, 10**6, 60))
     monkeypatch.setattr("fusion_cli.verify.choice.time.monotonic", lambda: next(clock) / 10)
