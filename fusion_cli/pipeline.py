@@ -221,9 +221,10 @@ class _Run:
         """Put the nodes of operators that no target has a kernel for back where they were, all at once each time: the
         file is not to tell in which order they were given up."""
         kept = [o for o in ops if o.targets]
-        gone = {f.name for f in self.found.model.functions.values()} - {o.name for o in kept}
-        if gone:
-            self.model = self.found.model.clone()
+        functions = {f.name for f in self.found.model.functions.values()}
+        if functions:
+            self.model = self.found.model.clone()  # which saving changes
+        if gone := functions - {o.name for o in kept}:
             inline_back(self.model, gone.__contains__)
         return kept
 

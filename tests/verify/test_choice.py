@@ -110,16 +110,15 @@ SLOW, EQUAL, FAST = Speed(0.9, 0.88, 0.92), Speed(1.0, 0.98, 1.03), Speed(1.1, 1
 
 
 @pytest.mark.parametrize(
-    ("together", "speeds", "expected"),
+    ("speeds", "expected"),
     [
-        (False, {"A": FAST, "B": SLOW, "C": EQUAL}, ["B", "C"]),
-        (True, {"A": FAST, "B": SLOW, "C": EQUAL}, ["B"]),
-        (False, {"A": SLOW, "B": EQUAL}, []),
-        (False, {"A": FAST, "B": FAST}, []),
+        ({"A": FAST, "B": SLOW, "C": EQUAL}, ["B", "C"]),
+        ({"A": SLOW, "B": EQUAL}, []),
+        ({"A": FAST, "B": FAST}, []),
     ],
 )
-def test_groups_of_kernels_that_do_not_help_go(together: bool, speeds: dict[str, Speed], expected: list[str]) -> None:
-    assert choice.unhelpful(speeds, together=together) == expected
+def test_groups_of_kernels_that_do_not_help_go(speeds: dict[str, Speed], expected: list[str]) -> None:
+    assert choice.unhelpful(speeds) == expected
 
 
 def test_a_group_is_tried_without_the_kernels_of_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
