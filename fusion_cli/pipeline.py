@@ -100,6 +100,7 @@ class _Run:
     ) -> None:
         self.path, self.found, self.options, self.decisions = path, found, options, decisions
         self.clock, self.stage = clock, stage
+        self.model = found.model  # as it is written; that of `found` keeps all functions
         self.notes: list[str] = []
         self.rejections = list(found.rejections)
 
@@ -109,9 +110,9 @@ class _Run:
         with Process(self.clock.budget) as process:
             done = self._settle(Trial(self.path, self.options, process, self.found.signature), ops, sources)
         checks = () if done.verification is None else done.verification.ops
-        report = report_of(self.path, self.found, self.clock, written_fusions(done.ops, checks), done.choice)
+        found, fusions = replace(self.found, model=self.model), written_fusions(done.ops, checks)
         report = replace(
-            report,
+            report_of(self.path, found, self.clock, fusions, done.choice),
             output=str(self.stage.output),
             rejected=tuple(self.rejections),
             verification=done.verification,
@@ -174,7 +175,7 @@ class _Run:
         kept = self._keep(ops)
         libraries = self._build(kept, sources)
         with self.clock.stage("save"):
-            save_model(self.found.model, self.stage, self.found.signature.outputs)
+            save_model(self.model, self.stage, self.found.signature.outputs)
         return kept, libraries
 
     def _require(self, verification: Verification) -> None:
@@ -223,11 +224,15 @@ class _Run:
         )
 
     def _keep(self, ops: Sequence[FusedOp]) -> list[FusedOp]:
-        """Put the nodes of operators that no target has a kernel for back where they were."""
-        gone = {o.name for o in ops if not o.targets}
-        if gone:
-            inline_back(self.found.model, gone.__contains__)
-        return [o for o in ops if o.targets]
+        """Put the nodes of operators that no target has a kernel for back where they were, all at once each time: the
+        file is not to tell in which order they were given up."""
+        kept = [o for o in ops if o.targets]
+        functions = {f.name for f in self.found.model.functions.values()}
+        if functions:
+            self.model = self.found.model.clone()  # which saving changes
+        if gone := functions - {o.name for o in kept}:
+            inline_back(self.model, gone.__contains__)
+        return kept
 
     def _emit(self, ops: Sequence[FusedOp]) -> tuple[list[FusedOp], list[Source]]:
         sources: list[Source] = []

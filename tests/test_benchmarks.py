@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
-from benchmarks import corpus, gpu_page, gpu_prepare, idioms, runs, tally
+from benchmarks import corpus, gpu_page, gpu_prepare, idioms, repeat, runs, tally
 from examples import weights
 from fusion_cli.match import load_rules
 
@@ -123,6 +123,30 @@ def test_one_corpus_model_in_every_mode(tmp_path: Path) -> None:
     results = runs.load_results(tmp_path / "r.jsonl")
     assert {mode: r["status"] for (_, mode), r in results.items()} == dict.fromkeys(corpus.MODES, "ok"), run.output
     assert run.exit_code == 0
+
+
+def test_runs_differ_by_their_files_and_by_what_of_the_report_is_not_measured(tmp_path: Path) -> None:
+    def written(
+        name: str, model: bytes = b"m", chosen: str = "kernels", us: float = 1.0, stage: str = "verify"
+    ) -> Path:
+        output = tmp_path / name / "out.onnx"
+        repeat.report_of(output).parent.mkdir(parents=True)
+        output.write_bytes(model)
+        fusion = {"rule": "R", "measured": {"cpu": us}}
+        choice = {"chosen": chosen, "measured": [{"candidates": [{"us": us}]}]}
+        report = {"fusions": [fusion], "rejected": [{"stage": stage, "found": us}], "choice": choice, "timings": us}
+        repeat.report_of(output).write_text(json.dumps(report))
+        return output
+
+    first = written("first")
+    assert not repeat.differ([first, written("again", us=2.0)])
+    assert repeat.differ([first, written("model", model=b"n")])
+    assert repeat.differ([first, written("choice", chosen="original")])
+    assert repeat.differ([first, written("reason", stage="score")])
+    failed = tmp_path / "failed" / "out.onnx"
+    failed.parent.mkdir()
+    (failed.parent / "error.txt").write_text("error: no")
+    assert repeat.differ([first, failed])
 
 
 def test_folded_weights_travel_as_recipes() -> None:

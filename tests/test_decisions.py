@@ -62,6 +62,7 @@ def test_the_same_is_written_and_nothing_is_timed(
         raise AssertionError("timed")
 
     monkeypatch.setattr(choice, "measure", nothing)
+    monkeypatch.setattr(rollback, "_OPS_SECONDS", 10.0)
     monkeypatch.setattr("fusion_cli.sessions.process.RemoteRunner.time_against", nothing)
     report = tmp_path / "a" / "out.fusion" / "report.json"
     again = optimize(layer, tmp_path / "b" / "out.onnx", "portable", decisions=report)
@@ -74,6 +75,37 @@ def test_the_same_is_written_and_nothing_is_timed(
     if name != "original":
         assert again.verification is not None
         assert again.verification.outputs
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_the_order_in_which_kernels_were_given_up_does_not_show(
+    kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = """<ir_version: 9, opset_import: ["": 17]> g (float[n, 64, 256] x, float[256] s) => (float[n, 64, 256] y) {
+        two = Constant <value = float {2.0}> ()
+        a = Sin (x) b = Mul (a, two) c = Tanh (b) d = Mul (c, x) h = Softmax <axis = 1> (d)
+        e = Cos (h) f = Mul (e, two) k = LayerNormalization <axis = -1> (f, s) y = Add (k, h)
+    }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    timed: list[frozenset[str]] = []
+
+    def us(model: str, rules: frozenset[str]) -> float:
+        """Those of the later rule do not help, and then, though they did alone, those of the earlier may not."""
+        timed.append(rules)
+        helps = rules == {"PointwiseRegion"} and (kept or timed.count(rules) == 1)
+        return {"original": 100.0, "simplified": 90.0}.get(model, 50.0 if helps else 120.0)
+
+    monkeypatch.setattr(choice, "measure", measured(us))
+    monkeypatch.setattr(rollback, "_OPS_SECONDS", 0.0)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    report = optimize(tmp_path / "m.onnx", tmp_path / "a" / "out.onnx")
+    given_up = [r.rule for r in report.rejected if r.stage == "verify"]
+    assert given_up == (["RowwiseRegion"] if kept else ["RowwiseRegion", "PointwiseRegion"])
+    decided = tmp_path / "a" / "out.fusion" / "report.json"
+    again = optimize(tmp_path / "m.onnx", tmp_path / "b" / "out.onnx", decisions=decided)
+    assert files(tmp_path / "a" / "out.onnx") == files(tmp_path / "b" / "out.onnx")
+    assert again.summary == report.summary
 
 
 @pytest.mark.parametrize(

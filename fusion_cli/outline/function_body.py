@@ -18,7 +18,10 @@ def build_body(region: Region, nodes: Sequence[ir.Node]) -> ir.Graph:
     values = {v.name or "": parameter for v, parameter in zip(region.inputs, parameters, strict=True)}
     body: list[ir.Node] = []
     for i, value in enumerate(region.constants):
-        node = ir.node("Constant", [], {"value": value.const_value}, name=f"constant_{i}")
+        # A tensor of its own: the name of one that several models share changes with what is inlined in any of them.
+        assert value.const_value is not None
+        tensor = ir.Tensor(value.const_value.numpy(), value.const_value.dtype, name=f"c{i}")
+        node = ir.node("Constant", [], {"value": tensor}, name=f"constant_{i}")
         node.outputs[0].name = f"c{i}"
         values[value.name or ""] = node.outputs[0]
         body.append(node)

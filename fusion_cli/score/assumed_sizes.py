@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import onnx_ir as ir
@@ -15,7 +15,6 @@ from fusion_cli.types import Options
 
 _FOLDED = 1 << 12
 """Bytes of the largest constants worth folding: shapes."""
-_FLOATS = frozenset(t for t in ir.DataType if t.is_floating_point())
 
 
 def default_sizes(model: ir.Model, options: Options) -> list[dict[str, int]]:
@@ -42,12 +41,8 @@ def default_sizes(model: ir.Model, options: Options) -> list[dict[str, int]]:
 
 def _open_inputs(model: ir.Model) -> list[OpenInput]:
     wanted = [v for v in model.graph.inputs if v.name not in model.graph.initializers]
-    return [OpenInput(v.name or "", v.dtype in _FLOATS, tuple(_dims(v))) for v in wanted]
-
-
-def _dims(value: ir.Value) -> Iterator[int | str]:
-    for axis, dim in enumerate(value.shape or ()):
-        yield dim if isinstance(dim, int) else dim.value or f"{value.name}[{axis}]"
+    dims = ([d if isinstance(d, int) else d.value for d in v.shape or ()] for v in wanted)
+    return [OpenInput.of(v.name or "", v.dtype, d) for v, d in zip(wanted, dims, strict=True)]
 
 
 def _given(model: ir.Model, options: Options, end: int) -> dict[str, int]:

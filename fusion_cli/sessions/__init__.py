@@ -55,8 +55,9 @@ class OverBudget(CannotRun):
 class LocalRunner:
     """A session that takes and gives numpy arrays (bfloat16 as `ml_dtypes.bfloat16`)."""
 
-    def __init__(self, session: ort.InferenceSession) -> None:
+    def __init__(self, session: ort.InferenceSession, constants: Mapping[str, ort.OrtValue] | None = None) -> None:
         self.session = session
+        self._constants = constants  # which the session refers to
         self.output_names = tuple(o.name for o in session.get_outputs())
         self._only_tensors = all(o.type.startswith("tensor") for o in session.get_outputs())
 
@@ -110,9 +111,10 @@ def open_model(
     folder: Path | None = None,
     use: Use = "check",
     threads: int = 0,
+    constants: Mapping[str, Array] | None = None,
 ) -> LocalRunner:
-    """Load a model; `folder` is where the external data of a model given as bytes lies, and of `threads` 0 lets ONNX
-    Runtime choose. Raises CannotRun."""
+    """Load a model; `folder` is where the external data of a model given as bytes lies, of `threads` 0 lets ONNX
+    Runtime choose, and `constants` go in the place of the model's own of these names. Raises CannotRun."""
     ort = onnx_runtime()
     options = ort.SessionOptions()
     options.log_severity_level = 4
@@ -124,7 +126,10 @@ def open_model(
         options.add_session_config_entry("session.disable_prepacking", "1")
     if folder is not None:
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
+    given = {name: _to_ort(array, "cpu") for name, array in (constants or {}).items()}
     try:
+        for name, value in given.items():
+            options.add_initializer(name, value)
         for library in libraries:
             options.register_custom_ops_library(str(library))
         source = model if isinstance(model, bytes) else str(model)
@@ -134,7 +139,7 @@ def open_model(
         kind = CannotRun if libraries or type(error).__name__ in _OF_THIS_MACHINE else Refused
         raise kind(reason(error)) from error
     check_providers(session, providers)
-    return LocalRunner(session)
+    return LocalRunner(session, given)
 
 
 def check_providers(session: ort.InferenceSession, providers: Providers) -> None:

@@ -13,6 +13,7 @@ import onnx_ir as ir
 from onnx_shape_inference import ShapeInferenceContext, broadcast_shapes, check_inputs, registry
 
 from fusion_cli.simplify.inferred import MOST_ELEMENTS, Dim, Infer, dim_of, elements, is_of_sizes, note_sizes, written
+from fusion_cli.simplify.iterations import holds, states_of
 from fusion_cli.simplify.slices import infer_slice
 from fusion_cli.sizes.algebra import Size
 from fusion_cli.sizes.operations import broadcast, operation
@@ -39,6 +40,7 @@ def correct() -> None:
     _correct("Loop", _looping)
     _correct("Range", _counting)
     _correct("Reshape", _reshaping)
+    _correct("Scan", _scanning)
     _correct("Shape", _measuring)
     _correct("Size", _measuring)
     _correct("Slice", lambda _: infer_slice)
@@ -128,15 +130,29 @@ def _looping(_: Infer) -> Infer:
 
     def corrected(ctx: ShapeInferenceContext, node: ir.Node) -> None:
         body = node.attributes["body"].as_graph()
-        carried = zip(node.inputs[2:], body.inputs[2:], body.outputs[1:], strict=False)
-        shapes = [_same(ctx, [v.shape for v in state if v is not None]) for state in carried]
+        shapes = [_same(ctx, [s.start.shape, s.found.shape, s.made.shape]) for s in states_of(node)]
+        is_known = holds(node, ctx.get_opset_version(""))
         for made in body.outputs[1 + len(shapes) :]:
-            shapes.append(None if made.shape is None else ir.Shape([ctx.new_symbolic_dim(), *made.shape]))
+            known = made.shape if is_known else None
+            shapes.append(None if known is None else ir.Shape([ctx.new_symbolic_dim(), *known]))
         for result, made, shape in zip(node.outputs, body.outputs[1:], shapes, strict=False):
             if made.type is not None and not isinstance(made.type, ir.TensorType):
                 ctx.set_type(result, made.type)
             else:
                 ctx.set_shape_and_dtype(result, shape, made.dtype)
+
+    return corrected
+
+
+def _scanning(infer: Infer) -> Infer:
+    """The library believes of the sizes of states that they stay what they start as."""
+
+    def corrected(ctx: ShapeInferenceContext, node: ir.Node) -> None:
+        if holds(node, ctx.get_opset_version("")):
+            infer(ctx, node)
+            return
+        for result, made in zip(node.outputs, node.attributes["body"].as_graph().outputs, strict=False):
+            ctx.set_shape_and_dtype(result, None, made.dtype)
 
     return corrected
 

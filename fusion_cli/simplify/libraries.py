@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import onnx_ir as ir
 import onnx_ir.passes.common as passes
-from onnx_shape_inference import infer_symbolic_shapes, registry
+from onnx_shape_inference import SYM_DATA_KEY, infer_symbolic_shapes, registry
 from onnxscript import optimizer
 from onnxscript.optimizer._constant_folding import OptimizerState
 
@@ -20,12 +20,15 @@ from fusion_cli.operators.registry import having
 from fusion_cli.operators.versions import is_over_later_axes
 from fusion_cli.simplify.corrections import correct
 from fusion_cli.simplify.inferred import MOST_ELEMENTS
+from fusion_cli.simplify.iterations import found_by, holds, is_loop, states_of, values_in
 from fusion_cli.sizes.dims import rename_sizes
 from fusion_cli.sizes.operations import LARGEST_ENDS
 
 _SEQUENCES = frozenset({"ConcatFromSequence", "SplitToSequence"})
 """Operators that the folding replaces by others with axes as inputs, as they have them from opset 13 on."""
 
+_MOST_ROUNDS = 5
+"""How often shapes are inferred where loops change what they carry: a size may follow from that of another state."""
 _LAYERS = having("layer")
 _NUMBERS = frozenset({"value_int", "value_ints", "value_float", "value_floats"})
 
@@ -56,6 +59,8 @@ def _following(note: Callable[..., None]) -> Callable[..., None]:
 
 OptimizerState.set_sym_value = _following(OptimizerState.set_sym_value)  # type: ignore[method-assign]
 
+_Known = tuple[ir.TypeProtocol | None, ir.Shape | None, ir.TensorProtocol | None]
+"""Type, shape and elements of a value, as far as they are known."""
 Step = Callable[[ir.Model], object]
 
 
@@ -75,12 +80,12 @@ def attempt(steps: Mapping[str, Step], model: ir.Model, again: Callable[[], ir.M
 
 
 def forget_shapes(model: ir.Model) -> None:
-    """Believe nothing that the model says of the shapes of results that can be inferred: it need not be true, nor hold
-    for all sizes."""
+    """Believe nothing that the model says of the shapes of results that can be inferred, nor of what iterations find:
+    it need not be true, nor hold for all sizes or every iteration."""
     for node in model.graph.all_nodes():
-        if can_be_inferred(node):
-            for value in node.outputs:
-                value.shape = None
+        inferred = node.outputs if can_be_inferred(node) else ()
+        for value in (*inferred, *(found_by(node) if is_loop(node) else ())):
+            value.shape = None
 
 
 def can_be_inferred(node: ir.Node) -> bool:
@@ -91,46 +96,35 @@ def can_be_inferred(node: ir.Node) -> bool:
 def infer_shapes(model: ir.Model) -> None:
     """Symbolic shapes, in place, up to the first operator that the library fails on.
 
-    The library takes what a Loop carries, where the model does not say, for tensors of the shape they start with. If
-    they are no tensors it is told so, and which sizes come out of an iteration as others; if that does not help, all
-    values keep the shapes they had.
+    The library takes what a loop carries, where nothing is known of it, for tensors of the shape they start with. If
+    they are no tensors it is told so, and which sizes come out of an iteration as others, until an iteration leaves
+    what it finds; in bodies of which that never is so all values keep the shapes they had.
     """
-    loops = [n for n in model.graph.all_nodes() if n.op_type == "Loop" and not n.domain]
-    states = [state for loop in loops for state in _undeclared_states(loop)]
-    known = [(v, v.type, v.shape) for v in _values(model)] if states else []
-    _infer(model)
-    kinds = [(found, start.type) for found, start, _ in states if type(found.type) is not type(start.type)]
-    shapes = [(found, _common(start.shape, made.shape)) for found, start, made in states if found.shape != made.shape]
-    if kinds or shapes:
-        _restore(known)
-        for found, kind in kinds:
-            found.type = kind
-        for found, shape in shapes:
-            found.shape = shape
+    loops = [n for n in model.graph.all_nodes() if is_loop(n)]
+    open_states = [s for loop in loops for s in states_of(loop) if s.found.shape is None]
+    known = {v: (v.type, v.shape, v.const_value) for v in _values(model)} if loops else {}
+    told: dict[ir.Value, _Known] = {}
+    for _ in range(_MOST_ROUNDS):
+        _restore(known | told)
         _infer(model)
-    if not all(_is_kept(found.shape, start.shape, made.shape) for found, start, made in states):
-        _restore(known)
+        kinds = [s for s in open_states if type(s.found.type) is not type(s.start.type)]
+        news: dict[ir.Value, _Known] = {s.found: (s.start.type, None, None) for s in kinds}
+        for state in open_states:
+            if not state.is_kept and state.common is not None:
+                news[state.found] = state.found.type, state.common, None
+        if not news:
+            break
+        told |= news
+    opset = model.opset_imports.get("", 0)
+    astray = {v for loop in loops if not holds(loop, opset) for v in values_in(loop)}
+    _restore({value: each for value, each in known.items() if value in astray})
 
 
-def _common(start: ir.Shape | None, made: ir.Shape | None) -> ir.Shape | None:
-    """The sizes that two shapes share, and none for the others."""
-    if start is None or made is None or len(start) != len(made):
-        return None
-    return ir.Shape([a if a == b else None for a, b in zip(start, made, strict=True)])
-
-
-def _is_kept(found: ir.Shape | None, start: ir.Shape | None, made: ir.Shape | None) -> bool:
-    """Whether an iteration leaves the sizes that it finds, those aside that are not those of the start."""
-    if found is None or start is None or made is None:
-        return found is None
-    return len(found) == len(start) == len(made) and all(
-        f == m or f != s for f, s, m in zip(found, start, made, strict=True)
-    )
-
-
-def _restore(known: Iterable[tuple[ir.Value, ir.TypeProtocol | None, ir.Shape | None]]) -> None:
-    for value, kind, shape in known:
-        value.type, value.shape = kind, shape
+def _restore(known: Mapping[ir.Value, _Known]) -> None:
+    """Make values what they were; the library takes those for constants whose elements it infers."""
+    for value, (kind, shape, constant) in known.items():
+        value.type, value.shape, value.const_value = kind, shape, constant
+        value.metadata_props.pop(SYM_DATA_KEY, None)
 
 
 def _infer(model: ir.Model) -> None:
@@ -141,14 +135,6 @@ def _infer(model: ir.Model) -> None:
         _log.debug("symbolic shape inference stopped: %s", e)
     # What the library has computed by symbols can come out as a number in writing.
     rename_sizes(_values(model), lambda name: int(name) if name.isdecimal() else name)
-
-
-def _undeclared_states(loop: ir.Node) -> list[tuple[ir.Value, ir.Value, ir.Value]]:
-    """What the loop carries without the model saying of which shape: how an iteration finds it, how it starts, and what
-    an iteration makes of it."""
-    body = loop.attributes["body"].as_graph()
-    states = zip(body.inputs[2:], loop.inputs[2:], body.outputs[1:], strict=False)
-    return [(found, start, made) for found, start, made in states if start is not None and found.shape is None]
 
 
 def _values(model: ir.Model) -> Iterator[ir.Value]:

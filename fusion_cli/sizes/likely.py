@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from itertools import pairwise, product
 from typing import Literal
 
+import onnx_ir as ir
+
 from fusion_cli.sizes.algebra import names_in
 from fusion_cli.sizes.parsing import parse
 
@@ -70,6 +72,17 @@ class OpenInput:
     name: str
     is_float: bool
     dims: tuple[int | str, ...]
+
+    @classmethod
+    def of(cls, name: str, dtype: ir.DataType | None, dims: Sequence[int | str | None]) -> OpenInput:
+        """An input by what its model says; dimensions without a name get one."""
+        is_float = dtype is not None and dtype.is_floating_point()
+        return cls(name, is_float, tuple(made_up(name, axis) if d in (None, "") else d for axis, d in enumerate(dims)))
+
+
+def made_up(name: str, axis: int) -> str:
+    """What a dimension of an input without a name of its own is called."""
+    return f"{name}[{axis}]"
 
 
 def is_rate(name: str) -> bool:

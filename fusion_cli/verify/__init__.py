@@ -44,6 +44,9 @@ _LIMITS = {
 """By element type, the narrowest first."""
 _SPREADS = 4
 """How many times further than its own results another model's may be from the original's."""
+_NUDGES = 3
+"""Times that inputs and constants are moved in the last place: whether a quantization then makes another step is
+chance."""
 _MOST_ROUNDING = 0.02
 """What ONNX Runtime's optimizations change beyond this is not taken for rounding."""
 
@@ -97,15 +100,17 @@ def compare(
     allowed: Limit,
     original: Callable[..., Runner],
     feeds: Mapping[str, Array],
+    nudged: Callable[[int], Runner] | None = None,
 ) -> tuple[OutputCheck, ...]:
     """The largest error of every output in any of the results found, and how large it may be; raises CannotRun.
 
     ONNX Runtime's optimizations may round otherwise than the operators do one by one, quantized ones above all, and
     make some norms into others. So where a result is further from `reference` than allowed, the original is run again
     as ONNX Runtime optimizes it, and each result may agree with either. Where that is not enough, the spread of the
-    original's own results decides, those of inputs that differ in the last place among them: a long chain of layers
-    may enlarge any rounding. Outputs that a second such run gives other numbers for are left out, for the original
-    draws them at random, and so are those of such a spread that any number would pass. `original` opens it.
+    original's own results decides, those of inputs and constants that differ in the last place among them: a long chain
+    of layers may enlarge any rounding, and a quantization now and then makes a whole step of it. Outputs that a second
+    such run gives other numbers for are left out, for the original draws them at random, and so are those of such a
+    spread that any number would pass. `original` opens it, and `nudged` with such constants, others for each number.
     """
     errors = partial(_errors, allowed.least_scale)
     found_errors = [errors(reference, each) for each in found]
@@ -119,9 +124,10 @@ def compare(
     either = [{name: min(a[name], b[name]) for name in repeatable} for a, b in both]
     if all(error <= allowed.relative for each in either for error in each.values()):
         return _checks(either, dict.fromkeys(repeatable, allowed.relative))
-    nudged = errors(reference, original(use="reference").run(_nudged(feeds)))
+    neighbour = nudged or (lambda _: original(use="reference"))
+    moved = [errors(reference, neighbour(seed).run(nudge(feeds, seed))) for seed in range(_NUDGES)]
     rounding = {name: min(error, _MOST_ROUNDING) for name, error in errors(reference, optimized).items()}
-    spread = {name: _SPREADS * max(nudged[name], rounding[name]) for name in repeatable}
+    spread = {name: _SPREADS * max(rounding[name], *(each[name] for each in moved)) for name in repeatable}
     return _checks(either, {name: max(allowed.relative, s) for name, s in spread.items() if s < 1})
 
 
@@ -138,12 +144,13 @@ def _checks(errors: Sequence[Mapping[str, float]], allowed: Mapping[str, float])
     return tuple(OutputCheck(name, worst[name], tolerance) for name, tolerance in allowed.items())
 
 
-def _nudged(feeds: Mapping[str, Array]) -> dict[str, Array]:
-    """The same inputs, every float moved to one of its neighbours."""
-    rng = np.random.default_rng(0)
-    nudged = dict(feeds)
-    for name, array in feeds.items():
+def nudge(arrays: Mapping[str, Array], seed: int) -> dict[str, Array]:
+    """The same arrays, every float moved to one of its neighbours (the largest stays finite)."""
+    rng = np.random.default_rng(seed)
+    nudged = dict(arrays)
+    for name, array in arrays.items():
         if array.dtype.kind == "f" or array.dtype == ml_dtypes.bfloat16:
             towards = np.where(rng.random(array.shape) < 0.5, np.inf, -np.inf).astype(array.dtype)
-            nudged[name] = np.nextafter(array, towards)
+            moved = np.nextafter(array, towards)
+            nudged[name] = np.where(np.isfinite(moved), moved, array)
     return nudged

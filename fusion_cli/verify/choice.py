@@ -50,14 +50,17 @@ def measure(models: Sequence[Open], setting: Setting) -> Timing:
     """The models' times, in turn. Raises CannotRun.
 
     In sittings, each with sessions of its own: two sessions of one model may differ by some percent, which then widens
-    the interval. All models are open at a time.
+    the interval, and those opened later tend to be faster, so that another is the first each time. All models are open
+    at a time.
     """
     start, seconds = time.monotonic(), setting.seconds * (len(models) - 1)
     sittings: list[Timing] = []
     while len(sittings) < setting.sittings and time.monotonic() - start < _PATIENCE:
-        first, *others = [setting.open(model) for model in models]
+        at = len(sittings) % len(models)
+        first, *others = [setting.open(model) for model in (*models[at:], *models[:at])]
         share, most = seconds / setting.sittings, _ROUNDS // setting.sittings
-        sittings.append(first.time_against(others, setting.feeds, seconds=share, most=most))
+        samples = first.time_against(others, setting.feeds, seconds=share, most=most).samples
+        sittings.append(Timing((*samples[len(models) - at :], *samples[: len(models) - at])))
         del first, others  # the memory is free before they are opened again
     return pooled(sittings)
 
@@ -127,8 +130,8 @@ def _with_only(ops: Collection[str], fused: Path) -> ir.Model:
     return model
 
 
-def unhelpful(speeds: Mapping[str, Speed], *, together: bool) -> list[str]:
-    """The groups to take back, by how fast the model is with each alone: where all `together` make it faster, those
-    that make it slower, else those that do not make it faster. None where all would go."""
-    bad = [name for name, speed in speeds.items() if (speed.is_slower if together else not speed.is_faster)]
+def unhelpful(speeds: Mapping[str, Speed]) -> list[str]:
+    """The groups to take back, by how fast the model is with each alone: those that do not make it faster, whether or
+    not it is with all together, for what is within noise is to come out the same each time. None where all would go."""
+    bad = [name for name, speed in speeds.items() if not speed.is_faster]
     return bad if len(bad) < len(speeds) else []

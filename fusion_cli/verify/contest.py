@@ -75,7 +75,7 @@ class Contest:
         settings = _settings(reference, on_gpu, is_large=self._trial.signature.nodes > _MANY_NODES)
         choice = choose(models, settings, least=least, asked=asked, forced=options.force)
         own = [] if library is None or options.force else [o for o in ops if library.target in o.targets]
-        if library is not None and (taken := self._unhelpful(fused, own, library, settings[0], choice)):
+        if library is not None and (taken := self._unhelpful(fused, own, library, settings[0])):
             return None, [(o.name, library.target, _not_alone(o, self._alone[o.rule])) for o in own if o.rule in taken]
         self._choice = choice
         if choice.chosen == "original":
@@ -84,16 +84,14 @@ class Contest:
             return None, [(o.name, library.target, _for_simplified(o, choice)) for o in own]
         return choice, []
 
-    def _unhelpful(
-        self, fused: Path, ops: Sequence[FusedOp], library: Library, setting: Setting, choice: Choice
-    ) -> list[str]:
+    def _unhelpful(self, fused: Path, ops: Sequence[FusedOp], library: Library, setting: Setting) -> list[str]:
         """The rules whose kernels do not help, where there are others."""
         groups = {o.rule: [other.name for other in ops if other.rule == o.rule] for o in ops}
         if len(groups) < 2:
             return []
         fresh = {rule: names for rule, names in groups.items() if rule not in self._alone}
         self._alone |= speeds_alone(fused, library.path, fresh, setting, self._trial.process.open)
-        return unhelpful({rule: self._alone[rule] for rule in groups}, together=choice.chosen == "kernels")
+        return unhelpful({rule: self._alone[rule] for rule in groups})
 
 
 def _settings(reference: Reference, on_gpu: bool, is_large: bool) -> list[Setting]:

@@ -13,7 +13,7 @@ from fusion_cli.errors import ModelError
 from fusion_cli.sessions import Array, CannotRun
 from fusion_cli.sizes.algebra import names_in
 from fusion_cli.sizes.dims import number
-from fusion_cli.sizes.likely import OpenInput, is_rate, likely_sizes, other_sizes
+from fusion_cli.sizes.likely import is_rate, likely_sizes, other_sizes
 from fusion_cli.sizes.parsing import parse
 from fusion_cli.types import Options
 from fusion_cli.verify.signature import Input, Signature, nearest
@@ -93,7 +93,7 @@ def make_feeds(
 def open_sizes(signature: Signature, options: Options) -> dict[str, int]:
     """The dimensions, by name, whose sizes neither the model nor the user tells, and what they are likely."""
     inputs = [v for v in signature.inputs if v.name not in options.shapes]
-    likely = next(likely_sizes(_opened(signature.inputs)))
+    likely = next(likely_sizes([v.opened for v in signature.inputs]))
     return {s: likely[s] for s in _symbols(inputs) if s not in options.bounds} if options.inputs is None else {}
 
 
@@ -103,7 +103,7 @@ def _assignments(inputs: Sequence[Input], options: Options, *, other: bool) -> I
     symbols = _symbols(inputs)
     leading = [s for s, axes in symbols.items() if axes == {0}]
     fixed = {s: bounds[0] if other else _middle(*bounds) for s, bounds in options.bounds.items()}
-    for likely in (other_sizes if other else likely_sizes)(_opened(inputs)):
+    for likely in (other_sizes if other else likely_sizes)([v.opened for v in inputs]):
         yield likely | fixed
 
     def sizes(batch: int, rest: int) -> dict[str, int]:
@@ -121,13 +121,6 @@ def _assignments(inputs: Sequence[Input], options: Options, *, other: bool) -> I
             yield assignment
 
 
-def _opened(inputs: Sequence[Input]) -> list[OpenInput]:
-    return [
-        OpenInput(v.name, _is_float(v), tuple(d or v.symbol(axis) for axis, d in enumerate(v.shape or ())))
-        for v in inputs
-    ]
-
-
 def _middle(low: int, high: int) -> int:
     return low if low == high else round((max(low, 1) * high) ** 0.5)
 
@@ -136,10 +129,9 @@ def _symbols(inputs: Sequence[Input]) -> dict[str, set[int]]:
     """The axes at which each symbol occurs (axis 0 of a vector says nothing: it counts only if nothing else does)."""
     axes: dict[str, set[int]] = {}
     for value in inputs:
-        for axis, dim in enumerate(value.shape or ()):
-            if not isinstance(dim, int):
-                for name in names_in(parse(value.symbol(axis))):
-                    axes.setdefault(name, set()).add(axis)
+        for axis, dim in enumerate(value.opened.dims):
+            for name in () if isinstance(dim, int) else names_in(parse(dim)):
+                axes.setdefault(name, set()).add(axis)
     return axes
 
 
@@ -149,8 +141,7 @@ def _concrete(value: Input, sizes: Mapping[str, int], options: Options) -> tuple
         return options.shapes[name]
     if value.shape is None:
         raise CannotRun(f"input '{name}' has no shape (give one with --shape {name}=1,2,3)")
-    known = (number(dim or value.symbol(axis), sizes) for axis, dim in enumerate(value.shape))
-    return tuple(max(0, size or 0) for size in known)
+    return tuple(max(0, number(dim, sizes) or 0) for dim in value.opened.dims)
 
 
 def _is_float(value: Input) -> bool:

@@ -30,6 +30,9 @@ from fusion_cli.verify import compare, limit
 from fusion_cli.verify.feeds import Feeds
 
 _ROUNDS = 200
+_SLOWER = 1.05
+"""How many times as long as its nodes a kernel has to take to be given up by itself: whether less matters shows in the
+whole model, and kernels of one rule are to stay or go together there."""
 _UNNAMED = 4
 """The size, where one is made up, of a dimension without a name."""
 _VALUES_AT_ONCE = 64
@@ -163,7 +166,8 @@ def _check(
     except CannotRun as error:
         return OpCheck(op.name, target, float("inf"), allowed.relative, note=str(error))
     before, after, speed = timing.us(0), timing.us(1), timing.speed(1)
-    return OpCheck(op.name, target, worst.error, worst.tolerance, before, after, speed.is_slower)
+    is_slower = speed.is_slower and speed.ratio < 1 / _SLOWER
+    return OpCheck(op.name, target, worst.error, worst.tolerance, before, after, is_slower)
 
 
 def _locate(fused: Path, ops: Sequence[FusedOp]) -> list[Call]:

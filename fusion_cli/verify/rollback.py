@@ -76,13 +76,14 @@ class Trial:
         target = library.target
         fresh = [o for o in ops if o.name in library.ops and (o.name, target) not in self._checks]
         assert self.reference is not None
+        is_timed = target == "cpu" and self.options.decisions is None
         found = check_ops(
             fused,
             fresh,
             [case.feeds for case in self.reference.cases],
             library=library.path,
             target=target,
-            seconds=_OPS_SECONDS if target == "cpu" else 0.0,
+            seconds=_OPS_SECONDS if is_timed else 0.0,
             opener=partial(self.process.open, providers=providers),
         )
         self._checks |= {(check.op, target): check for check in found}

@@ -11,6 +11,7 @@ from fusion_cli.errors import ModelError, did_you_mean
 from fusion_cli.operators.registry import MOVES
 from fusion_cli.sizes.algebra import names_in
 from fusion_cli.sizes.dims import symbol
+from fusion_cli.sizes.likely import OpenInput, made_up
 from fusion_cli.sizes.parsing import parse, written
 from fusion_cli.types import Options
 
@@ -37,10 +38,10 @@ class Input:
     below: int | None
     """What its integers must be less than: the smallest dimension that they index. None if they index nothing."""
 
-    def symbol(self, axis: int) -> str:
-        """The name of a dynamic dimension, or one made up for it."""
-        assert self.shape is not None
-        return str(self.shape[axis]) or f"{self.name}[{axis}]"
+    @property
+    def opened(self) -> OpenInput:
+        """The input with a name for each dimension that is no number."""
+        return OpenInput.of(self.name, self.dtype, self.shape or ())
 
 
 @dataclass(frozen=True)
@@ -118,8 +119,8 @@ def _size_names(model: ir.Model) -> frozenset[str]:
     """Names of dimensions, and the names these are made of."""
     values = (*model.graph.inputs, *(v for node in model.graph.all_nodes() for v in node.outputs))
     dims = {d.value for v in values for d in v.shape or () if isinstance(d, ir.SymbolicDim) and d.value}
-    for value in model.graph.inputs:  # as `Input.symbol` makes names up
-        dims |= {f"{value.name}[{i}]" for i, d in enumerate(value.shape or ()) if d == ir.SymbolicDim(None)}
+    for value in model.graph.inputs:
+        dims |= {made_up(value.name or "", i) for i, d in enumerate(value.shape or ()) if d == ir.SymbolicDim(None)}
     return frozenset(dims.union(*(names_in(parse(dim)) for dim in dims)))
 
 

@@ -10,12 +10,16 @@ from pathlib import Path
 
 from fusion_cli.load import load_model
 from fusion_cli.measured import OutputCheck, Verification
+from fusion_cli.operators.dtypes import ONNX_FLOATS
 from fusion_cli.sessions import CannotRun, OverBudget, open_model
 from fusion_cli.sessions.process import Opener, Runner
 from fusion_cli.types import Options
-from fusion_cli.verify import Limit, Outputs, compare, limit
+from fusion_cli.verify import Limit, Outputs, compare, limit, nudge
 from fusion_cli.verify.feeds import Feeds, load_feeds, make_feeds, open_sizes
 from fusion_cli.verify.signature import Signature, check_names, signature_of
+
+_LEAST_VECTOR = 16
+"""Numbers in a constant that is taken for a bias or a scale."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +93,7 @@ def verify_model(
     Runtime's optimizations break the original as well, that is all there is to say.
     """
     original = cache(partial(opener, reference.model))  # opened once for all cases: a deep model takes seconds
+    nudged = partial(_open_nudged, opener, reference.model)  # each once: all open would take memory
     try:
         found = [_run_all(variant(), reference.cases) for variant in variants]
     except CannotRun as error:
@@ -99,11 +104,24 @@ def verify_model(
         return Verification(failed, skipped=f"the fused model does not run: {error}")
     checks: dict[str, OutputCheck] = {}
     for case, *results in zip(reference.cases, *found, strict=True):
-        for check in compare(case.outputs, results, reference.limit, original, case.feeds):
+        for check in compare(case.outputs, results, reference.limit, original, case.feeds, nudged):
             checks[check.output] = max(checks.get(check.output, check), check, key=lambda c: c.share)
     if not checks:
         return Verification(skipped="the original draws at random, or any rounding changes all it gives")
     return Verification(tuple(checks.values()))
+
+
+def _open_nudged(opener: Opener, model: Path, seed: int) -> Runner:
+    """A model whose biases and scales are moved in the last place, for its inputs may be integers. (Constants of few
+    numbers may be sizes.)"""
+    constants = {name: value.const_value for name, value in load_model(model).graph.initializers.items()}
+    vectors = {
+        name: constant.numpy()
+        for name, constant in constants.items()
+        if constant is not None and constant.dtype in ONNX_FLOATS and len(constant.shape) == 1
+    }
+    vectors = {name: array for name, array in vectors.items() if array.size >= _LEAST_VECTOR}
+    return opener(model, use="reference", constants=nudge(vectors, seed))
 
 
 def _run_all(model: Runner, cases: Sequence[Case]) -> list[Outputs]:

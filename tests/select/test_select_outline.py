@@ -204,6 +204,23 @@ TWO_LENGTHS = """g (float[n, 64] x, float[m, 64] z) => (float[n, 64] u, float[m,
 }"""
 
 
+def test_a_function_stays_as_it_is_where_another_with_the_same_constant_is_put_back() -> None:
+    text = """g (float[n] x, float[n] z) => (float[n] y, float[n] w) {
+        two = Constant <value = float {2.0}> () y = Mul (x, two) w = Add (z, two)
+    }"""
+    model = simplified(parse(text))
+    index = GraphIndex(model.graph)
+    regions = [make_region(index, [node], "Own", "mine", 1) for node in model.graph]
+    ops = outline(model, [candidate(r, a=1.0) for r in regions])
+    kept, gone = ops
+    before = ir.to_proto(model).functions[0].SerializeToString()
+    inline_back(model.clone(), lambda name: name == gone.name)
+    inline_back(model, lambda name: name == gone.name)
+    (function,) = ir.to_proto(model).functions
+    assert function.name == kept.name
+    assert function.SerializeToString() == before
+
+
 def test_nodes_put_back_have_the_sizes_of_their_own_call(tmp_path: Path) -> None:
     model = simplified(parse(TWO_LENGTHS, {"w": (64, 64)}))
     halves = list(model.graph)[:5], list(model.graph)[5:]

@@ -10,11 +10,28 @@ import pytest
 from fusion_cli.sessions.timing import Speed, Timing, interleave, pooled
 
 
-def test_models_run_equally_often_and_take_turns_at_going_first() -> None:
+def test_models_run_equally_often_and_as_long_after_their_last_run(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
-    timing = interleave([partial(calls.append, name) for name in "abc"], seconds=0, least=4)
-    assert timing.rounds == 4
-    assert "".join(calls) == "abc" + "abc" + "bca" + "cab" + "abc"
+    monkeypatch.setattr("fusion_cli.sessions.timing._ONE_WAY", 3)
+    timing = interleave([partial(calls.append, name) for name in "abc"], seconds=0, least=6)
+    assert timing.rounds == 6
+    assert "".join(calls) == "abc" + "abcabcabc" + "cbacbacba"
+
+
+def test_a_model_against_itself_is_not_faster_for_what_lies_in_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run takes the longer the longer ago the last one was, and the first of a round the longest."""
+    now, last, runs = 0.0, dict.fromkeys(range(3), 0), 0
+
+    def work(model: int) -> None:
+        nonlocal now, runs
+        runs += 1
+        now += 1e-4 * (1 + 0.1 * (runs - last[model]) + 0.01 * (runs % 3 == 1))
+        last[model] = runs
+
+    monkeypatch.setattr("fusion_cli.sessions.timing.time.perf_counter", lambda: now)
+    timing = interleave([partial(work, model) for model in range(3)], seconds=1e9, least=1, most=96)
+    for model in (0, 1, 2):
+        assert timing.speed(model, against=(model + 1) % 3).ratio == pytest.approx(1.0, abs=0.01)
 
 
 def test_what_slows_all_down_does_not_change_their_speeds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +73,8 @@ def test_what_noise_explains_is_neither_faster_nor_slower() -> None:
     for speed in (Speed(1.05, 0.99, 1.08), Speed(1.015, 1.01, 1.02), Speed(0.95, 0.9, 1.01), Speed(0.985, 0.98, 0.99)):
         assert not speed.is_faster
         assert not speed.is_slower
-    assert Speed(1.05, 1.01, 1.08).is_faster
+    assert not Speed(1.05, 1.01, 1.08).is_faster
+    assert Speed(1.05, 1.03, 1.08).is_faster
     assert Speed(0.95, 0.9, 0.99).is_slower
 
 

@@ -10,7 +10,9 @@ import onnxruntime as ort
 import pytest
 
 import fusion_cli
+from fusion_cli.load import load_model
 from fusion_cli.report import Report
+from fusion_cli.simplify import simplify
 from tests.helpers.graphs import RNG, matches, operators, parse
 
 LAYER = "{o}m = MatMul ({x}, w) {o}a = Add ({o}m, b) {o}s = Sigmoid ({o}a) {o} = Mul ({o}a, {o}s) "
@@ -148,3 +150,59 @@ def test_a_loop_carries_a_sequence(tmp_path: Path) -> None:
     assert report.verification is not None
     assert report.verification.ok
     assert not report.verification.skipped
+
+
+def test_a_state_may_follow_another_that_changes(tmp_path: Path) -> None:
+    """Which of them change shows one iteration, and one state, after the other."""
+    text = """g (float[1, b] x, int64 n) => (float[k, b] y, float[k, b] z) {
+        go = Constant <value = bool {1}> ()
+        y, z = Loop (n, go, x, x) <body: graph = step (int64 i, bool c, float[1, b] s, float[1, b] t) => (o, u, v) {
+            o = Identity (c) u = Concat <axis = 0> (s, x) m = Exp (s) v = Sqrt (m)
+        }>
+    }"""
+    source = tmp_path / "m.onnx"
+    onnx.save(parse(text), source)
+    simplified = simplify(load_model(source), lambda: load_model(source)).model
+    body = next(n for n in simplified.graph if n.op_type == "Loop").attributes["body"].as_graph()
+    rows, columns = zip(*(v.shape for v in body.inputs[2:]), strict=True)
+    assert columns == ("b", "b")
+    assert not {1, "b"} & set(rows)
+    assert rows[0] != rows[1]
+
+
+def test_what_a_loop_changes_the_rank_of_costs_the_rest_no_shapes(tmp_path: Path) -> None:
+    text = """g (float[a, b] x, int64 n) => (y, float[a, b] z) {
+        go = Constant <value = bool {1}> () front = Constant <value = int64[1] {0}> ()
+        y = Loop (n, go, x) <body: graph = step (int64 i, bool c, s) => (o, t) {
+            o = Identity (c) t = Unsqueeze (s, front)
+        }>
+        z = Exp (x)
+    }"""
+    source = tmp_path / "m.onnx"
+    onnx.save(parse(text), source)
+    simplified = simplify(load_model(source), lambda: load_model(source)).model
+    y, z = simplified.graph.outputs
+    body = next(n for n in simplified.graph if n.op_type == "Loop").attributes["body"].as_graph()
+    assert [v.shape for v in (y, body.inputs[2], body.outputs[1])] == [None] * 3
+    assert z.shape == ["a", "b"]
+
+
+@pytest.mark.parametrize("opset", [8, 9])
+def test_scan_binds_what_it_reads(opset: int, tmp_path: Path) -> None:
+    batch, empty = ("1, ", '"", ') if opset == 8 else ("", "")
+    text = f"""<ir_version: 5, opset_import: ["": {opset}]>
+    g (float[{batch}a] x, float[{batch}seq, b] steps) => (float[{batch}a] y, float[{batch}seq, c] all) {{
+        y, all = Scan ({empty}x, steps) <num_scan_inputs = 1,
+            body: graph = step (float[7] s, float[7] v) => (t, p) {{ t = Neg (s) p = Neg (v) }}>
+    }}"""
+    source, output = tmp_path / "m.onnx", tmp_path / "f.onnx"
+    proto = onnx.parser.parse_model(text.replace('"", ', "none, "))
+    for node in proto.graph.node:
+        node.input[:] = ["" if name == "none" else name for name in node.input]
+    onnx.save(proto, source)
+    fusion_cli.optimize(source, output, targets=["portable"], verify=False)
+    simplified = simplify(load_model(source), lambda: load_model(source)).model
+    (scan,) = simplified.graph
+    shapes = [v.shape for v in (*scan.attributes["body"].as_graph().inputs, *scan.outputs)]
+    leading = [1] if opset == 8 else []
+    assert shapes == [["a"], ["b"], [*leading, "a"], [*leading, "seq", "b"]]

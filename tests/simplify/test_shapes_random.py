@@ -42,10 +42,13 @@ def run_all(model: ir.Model, feeds: Sequence[Feeds]) -> list[dict[str, tuple[int
     return [dict(zip(names, (a.shape for a in session.run(None, feed)), strict=True)) for feed in feeds]
 
 
-def false_sizes(model: ir.Model, feed: Feeds, shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
-    """What the model says of sizes that is not so. A name that no input has stands for what it is first met as."""
-    found = {v.name: (v.shape, feed[str(v.name)].shape) for v in model.graph.inputs}
-    found |= {v.name: (v.shape, shapes[str(v.name)]) for v in values(model) if v.shape is not None}
+def false_sizes(
+    inputs: Sequence[ir.Value], made: Sequence[ir.Value], feed: Feeds, shapes: Mapping[str, tuple[int, ...]]
+) -> list[str]:
+    """What a model says of the sizes of its inputs and of values it makes that is not so. A name that no input has
+    stands for what it is first met as."""
+    found = {v.name: (v.shape, feed[str(v.name)].shape) for v in inputs}
+    found |= {v.name: (v.shape, shapes[str(v.name)]) for v in made if v.shape is not None}
     wrong = [
         f"{name} is of rank {len(real)}, not {said}" for name, (said, real) in found.items() if len(said) != len(real)
     ]
@@ -82,7 +85,7 @@ def check(rng: Random, folder: Path, least: int = 1) -> bool:
     clean = simplify(load_model(source), partial(load_model, source)).model
     for model in (plain, clean):
         for feed, shapes in zip(feeds, run_all(model, feeds), strict=True):
-            wrong = false_sizes(model, feed, shapes)
+            wrong = false_sizes(model.graph.inputs, values(model), feed, shapes)
             assert not wrong, wrong
     fusion_cli.optimize(source, output, targets=["portable"], verify=False)
     optimized = opened(onnx.load(output))

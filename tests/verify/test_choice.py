@@ -110,16 +110,15 @@ SLOW, EQUAL, FAST = Speed(0.9, 0.88, 0.92), Speed(1.0, 0.98, 1.03), Speed(1.1, 1
 
 
 @pytest.mark.parametrize(
-    ("together", "speeds", "expected"),
+    ("speeds", "expected"),
     [
-        (False, {"A": FAST, "B": SLOW, "C": EQUAL}, ["B", "C"]),
-        (True, {"A": FAST, "B": SLOW, "C": EQUAL}, ["B"]),
-        (False, {"A": SLOW, "B": EQUAL}, []),
-        (False, {"A": FAST, "B": FAST}, []),
+        ({"A": FAST, "B": SLOW, "C": EQUAL}, ["B", "C"]),
+        ({"A": SLOW, "B": EQUAL}, []),
+        ({"A": FAST, "B": FAST}, []),
     ],
 )
-def test_groups_of_kernels_that_do_not_help_go(together: bool, speeds: dict[str, Speed], expected: list[str]) -> None:
-    assert choice.unhelpful(speeds, together=together) == expected
+def test_groups_of_kernels_that_do_not_help_go(speeds: dict[str, Speed], expected: list[str]) -> None:
+    assert choice.unhelpful(speeds) == expected
 
 
 def test_a_group_is_tried_without_the_kernels_of_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -162,6 +161,25 @@ def test_models_are_opened_anew_for_each_sitting() -> None:
     Opened.count = 0
     found = real_measure([opened, opened, opened], AT)  # type: ignore[list-item]
     assert (Opened.count, found.rounds) == (9, 3 * ROUNDS)
+
+
+def test_the_one_opened_first_is_another_in_each_sitting() -> None:
+    class Slow:
+        """A model whose session is as slow as it was opened early."""
+
+        opened = 0
+
+        def __init__(self, us: float) -> None:
+            self.us = us + 10 * (3 - Slow.opened % 3)
+            Slow.opened += 1
+
+        def time_against(self, others: Sequence[Slow], *_: object, **__: object) -> Timing:
+            return timing(self.us, *(other.us for other in others))
+
+    models = [lambda us=us, **_: Slow(us) for us in (100.0, 200.0, 300.0)]
+    found = real_measure(models, AT)  # type: ignore[arg-type]
+    for us, samples in zip((100.0, 200.0, 300.0), found.samples, strict=True):
+        assert sorted(set(samples)) == [us + 10, us + 20, us + 30]
 
 
 def test_models_that_take_long_are_opened_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ from fusion_cli.verify.signature import signature_of
 from fusion_cli.verify.whole_model import reference_for, verify_model
 from tests.helpers.graphs import parse
 from tests.helpers.reason_codes import explained
+from tests.helpers.timings import timing
 
 X = "float[batch, 4] x"
 FUNCTIONS = """<domain: "fusion", opset_import: ["": 17, "fusion": 1]>
@@ -225,7 +226,8 @@ def test_the_original_is_opened_once_for_all_sizes(tmp_path: Path) -> None:
     checked = verify_model(reference, [lambda: Doubled(open_model(path))], opener=opener)  # type: ignore[arg-type]
     assert not checked.ok
     assert len(reference.cases) == 2
-    assert uses == [None, "reference"]  # ONNX Runtime's own spread is asked for at both sizes
+    spread = ["reference"] * 6  # with other constants each time, at both sizes
+    assert uses == [None, *spread]
 
 
 class Doubled:
@@ -238,6 +240,28 @@ class Doubled:
         return {name: array * 2 for name, array in self.runner.run(feeds).items()}
 
 
+def test_a_whole_step_of_a_quantization_is_rounding_too(tmp_path: Path) -> None:
+    """Values halfway between two steps, of a model whose inputs are integers."""
+    text = """<ir_version: 9, opset_import: ["": 17]> g (int64[n] ids) => (float[n, 64] y) {
+        e = Gather (table, ids) m = Mul (e, scale) q, s, z = DynamicQuantizeLinear (m) y = DequantizeLinear (q, s, z)
+    }"""
+    table = np.concatenate([[0.0, 255.0], np.arange(62) + 0.5]).astype(np.float32)[None]
+    paths = [tmp_path / name for name in ("original.onnx", "rounded.onnx", "wrong.onnx")]
+    for path, scale in zip(paths, (1.0, np.nextafter(np.float32(1), np.float32(2)), 1.1), strict=True):
+        model = onnx.parser.parse_model(text)
+        scales = np.append(np.ones(32), np.full(32, scale)).astype(np.float32)
+        model.graph.initializer.extend(
+            onnx.numpy_helper.from_array(a, n) for a, n in ((table, "table"), (scales, "scale"))
+        )
+        onnx.save(model, path)
+    original, *others = paths
+    reference = reference_for(original, Options())
+    rounded, wrong = (verify_model(reference, [partial(open_model, path)]) for path in others)
+    assert rounded.outputs[0].error > reference.limit.relative
+    assert rounded.ok
+    assert not wrong.ok
+
+
 def test_a_kernel_whose_numbers_differ_is_not_timed(tmp_path: Path) -> None:
     def opener(model: Any, **options: Any) -> Any:
         return Doubled(open_model(model, **options)) if options.pop("libraries", ()) else open_model(model, **options)
@@ -248,6 +272,23 @@ def test_a_kernel_whose_numbers_differ_is_not_timed(tmp_path: Path) -> None:
     assert not check.ok
     assert check.error == pytest.approx(1.0)
     assert (check.before_us, check.note) == (None, "")
+
+
+@pytest.mark.parametrize(("us", "is_slower"), [(100.0, False), (104.0, False), (110.0, True)])
+def test_a_kernel_by_itself_is_slower_only_by_far(
+    us: float, is_slower: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rest shows in the model that it sits in."""
+    monkeypatch.setattr(LocalRunner, "time_against", lambda *_, **__: timing(100.0, us))
+    (check,) = check_ops(
+        fused_model(tmp_path),
+        [op("Inner_2")],
+        [{"x": np.ones((2, 4), np.float32)}],
+        library=tmp_path,
+        target="cpu",
+        opener=without_libraries,
+    )
+    assert (check.ok, check.is_slower) == (True, is_slower)
 
 
 def test_weights_of_the_model_file_are_read_where_they_are_needed(tmp_path: Path) -> None:
