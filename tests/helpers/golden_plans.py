@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import onnx_ir as ir
 
+from examples import weights
 from fusion_cli.match import find_regions, load_rules
 from fusion_cli.plan import plan_region
 from fusion_cli.planir.printer import show
@@ -14,8 +16,6 @@ from tests.goldens import Goldens
 from tests.helpers import slice_graphs
 from tests.helpers.graphs import simplified_file
 from tests.helpers.region_tools import parsed, whole
-
-EXAMPLES = Path(__file__).parents[2] / "examples" / "models"
 
 _QKV = "float[B, 4, S, 16] q, float[B, 4, T, 16] k, float[B, 4, T, 16] v"
 _SCORES = """kt = Transpose <perm = [0, 1, 3, 2]> (k) s0 = MatMul (q, kt) d = Constant <value = float {0.25}> ()
@@ -144,7 +144,8 @@ def _of_example(model: str, rule: str) -> str:
 
 @cache
 def _example(model: str) -> ir.Model:
-    return simplified_file(EXAMPLES / f"{model}.weightless.onnx")
+    with TemporaryDirectory() as folder:
+        return simplified_file(weights.restore(model, Path(folder, "model.onnx")))
 
 
 GOLDENS: Goldens = {
