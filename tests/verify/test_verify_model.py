@@ -220,14 +220,14 @@ def test_the_original_is_opened_once_for_all_sizes(tmp_path: Path) -> None:
     uses: list[object] = []
 
     def opener(model: Path | bytes, **options: Any) -> LocalRunner:
-        uses.append(options.get("use"))
+        if "constants" not in options:
+            uses.append(options.get("use"))
         return open_model(model, **options)
 
     checked = verify_model(reference, [lambda: Doubled(open_model(path))], opener=opener)  # type: ignore[arg-type]
     assert not checked.ok
     assert len(reference.cases) == 2
-    spread = ["reference"] * 6  # with other constants each time, at both sizes
-    assert uses == [None, *spread]
+    assert uses == [None, "reference"]  # ONNX Runtime's own spread is asked for at both sizes
 
 
 class Doubled:
