@@ -228,8 +228,9 @@ class _Run:
         file is not to tell in which order they were given up."""
         kept = [o for o in ops if o.targets]
         functions = {f.name for f in self.found.model.functions.values()}
-        if functions:
-            self.model = self.found.model.clone()  # which saving changes
+        has_kernels = any(t != "portable" for o in ops for t in o.targets)
+        if functions:  # saving changes a model; without kernels to be given up it is saved once
+            self.model = self.found.model.clone() if has_kernels else self.found.model
         if gone := functions - {o.name for o in kept}:
             inline_back(self.model, gone.__contains__)
         return kept
