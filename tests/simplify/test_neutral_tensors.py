@@ -10,7 +10,13 @@ from onnx import numpy_helper
 from fusion_cli.simplify import simplify
 from tests.helpers.graphs import parse
 
-VISIBLE = {"seen": np.ones((1, 1, 5, 1), np.bool_), "some": np.tri(5, dtype=np.bool_)[None, None]}
+LAST_HIDDEN = np.arange(25).reshape(1, 1, 5, 5) < 24
+VISIBLE = {
+    "seen": np.ones((1, 1, 5, 1), np.bool_),
+    "hidden": np.zeros((1, 1, 5, 1), np.bool_),
+    "some": np.tri(5, dtype=np.bool_)[None, None],
+    "most": LAST_HIDDEN,
+}
 NUMBERS = "zero = Constant <value = float {0}> () low = Constant <value = float {-65504}> ()"
 SHAPE = "whole = Constant <value = int64[4] {2, 1, 5, 5}> ()"
 
@@ -44,16 +50,24 @@ def test_what_changes_nothing_is_left_out(body: str) -> None:
     assert operators(f"{body} y = Softmax <axis = -1> (a)") == ["Softmax"]
 
 
+@pytest.mark.parametrize("mask", ["Where (e, zero, low)", "Where (n, low, zero)"])
+def test_masks_of_sizes_that_are_not_known_are_left_out(mask: str) -> None:
+    body = f"s = Shape (x) e = Expand (seen, s) n = Expand (hidden, s) m = {mask} a = Add (x, m)"
+    left = operators(f"{body} y = Softmax <axis = -1> (a)", "float[B, 3, 5, 5] x", "float[B, 3, 5, 5] y")
+    assert left == ["Softmax"]
+
+
 @pytest.mark.parametrize(
     ("body", "left"),
     [
         ("m = Where (some, zero, low) a = Add (x, m)", "Add"),
+        ("m = Where (most, zero, low) a = Add (x, m)", "Add"),
         ("e = Expand (seen, whole) m = Where (e, low, zero) a = Add (x, m)", "Add"),
         ("m = ConstantOfShape (whole) a = Sub (m, x)", "Sub"),
         ("m = ConstantOfShape (whole) a = Mul (x, m)", "Mul"),
         ("a = Add (x, bias)", "Add"),
     ],
-    ids=["hides some", "hides all", "the other way round", "zeros", "a bias"],
+    ids=["hides some", "hides the last", "hides all", "the other way round", "zeros", "a bias"],
 )
 def test_what_changes_something_stays(body: str, left: str) -> None:
     assert left in operators(f"{body} y = Softmax <axis = -1> (a)")
