@@ -20,6 +20,7 @@ from typing import Any
 import click
 
 from benchmarks.runs import ROOT, default_folder
+from fusion_cli.save.ownership import bundle_of
 
 _MEASURED = ("timings", "choice", "verification", "libraries", "model", "output")
 """What of a report is of one run only, or says where files lie."""
@@ -61,7 +62,7 @@ def optimize(model: Path, folder: Path, *options: str) -> Path:
 
 
 def report_of(output: Path) -> Path:
-    return output.with_suffix(".fusion") / "report.json"
+    return bundle_of(output) / "report.json"
 
 
 def chosen(output: Path) -> str:
@@ -84,7 +85,7 @@ def files(output: Path) -> dict[str, Any]:
     """All that was written, by name."""
     if not output.exists():
         return {"error": (output.parent / "error.txt").read_text()}
-    bundle = output.with_suffix(".fusion")
+    bundle = bundle_of(output)
     found: dict[str, Any] = {
         str(p.relative_to(output.parent)): p.read_bytes() for p in (output, *bundle.rglob("*")) if p.is_file()
     }

@@ -175,7 +175,8 @@ class AttentionFamily(Family):
         splits = _splits(stage, q.dtype)
         dims = _head_dims(plan, stage)
         warpgroup_dims = tuple(d for d in dims if splits and _PANELS.issuperset(d))
-        headers = (f"attention_{'scalar' if scalar else 'decode' if splits else 'tensor'}.cuh",)
+        headers = [f"attention_{'scalar' if scalar else 'decode' if splits else 'tensor'}.cuh"]
+        headers += ["attention_wgmma.cuh"] if warpgroup_dims else []
         name, shapes = f"parts_{index}", ", ".join(_shape(plan, stage.operands[i]) for i in (stage.k, stage.v))
         size = f"gpu::attention_part_bytes(device, h{stage.dims}, {shapes})"
         functions = (
@@ -185,7 +186,7 @@ class AttentionFamily(Family):
         )
         (_, score, _), *_ = functions
         return AttentionStage(
-            **names.common("attention", *headers, *(["attention_wgmma.cuh"] if warpgroup_dims else [])),
+            **names.common("attention", *headers),
             takes=("void* parts", "unsigned* done") if splits else (),
             arguments=(f"work + {name}", "gpu::counters(work)") if splits else (),
             buffers=(Buffer(name, (size,)),) if splits else (),

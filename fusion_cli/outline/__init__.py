@@ -14,7 +14,7 @@ from fusion_cli.simplify import merge_equals
 from fusion_cli.sizes.dims import dims_of, dtype_of, forget_names
 from fusion_cli.types import Candidate, FusedOp, Region, TensorSpec
 
-__all__ = ["DOMAIN", "inline_back", "outline"]
+__all__ = ["inline_back", "outline"]
 
 _LEAST_IR_VERSION = 10
 

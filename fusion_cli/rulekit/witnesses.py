@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import onnx
@@ -63,6 +64,7 @@ class Family:
     rules: tuple[Witnessed, ...]
 
 
+@cache
 def families() -> tuple[Family, ...]:
     """All there are, by the names of their files. Raises RuleError with the place of what cannot be read."""
     return tuple(map(read_family, sorted((resource_dir("rules") / "algebra").glob("*.onnxtxt"))))

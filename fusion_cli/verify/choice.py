@@ -12,9 +12,8 @@ from tempfile import NamedTemporaryFile
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
-from fusion_cli.load import load_model
+from fusion_cli.load import DOMAIN, load_model
 from fusion_cli.measured import WORDS, Choice, Device, Measurement, ModelName, Timed
-from fusion_cli.outline import DOMAIN
 from fusion_cli.save.stream import write_model
 from fusion_cli.sessions import CPU, CUDA, CUDA_GRAPH, CannotRun, Providers
 from fusion_cli.sessions.process import Opener, Runner

@@ -144,10 +144,6 @@ def _concrete(value: Input, sizes: Mapping[str, int], options: Options) -> tuple
     return tuple(max(0, number(dim, sizes) or 0) for dim in value.opened.dims)
 
 
-def _is_float(value: Input) -> bool:
-    return value.dtype is not None and value.dtype.is_floating_point()
-
-
 def _numpy_dtype(value: Input) -> np.dtype[np.generic]:
     if not value.is_tensor:
         raise CannotRun(f"input '{value.name}' is no tensor, and nothing else can be made up")
@@ -160,7 +156,7 @@ def _fill(value: Input, shape: tuple[int, ...], seed: int) -> Array:
     """Values for one input: floats normal, integers by what the model uses them for, truth values as a mask."""
     dtype = _numpy_dtype(value)
     rng = np.random.default_rng(seed)
-    if _is_float(value):
+    if value.opened.is_float:
         return rng.standard_normal(shape, dtype=np.float32).astype(dtype)
     if dtype.kind == "c":
         return (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(dtype)

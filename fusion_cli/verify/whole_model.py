@@ -11,7 +11,7 @@ from pathlib import Path
 from fusion_cli.load import load_model
 from fusion_cli.measured import OutputCheck, Verification
 from fusion_cli.operators.dtypes import ONNX_FLOATS
-from fusion_cli.sessions import CannotRun, OverBudget, open_model
+from fusion_cli.sessions import Array, CannotRun, OverBudget, open_model
 from fusion_cli.sessions.process import Opener, Runner
 from fusion_cli.types import Options
 from fusion_cli.verify import Limit, Outputs, compare, limit, nudge
@@ -93,7 +93,11 @@ def verify_model(
     Runtime's optimizations break the original as well, that is all there is to say.
     """
     original = cache(partial(opener, reference.model))  # opened once for all cases: a deep model takes seconds
-    nudged = partial(_open_nudged, opener, reference.model)  # each once: all open would take memory
+    vectors = cache(partial(_vectors, reference.model))
+
+    def nudged(seed: int) -> Runner:  # each once: all open would take memory
+        return opener(reference.model, use="reference", constants=nudge(vectors(), seed))
+
     try:
         found = [_run_all(variant(), reference.cases) for variant in variants]
     except CannotRun as error:
@@ -111,17 +115,16 @@ def verify_model(
     return Verification(tuple(checks.values()))
 
 
-def _open_nudged(opener: Opener, model: Path, seed: int) -> Runner:
-    """A model whose biases and scales are moved in the last place, for its inputs may be integers. (Constants of few
-    numbers may be sizes.)"""
+def _vectors(model: Path) -> dict[str, Array]:
+    """A model's biases and scales: where its inputs are integers, these are what can be moved in the last place.
+    (Constants of few numbers may be sizes.)"""
     constants = {name: value.const_value for name, value in load_model(model).graph.initializers.items()}
     vectors = {
         name: constant.numpy()
         for name, constant in constants.items()
         if constant is not None and constant.dtype in ONNX_FLOATS and len(constant.shape) == 1
     }
-    vectors = {name: array for name, array in vectors.items() if array.size >= _LEAST_VECTOR}
-    return opener(model, use="reference", constants=nudge(vectors, seed))
+    return {name: array for name, array in vectors.items() if array.size >= _LEAST_VECTOR}
 
 
 def _run_all(model: Runner, cases: Sequence[Case]) -> list[Outputs]:

@@ -7,9 +7,9 @@ from functools import partial
 import numpy as np
 import onnx
 import onnx_ir as ir
-import onnxruntime
 from onnx import numpy_helper
 
+from fusion_cli.sessions import open_model
 from fusion_cli.simplify import Simplified, simplify
 from tests.helpers.graphs import parse
 
@@ -59,14 +59,6 @@ def model_of(body: str, inputs: str = IMAGE, opset: int = 17, outputs: str = "fl
     return model
 
 
-def _run(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    found: list[np.ndarray] = session.run(None, feeds)
-    return found
-
-
 def same(model: onnx.ModelProto, size: int = 3) -> Simplified:
     """The simplified model, which computes what the model does, with this size where it names one."""
     found = simplify(ir.from_proto(model), partial(ir.from_proto, model))
@@ -80,7 +72,9 @@ def assert_same_results(model: onnx.ModelProto, found: Simplified, size: int = 3
         assert value.shape is not None
         sizes = [d if isinstance(d, int) else size for d in value.shape]
         feeds[str(value.name)] = RNG.normal(size=sizes).astype(np.float32) * 4
-    for expected, got in zip(_run(model, feeds), _run(ir.to_proto(found.model), feeds), strict=True):
+    protos = (model, ir.to_proto(found.model))
+    results = (open_model(p.SerializeToString(), use="reference").run(feeds).values() for p in protos)
+    for expected, got in zip(*results, strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
 
 

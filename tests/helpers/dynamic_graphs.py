@@ -5,12 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 
 import numpy as np
 import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
+
+import fusion_cli
 
 OPSET = 18
 STEPS = 14
@@ -330,3 +333,24 @@ def opened(model: onnx.ModelProto) -> ort.InferenceSession:
     quiet = ort.SessionOptions()
     quiet.log_severity_level = 4
     return ort.InferenceSession(model.SerializeToString(), quiet, providers=["CPUExecutionProvider"])
+
+
+def run_each(model: onnx.ModelProto, feeds: Sequence[Mapping[str, np.ndarray]]) -> list[list[np.ndarray]] | None:
+    """What a model gives for each of these inputs; None if ONNX Runtime does not run it."""
+    try:
+        session = opened(model)
+        return [session.run(None, feed) for feed in feeds]
+    except Exception:
+        return None
+
+
+def assert_optimized_agrees(
+    source: Path, feeds: Sequence[Mapping[str, np.ndarray]], expected: Sequence[Sequence[np.ndarray]]
+) -> None:
+    """What is written for the model at `source`, beside it, gives what is expected for each of these inputs."""
+    output = source.with_name("f.onnx")
+    fusion_cli.optimize(source, output, targets=["portable"], verify=False)
+    optimized = opened(onnx.load(output))
+    for feed, wanted in zip(feeds, expected, strict=True):
+        for a, b in zip(optimized.run(None, feed), wanted, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)

@@ -19,7 +19,10 @@ _OPSET = 9
 """The first whose batch norms are all by channel."""
 _BEFORE = ("AveragePool", "Clip", "Concat", "Conv", "ConvTranspose", "HardSwish", "MaxPool", "Relu")
 _BEHIND = ("AveragePool", "Conv", "GlobalAveragePool", "MaxPool")
-_RANK = 4
+IMAGE_RANK = 4
+"""Of an image: batch, channels, height and width."""
+BLOCK = 16
+"""Channels that lie together in that layout on CPUs with AVX-512."""
 _NAMES = ("scale", "bias", "mean", "variance")
 _EPSILON = 1e-5
 """As ONNX Runtime's kernels on GPUs have it at least; with the variance below it makes one, in float32 too."""
@@ -48,10 +51,10 @@ def _steps_from(node: ir.Node) -> list[Step]:
     """The affine nodes from this one on that work on an image in float32 of as many channels as are known."""
     for i, value in enumerate(node.inputs):
         shape = None if value is None else value.shape
-        if value is None or value.dtype != ir.DataType.FLOAT or shape is None or len(shape) != _RANK:
+        if value is None or value.dtype != ir.DataType.FLOAT or shape is None or len(shape) != IMAGE_RANK:
             continue
         count = shape[1]
-        first = step_at(node, i, Channels(count, 1, _RANK)) if isinstance(count, int) else None
+        first = step_at(node, i, Channels(count, 1, IMAGE_RANK)) if isinstance(count, int) else None
         if first is None:
             continue
         steps = [first]

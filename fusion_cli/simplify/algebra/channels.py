@@ -13,15 +13,14 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
+from fusion_cli.simplify.algebra.blocked import BLOCK, IMAGE_RANK
 from fusion_cli.simplify.algebra.edits import Applied, array_of, is_one_of
 from fusion_cli.simplify.algebra.layers import Layer, layer_of
 
-_BLOCK = 16
 _PADDED_THERE = 4
 """Multiples of this, from a block on, are padded by ONNX Runtime's convolutions."""
 _MOST = 2
 """How many times as many channels there may be at the most: what reads them multiplies as many more zeros."""
-_RANK = 4
 _POOLS = ("AveragePool", "GlobalAveragePool", "MaxPool")
 _LINKS = ("Add", "Clip", "HardSigmoid", "HardSwish", "LeakyRelu", "Mul", "Relu", "Sigmoid", "Tanh", *_POOLS)
 """Operators that make a channel of that channel alone, and of zeros what is no infinity."""
@@ -44,12 +43,12 @@ class _Images:
 
     @property
     def added(self) -> int:
-        return -self.count % _BLOCK
+        return -self.count % BLOCK
 
     @property
     def gains(self) -> bool:
         """Whether channels of zeros let some operator have the blocked layout, and are not too many."""
-        leaves = self.count < _BLOCK or self.count % _PADDED_THERE > 0
+        leaves = self.count < BLOCK or self.count % _PADDED_THERE > 0
         return 0 < self.added <= (_MOST - 1) * self.count and (self.is_pooled or (leaves and bool(self.readers)))
 
 
@@ -80,7 +79,7 @@ def _is_image(value: ir.Value | None) -> bool:
     """Whether a value has a known number of channels, and nobody sees them but nodes."""
     if value is None or value.producer() is None or value.is_graph_output() or value.dtype != ir.DataType.FLOAT:
         return False
-    return value.shape is not None and len(value.shape) == _RANK and isinstance(value.shape[1], int)
+    return value.shape is not None and len(value.shape) == IMAGE_RANK and isinstance(value.shape[1], int)
 
 
 def _images(start: ir.Value) -> _Images:
@@ -119,7 +118,7 @@ def _around(node: ir.Node, index: int | None, images: _Images) -> list[ir.Value 
 
 def _around_conv(node: ir.Node, index: int | None, images: _Images) -> list[ir.Value | None]:
     layer = layer_of(node)
-    if layer is None or len(layer.shape) != _RANK or layer.bias() is None:
+    if layer is None or len(layer.shape) != IMAGE_RANK or layer.bias() is None:
         images.is_known = False
     elif layer.is_depthwise:
         images.keepers[node] = layer
@@ -135,6 +134,6 @@ def _is_moderate(node: ir.Node) -> bool:
     """Whether the constants of a node are single numbers from which zeros become no infinity."""
     constants = [array for v in node.inputs if (array := array_of(v)) is not None]
     numbers = [a.as_float() for a in node.attributes.values() if a.type == ir.AttributeType.FLOAT]
-    return all(a.size == 1 and a.ndim <= _RANK for a in constants) and bool(
+    return all(a.size == 1 and a.ndim <= IMAGE_RANK for a in constants) and bool(
         (np.abs([*numbers, *(a.item() for a in constants)]) <= _LARGEST).all()
     )

@@ -13,18 +13,16 @@ import onnx_ir as ir
 from onnx_ir.convenience import replace_all_uses_with
 
 from fusion_cli.operators.registry import is_elementwise
+from fusion_cli.simplify.algebra.blocked import BLOCK, IMAGE_RANK
 from fusion_cli.simplify.algebra.edits import Applied, array_of, graph_of, is_one_of, only_reader
 from fusion_cli.simplify.algebra.layers import Layer, layer_of
-
-_BLOCK = 16
-_RANK = 4
 
 
 def split_convolutions(graph: ir.Graph) -> Iterator[Applied]:
     """Write a Conv whose channels are split as one for each part, with the activations between, in place."""
     for node in list(graph):
         layer = layer_of(node) if is_one_of(node, "Conv") and node.outputs[0].dtype == ir.DataType.FLOAT else None
-        if layer is None or layer.groups > 1 or len(layer.shape) != _RANK or layer.bias() is None:
+        if layer is None or layer.groups > 1 or len(layer.shape) != IMAGE_RANK or layer.bias() is None:
             continue
         between = list(_activations(node.outputs[0]))
         split = only_reader((between or [node])[-1].outputs[0])
@@ -54,7 +52,7 @@ def _activation(value: ir.Value) -> Sequence[ir.Node] | None:
 def _is_unary(node: ir.Node, value: ir.Value) -> bool:
     """Whether a node makes each element of one of the value and of single numbers."""
     others = [array_of(v) for v in node.inputs if v is not None and v is not value]
-    is_alone = all(a is not None and a.size == 1 and a.ndim <= _RANK for a in others)
+    is_alone = all(a is not None and a.size == 1 and a.ndim <= IMAGE_RANK for a in others)
     return is_elementwise(node) and len(node.outputs) == 1 and is_alone
 
 
@@ -63,7 +61,7 @@ def _sizes(split: ir.Node, layer: Layer) -> list[int] | None:
     if not is_one_of(split, "Split"):
         return None
     found = [v.shape[1] for v in split.outputs if v.shape is not None and not v.is_graph_output()]
-    sizes = [n for n in found if isinstance(n, int) and n % _BLOCK == 0]
+    sizes = [n for n in found if isinstance(n, int) and n % BLOCK == 0]
     # The parts of another axis would have all channels each.
     return sizes if len(sizes) == len(split.outputs) and sum(sizes) == layer.result.count else None
 
