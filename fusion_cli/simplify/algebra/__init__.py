@@ -16,6 +16,7 @@ from fusion_cli.simplify.algebra.blocked import write_batch_norms
 from fusion_cli.simplify.algebra.chains import combine_bounds, combine_factors
 from fusion_cli.simplify.algebra.channels import pad_channels
 from fusion_cli.simplify.algebra.edits import Applied
+from fusion_cli.simplify.algebra.faint import drop_faint
 from fusion_cli.simplify.algebra.fold_affine import fold_affine_nodes
 from fusion_cli.simplify.algebra.gates import combine_gates
 from fusion_cli.simplify.algebra.layers import LAYERS
@@ -42,6 +43,7 @@ _FAMILIES: Mapping[Callable[[ir.Graph], Iterator[Applied]], tuple[str, ...]] = {
     put_channels_last: ("SoftmaxConv",),
     write_batch_norms: ("BatchNorm",),
     combine_factors: ("MulMul",),  # after activations, whose factors have other factors behind them
+    drop_faint: ("FaintWeight",),  # behind all that folds numbers into weights
     split_convolutions: ("ConvSplit",),
     pad_channels: ("PadChannels",),
 }
