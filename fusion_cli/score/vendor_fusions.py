@@ -22,8 +22,8 @@ _CHAINS: tuple[tuple[str, str], ...] = (
     ("QuickGelu", "Sigmoid Mul"),
     ("HardSwish", "HardSigmoid Mul"),
 )
-_NOT_ON = {"FastGelu": ("cpu",), "HardSwish": ("cuda",)}
-"""Kinds of devices without a fusion."""
+_NOT_ON = {"FastGelu": ("cpu",), "SkipLayerNormalization": ("cpu",), "HardSwish": ("cuda",)}
+"""Kinds of devices without a fusion. The residual and the norm after it are written so that they stay apart on CPUs."""
 _GATES = frozenset({"QuickGelu", "HardSwish"})
 _GELUS = frozenset({"Gelu", "FastGelu"})
 _CPU_ACTIVATIONS = frozenset({"Relu", "Clip", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "HardSwish"})
@@ -130,7 +130,7 @@ def _fusion(first: Kernel, second: Kernel, node: ir.Node, profile: DeviceProfile
     if second.op in _GELUS and first.op == "Add" and _adds_bias(first.nodes[0]):
         return second.op
     if second.op == "LayerNormalization" and first.op == "Add" and adds_equals(first.nodes[-1]):
-        return "SkipLayerNormalization"
+        return "" if profile.kind in _NOT_ON["SkipLayerNormalization"] else "SkipLayerNormalization"
     if second.op == "SkipLayerNormalization" and first.op == "Add" and _adds_bias(first.nodes[0]):
         return second.op
     if second.op == "Add" and first.op == "MatMul" and _adds_bias(node) and _rank(node) == 2:
