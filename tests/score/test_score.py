@@ -328,3 +328,9 @@ def test_a_residual_and_norm_are_charged_as_they_are_written(width: int, apart_u
     assert score.launches_before == 2
     assert apart_us / 1.5 < score.before_us < apart_us * 1.5
     assert score.gain_us > 0
+
+
+@pytest.mark.parametrize(("factor", "kernels"), [("x", ["QuickGelu"]), ("z", ["Sigmoid", "Mul"])])
+def test_a_gate_of_something_else_is_no_quick_gelu(factor: str, kernels: list[str]) -> None:
+    model = parsed(f"g (float[b, s] x, float[b, s] z) => (float[b, s] y) {{ g = Sigmoid(x) y = Mul({factor}, g) }}")
+    assert [k.op for k in fused_kernels(tuple(model.graph), load_profile(CPU))] == kernels
