@@ -23,6 +23,7 @@ from fusion_cli.simplify.algebra.lines import lift_lines
 from fusion_cli.simplify.algebra.padding import fold_pads
 from fusion_cli.simplify.algebra.softmaxes import put_channels_last
 from fusion_cli.simplify.algebra.splits import split_convolutions
+from fusion_cli.simplify.algebra.tables import compute_tables, gather_one_hot
 from fusion_cli.simplify.algebra.transposes import cancel_transposes
 from fusion_cli.simplify.algebra.uniform import drop_neutral
 from fusion_cli.simplify.identities import drop_identities
@@ -36,6 +37,8 @@ _FAMILIES: Mapping[Callable[[ir.Graph], Iterator[Applied]], tuple[str, ...]] = {
     drop_neutral: ("NeutralTensor",),
     combine_bounds: ("ClipClip",),  # before activations, in which they may be two nodes
     name_activations: ("HardSigmoid", "HardSwish"),  # before the additions in them are taken for biases
+    gather_one_hot: ("OneHotMatMul",),
+    compute_tables: ("GatherTable",),
     cancel_transposes: ("TransposeTranspose",),
     fold_affine_nodes: tuple(rule for op in LAYERS for rule in (f"{op}Affine", f"Affine{op}")),
     fold_pads: ("PadConv",),
