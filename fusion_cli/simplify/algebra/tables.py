@@ -103,15 +103,23 @@ def compute_tables(graph: ir.Graph) -> Iterator[Applied]:
         rows = _gathered(node) or _computed(node, found)
         if rows is not None:
             found[node.outputs[0]] = rows
-    for value, rows in found.items():
-        node = rows.nodes[-1]
-        assert value.dtype is not None
-        is_last = value.is_graph_output() or any(reader.outputs[0] not in found for reader, _ in value.uses())
-        array = rounded(rows.table, value.dtype) if is_last and len(rows.nodes) > 1 else None
+    done: set[ir.Node] = set()
+    for value, rows in reversed(found.items()):
+        array = rounded(rows.table, value.dtype) if done.isdisjoint(rows.nodes) and _is_alone(rows) else None
         if array is not None:
-            table = add_constant(graph_of(node), f"{value.name}_table", array)
-            become(node, "Gather", [table, rows.indices], ir.AttrInt64("axis", 0))
+            last = rows.nodes[-1]
+            table = add_constant(graph_of(last), f"{value.name}_table", array)
+            become(last, "Gather", [table, rows.indices], ir.AttrInt64("axis", 0))
+            done.update(rows.nodes)
             yield "GatherTable", rows.nodes
+
+
+def _is_alone(rows: _Rows) -> bool:
+    """Whether there are nodes besides the Gather, and nothing else reads what lies between."""
+    between = [node.outputs[0] for node in rows.nodes[:-1]]
+    return bool(between) and not any(
+        v.is_graph_output() or any(reader not in rows.nodes for reader, _ in v.uses()) for v in between
+    )
 
 
 def _gathered(node: ir.Node) -> _Rows | None:
