@@ -23,6 +23,10 @@ WEIGHTS = {
     "small": (16, 16, 3),
     "small2": (16, 16, 3),
     "point": (16, 16, 1),
+    "last": (16, 32, 1),
+    "gate": (32, 32, 1),
+    "point2": (16, 16, 1),
+    "points": (16, 64, 1),
     "odd": (16, 18, 5),
     "flat": (16, 18, 1),
     "few": (8, 16, 5),
@@ -70,7 +74,7 @@ LIFTED = {
         "Unsqueeze Conv Relu Conv Squeeze",
     ),
     "a small one behind one": (
-        "c = Conv <pads = [1, 1]> (x, small) r = Tanh (c) y = Conv (r, point)",
+        "c = Conv <pads = [1, 1]> (x, w) r = Tanh (c) y = Conv (r, last)",
         "Unsqueeze Conv Tanh Conv Squeeze",
     ),
     "two readers": ("p = Conv (x, w) q = Conv (x, w2) y = Add (p, q)", "Unsqueeze Conv Conv Add Squeeze"),
@@ -83,8 +87,9 @@ LIFTED = {
         "c = Conv (x, small) p = AveragePool <kernel_shape = [3], pads = [1, 1]> (c) y = Conv (p, small2)",
         "Unsqueeze Conv AveragePool Conv Squeeze",
     ),
+    "points before one": ("c = Conv (x, point) r = Relu (c) y = Conv (r, w)", "Unsqueeze Conv Relu Conv Squeeze"),
     "a gate": (
-        "c = Conv (x, small) p = GlobalAveragePool (c) g = Conv (p, point) s = Sigmoid (g) y = Mul (c, s)",
+        "c = Conv (x, w) p = GlobalAveragePool (c) g = Conv (p, gate) s = Sigmoid (g) y = Mul (c, s)",
         "Unsqueeze Conv GlobalAveragePool Conv Sigmoid Mul Squeeze",
     ),
     "another operator between": (
@@ -104,6 +109,8 @@ def test_lines_are_images(case: str) -> None:
 
 
 LEFT = {
+    "points": "c = Concat <axis = 1> (x, x, x, x) y = Conv (c, points)",
+    "points behind points": "c = Conv (x, point) r = Relu (c) y = Conv (r, point2)",
     "little work": "y = Conv (x, small)",
     "little work, with an activation": "c = Conv (x, small) y = Relu (c)",
     "few channels": "y = Conv (x, few)",

@@ -67,11 +67,11 @@ def _lifted(graph: ir.Graph) -> _Lifted:
 
 
 def _leading(found: _Lifted) -> set[ir.Node]:
-    """Those that lead to a convolution."""
+    """Those that lead to a convolution which reads its channels more than once."""
     leading: set[ir.Node] = set()
     for node in reversed(found):
         readers = [reader for reader, _ in node.outputs[0].uses() if reader in found]
-        if any(reader in leading or found[reader] is not None for reader in readers):
+        if any(reader in leading or _is_wide(found[reader]) for reader in readers):
             leading.add(node)
     return leading
 
@@ -89,8 +89,8 @@ def _suitable(node: ir.Node) -> Layer | None:
         return None
     made, read = layer.result.count, layer.source.count
     if layer.groups == 1:
-        # Others are padded, which pays where channels are read more than once.
-        return layer if read < BLOCK or read % PADDED_THERE == 0 or layer.shape[2] > 1 else None
+        # Others are padded, which pays for wide ones.
+        return layer if read < BLOCK or read % PADDED_THERE == 0 or _is_wide(layer) else None
     if layer.is_depthwise:
         return layer if made % PADDED_THERE == 0 else None
     return layer if (made // layer.groups) % BLOCK == layer.shape[1] % BLOCK == 0 else None
@@ -98,7 +98,12 @@ def _suitable(node: ir.Node) -> Layer | None:
 
 def _is_enough(layer: Layer) -> bool:
     """Whether a convolution by itself gains more than moving its channels costs."""
-    return layer.is_depthwise or layer.shape[1] * layer.shape[2] >= _ENOUGH
+    return _is_wide(layer) and (layer.is_depthwise or layer.shape[1] * layer.shape[2] >= _ENOUGH)
+
+
+def _is_wide(layer: Layer | None) -> bool:
+    """Whether a convolution reads each channel more than once. Others are matrix products as they are, with no copy."""
+    return layer is not None and layer.shape[2] > 1
 
 
 def _is_link(node: ir.Node) -> bool:
