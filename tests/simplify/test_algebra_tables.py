@@ -100,6 +100,10 @@ def test_products_that_are_left(case: str) -> None:
     assert "OneHotMatMul" not in {r.rule for r in simplified(model_of(body, inputs)).algebra}
 
 
+def test_indices_are_compared_with_all_numbers_each() -> None:
+    assert not simplified(model_of(f"h = Equal (i, rows) {ONE_HOT}", "int64[2, 4, 5] i")).algebra
+
+
 def test_tables_of_callers_are_left() -> None:
     assert not simplified(model_of(f"h = Equal (i, rows) {ONE_HOT}", f"{INDICES}, float[5, 3] table")).algebra
 

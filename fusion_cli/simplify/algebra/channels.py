@@ -66,17 +66,13 @@ def pad_channels(graph: ir.Graph) -> Iterator[Applied]:
 
 def pad_read_channels(graph: ir.Graph) -> Iterator[Applied]:
     """Put a Pad before each Conv that finds no multiple of four channels in an image that something else makes."""
-    padded: dict[ir.Value, ir.Value] = {}
     for node in list(graph):
         layer, image = _unaligned(node), node.inputs[0] if node.inputs else None
-        if layer is None or image is None:
-            continue
-        added = -layer.source.count % PADDED_THERE
-        if image not in padded:
-            padded[image] = _padded(image, layer.source.count, added, node)
-        node.replace_input_with(0, padded[image])
-        layer.pad(read=added)
-        yield "PadConvChannels", [node]
+        if layer is not None and image is not None:
+            added = -layer.source.count % PADDED_THERE
+            node.replace_input_with(0, _padded(image, layer.source.count, added, node))
+            layer.pad(read=added)
+            yield "PadConvChannels", [node]
 
 
 def _unaligned(node: ir.Node) -> Layer | None:
