@@ -130,6 +130,19 @@ def test_functions_without_end(tmp_path: Path) -> None:
     refused(write(tmp_path, with_functions(doubling)), "where its functions are called there are 1073741824 nodes")
 
 
+def test_what_has_too_many_parts(tmp_path: Path) -> None:
+    refused(write(tmp_path, model([node("Concat", ["x"] * 1_000_000, axis=0)])), "'Concat' has 1000000 inputs (divide")
+    parts = helper.make_node("Split", ["x"], [f"s{i}" for i in range(100_000)], axis=0)
+    refused(write(tmp_path, model([parts, node("Relu")])), "'Split' has 100000 outputs (divide it: 10000 are the most")
+    many = model([node("Relu")])
+    many.graph.output.extend([Y] * 100_000)
+    refused(write(tmp_path, many), "a graph has 100001 outputs")
+    deep = model([node("Relu")])
+    deep.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", TensorProto.FLOAT, [1] * 65))
+    refused(write(tmp_path, deep), "'x' has 65 axes (a tensor has 64 at the most")
+    refused(write(tmp_path, tensor(data_type=1, dims=[1] * 65, raw_data=b"1234")), "'w' has 65 axes")
+
+
 def chain(op: Callable[[str, str], onnx.NodeProto], start: onnx.NodeProto | None, length: int = 40) -> onnx.ModelProto:
     """Each node reads what the one before made, twice."""
     names = ["c", *(f"v{i}" for i in range(length))]
