@@ -17,6 +17,7 @@ from fusion_cli.load.structure import (
     check_bodies,
     check_external_data,
     check_functions,
+    check_references,
     check_sizes,
     check_text,
     check_types,
@@ -51,6 +52,7 @@ def load_model(path: Path, assume_constant: Collection[str] = ()) -> ir.Model:
     _check_opset(proto, path)
     check_text(proto, path)
     check_sizes(proto, path)
+    check_references(proto, path)
     check_external_data(proto, path)
     check_types(proto, path)
     to_common_form(proto, path)

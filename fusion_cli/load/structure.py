@@ -14,7 +14,7 @@ import onnx
 import onnx_ir as ir
 
 from fusion_cli.errors import ModelError
-from fusion_cli.load.accepted import graphs_of, nodes_of
+from fusion_cli.load.accepted import bodies_in, graphs_of, nodes_of
 
 _TYPED = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 """Fields that hold a tensor's elements, where these are not raw bytes."""
@@ -74,6 +74,18 @@ def check_sizes(proto: onnx.ModelProto, path: Path) -> None:
         if rank > _MOST_AXES:
             hint = f"a tensor has {_MOST_AXES} at the most"
             raise ModelError(f"'{name}' has {rank} axes", where=str(path), hint=hint)
+
+
+def check_references(proto: onnx.ModelProto, path: Path) -> None:
+    """Refuse attributes that refer to those of a function, outside of functions: there they have no value."""
+    for graph in (proto.graph, *bodies_in(proto.graph)):
+        for node in graph.node:
+            for attribute in node.attribute:
+                if attribute.ref_attr_name:
+                    said = (
+                        f"'{attribute.name}' of '{node.op_type}' refers to the attribute of a function, and is in none"
+                    )
+                    raise ModelError(said, where=str(path), hint="export the model again")
 
 
 def check_types(proto: onnx.ModelProto, path: Path) -> None:

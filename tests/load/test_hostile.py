@@ -59,11 +59,12 @@ def odd_attribute(**fields: object) -> onnx.NodeProto:
         node("Cast", to=99),
         node("Loop", ["", "", "x"]),
         node("If"),
+        odd_attribute(name="axis", i=0, type=onnx.AttributeProto.INT, ref_attr_name="other"),
         node("MatMul"),
         node("Softmax", []),
         node("LayerNormalization"),
     ],
-    ids=["nameless", "typeless", "float", "string", "cast", "loop", "if", "matmul", "softmax", "norm"],
+    ids=["nameless", "typeless", "float", "string", "cast", "loop", "if", "reference", "matmul", "softmax", "norm"],
 )
 def test_a_malformed_node_is_the_models_fault(tmp_path: Path, made: onnx.NodeProto) -> None:
     refused(write(tmp_path, model([made])), "m.onnx: ")
