@@ -49,9 +49,9 @@ def load_model(path: Path, assume_constant: Collection[str] = ()) -> ir.Model:
     without end, or has no initializer for a name of `assume_constant`.
     """
     proto = _parse(path)
+    check_sizes(proto, path)
     _check_opset(proto, path)
     check_text(proto, path)
-    check_sizes(proto, path)
     check_references(proto, path)
     check_external_data(proto, path)
     check_types(proto, path)

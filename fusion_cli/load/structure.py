@@ -18,8 +18,8 @@ from fusion_cli.load.accepted import bodies_in, graphs_of, nodes_of
 
 _TYPED = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 """Fields that hold a tensor's elements, where these are not raw bytes."""
-_MOST_NODES = 1_000_000
-"""Of a model whose functions are put where they are called."""
+_MOST_NODES = 250_000
+"""Of a model, also with its functions where they are called: more take more than minutes and gigabytes."""
 _MOST_PARTS = 10_000
 """Inputs or outputs of a node, or outputs of a graph. To replace one takes time that grows with their number."""
 _MOST_AXES = 64
@@ -60,7 +60,11 @@ def check_text(proto: onnx.ModelProto, path: Path) -> None:
 
 
 def check_sizes(proto: onnx.ModelProto, path: Path) -> None:
-    """Refuse nodes and tensors of more parts than can be worked with."""
+    """Refuse models, nodes and tensors of more parts than can be worked with."""
+    nodes = sum(len(owner.node) for owner in (*graphs_of(proto), *proto.functions))
+    if nodes > _MOST_NODES:
+        hint = f"divide it into models: {_MOST_NODES} are the most"
+        raise ModelError(f"the model has {nodes} nodes", where=str(path), hint=hint)
     read = ((f"a node '{n.op_type}'", "inputs", len(n.input)) for n in nodes_of(proto))
     made = ((f"a node '{n.op_type}'", "outputs", len(n.output)) for n in nodes_of(proto))
     given = (("a graph", "outputs", len(g.output)) for g in graphs_of(proto))  # its inputs may be all of its weights

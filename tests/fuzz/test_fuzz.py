@@ -43,6 +43,19 @@ def test_damaged_models_are_refused_or_compute_the_same(tmp_path: Path, process:
     assert min(list(found.values()).count(kind) for kind in ("right", "refused")) > 0.2 * len(found)
 
 
+FOUND = {
+    "kernel without inputs": "g (float[n, 4] x) => (float[1] y, float[n, 4] z) <float[1] w = {0.3}> {"
+    " a = Mish (w) y = Exp (a) z = Relu (x) }",
+}
+"""Least parts of graphs that were not right once."""
+
+
+@pytest.mark.parametrize("text", FOUND.values(), ids=list(FOUND))
+def test_what_was_found_once_is_right(text: str, tmp_path: Path, process: Process) -> None:
+    trials = Trials(tmp_path, "cpu", process)
+    assert trials.judge(parse(text, opset=18).SerializeToString(), FEEDS, valid=True) == "right"
+
+
 def model() -> bytes:
     text = "g (float[n, 4] x) => (float[n, 4] y, float[n, 4] z) { a = Exp (x) y = Add (a, w) z = Sin (x) }"
     data: bytes = parse(text, {"w": (4,)}).SerializeToString()

@@ -37,7 +37,7 @@ class Trials:
 
     def __init__(self, folder: Path, target: str, process: Process) -> None:
         self.source, self.output = folder / "m.onnx", folder / "out.onnx"
-        self.target, self.process = target, process
+        self.target, self.opener = target, partial(process.open, threads=1)
 
     def graph(self, seed: int) -> str:
         """A graph that ONNX Runtime runs, at three sizes."""
@@ -76,7 +76,7 @@ class Trials:
     def _run(self, feeds: Feeds) -> list[Case]:
         """What ONNX Runtime computes of it, at all sizes or none."""
         try:
-            runner = self.process.open(self.source, use="reference")
+            runner = self.opener(self.source, use="reference")
             return [Case(feed, runner.run(feed)) for feed in feeds]
         except (CannotRun, KeyError, RuntimeError):
             return []
@@ -85,12 +85,10 @@ class Trials:
         allowed = limit(signature_of(load_model(self.source)).float_types)
         library = find_library(self.output, CPU, CPU)
         libraries = [] if library is None else [library.path]
-        fused = partial(self.process.open, self.output, libraries=libraries)
-        plain = partial(self.process.open, self.output)
+        fused = partial(self.opener, self.output, libraries=libraries)
+        plain = partial(self.opener, self.output)
         try:
-            found = verify_model(
-                Reference(self.source, tuple(cases), allowed), [plain, fused], opener=self.process.open
-            )
+            found = verify_model(Reference(self.source, tuple(cases), allowed), [plain, fused], opener=self.opener)
         except CannotRun as error:
             return f"wrong: {error}"
         worst = [f"{o.output} is off by {o.error:.2g}" for o in found.outputs if not o.ok]

@@ -133,6 +133,9 @@ def test_functions_without_end(tmp_path: Path) -> None:
 
 def test_what_has_too_many_parts(tmp_path: Path) -> None:
     refused(write(tmp_path, model([node("Concat", ["x"] * 1_000_000, axis=0)])), "'Concat' has 1000000 inputs (divide")
+    many = model([])
+    many.graph.node.extend([node("Relu")] * 250_001)
+    refused(write(tmp_path, many), "the model has 250001 nodes (divide")
     parts = helper.make_node("Split", ["x"], [f"s{i}" for i in range(100_000)], axis=0)
     refused(write(tmp_path, model([parts, node("Relu")])), "'Split' has 100000 outputs (divide it: 10000 are the most")
     many = model([node("Relu")])
