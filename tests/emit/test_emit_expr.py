@@ -117,6 +117,29 @@ def test_float_functions_are_within_a_few_ulp(name: str, limit: int, built: Path
     assert np.max(np.abs(result - exact) / np.maximum(ulp, 2.0**-149)) <= limit
 
 
+def test_what_a_gate_multiplies_by_x_ends_exactly(tmp_path: Path) -> None:
+    """GELU is x times what is left of erf: any rest would grow with x."""
+    b, p = Builder(), Program("float32")
+    x = b.input("float32", "N")
+    stores = []
+    for op in ("Erf", "Sigmoid", "Tanh"):
+        stores.append(Store(b.output("float32", ("N",), b.dims(0)), p(op, p.load(0))))
+    gelu = p("Mul", p("Mul", p.load(0), p.const(0.5)), p("Add", p("Erf", p.load(0)), p.const(1.0)))
+    stores.append(Store(b.output("float32", ("N",), b.dims(0)), gelu))
+    b.stages.append(Pointwise(operands(x), p.done(), tuple(stores), b.dims(0)))
+    op = fused_op("Gates", b.plan())
+    low = np.array([-4.0, -6.0, -10.0, -50.0, -200.0, -6e4, -1e30, -np.finfo("f4").max], "f4")
+    erf, sigmoid, tanh, gelus = run(open_session(op, library([op], tmp_path).path), low)
+    assert (erf == -1).all()
+    assert (sigmoid[4:] == 0).all()
+    np.testing.assert_allclose(sigmoid[:4], 1 / (1 + np.exp(-low[:4].astype("f8"))), rtol=1e-6)
+    assert (tanh[2:] == -1).all()
+    assert (gelus == 0).all()
+    high = run(open_session(op, library([op], tmp_path).path), np.append(-low, np.float32(np.inf)))
+    assert (high[0] == 1).all()
+    np.testing.assert_array_equal(high[3], np.append(-low, np.float32(np.inf)))
+
+
 def test_casts(tmp_path: Path) -> None:
     b, p = Builder(), Program()
     x = b.input("float32", "N")
