@@ -228,6 +228,10 @@ template <class T>
 FUSION_FN T sigmoid(T x) {
   return T(1) / (T(1) + exp(-x));
 }
+#if defined(__CUDA_ARCH__)
+// Within 2 units in the last place, and without the branches of a division.
+FUSION_FN float sigmoid(float x) { return __fdividef(1.0f, 1.0f + exp(-x)); }
+#endif
 template <class T>
 FUSION_FN T relu(T x) {
   return max(x, T(0));

@@ -196,3 +196,19 @@ def test_dead_code_and_given_names() -> None:
     assert needed(program, [2]) == {0, 1, 2}
     lines = render_program(program, load=lambda k: f"x{k}[i]", names={3: "e"})
     assert lines == ["const float v0 = x0[i];", "const float v2 = v0 * v0;", "const float v4 = v2 + e;"]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "divisor", "expected"),
+    [
+        ("float16", 4.0, "const float v2 = x * 0.25f;"),
+        ("bfloat16", -8.0, "const float v2 = x * (-0.125f);"),
+        ("float16", 0.0, "const float v2 = fusion::div(x, 0.0f);"),
+        ("bfloat16", 1e-39, "const float v2 = fusion::div(x, 1e-39f);"),
+        ("float32", 4.0, "const float v2 = fusion::div(x, 4.0f);"),
+    ],
+)
+def test_sixteen_bits_are_not_divided_by_constants(dtype: str, divisor: float, expected: str) -> None:
+    """A multiplication rounds differently, in a place that these types do not have."""
+    program = [Instr("load", (), dtype, 0), Instr("const", (), dtype, divisor), Instr("Div", (0, 1), dtype)]
+    assert render_program(program, load=lambda _: "x")[-1].replace("v0", "x") == expected
