@@ -76,7 +76,7 @@ def build(
     except OSError as e:
         raise BuildError(f"cannot write: {e.strerror or e}", where=str(e.filename or out_dir)) from e
     ops = tuple(s.op for s in sources if s.op)
-    return Library(target.name, path, ops, compiled, time.perf_counter() - start)
+    return Library(target.name, path, ops, compiled, time.perf_counter() - start, tools.compiler.version)
 
 
 def _unit(source: Source, tools: Toolchain, debug: bool) -> _Unit:

@@ -76,12 +76,16 @@ class Contest:
         choice = choose(models, settings, least=least, asked=asked, forced=options.force)
         own = [] if library is None or options.force else [o for o in ops if library.target in o.targets]
         if library is not None and (taken := self._unhelpful(fused, own, library, settings[0])):
-            return None, [(o.name, library.target, _not_alone(o, self._alone[o.rule])) for o in own if o.rule in taken]
+            return None, [
+                (o.name, library.target, _not_alone(o, library.target, self._alone[o.rule]))
+                for o in own
+                if o.rule in taken
+            ]
         self._choice = choice
         if choice.chosen == "original":
-            return choice, [(o.name, t, _for_original(o, choice)) for o in ops for t in o.targets]
+            return choice, [(o.name, t, _for_original(o, t, choice)) for o in ops for t in o.targets]
         if library is not None and own and choice.chosen == "simplified":
-            return None, [(o.name, library.target, _for_simplified(o, choice)) for o in own]
+            return None, [(o.name, library.target, _for_simplified(o, library.target, choice)) for o in own]
         return choice, []
 
     def _unhelpful(self, fused: Path, ops: Sequence[FusedOp], library: Library, setting: Setting) -> list[str]:
@@ -106,17 +110,17 @@ def _settings(reference: Reference, on_gpu: bool, is_large: bool) -> list[Settin
     ]
 
 
-def _not_alone(op: FusedOp, speed: Speed) -> Rejection:
+def _not_alone(op: FusedOp, target: str, speed: Speed) -> Rejection:
     expected = f"the simplified model to be faster with the kernels of {op.rule}"
-    return taken_back(op, codes.SLOWER, expected, str(speed), FORCE)
+    return taken_back(op, target, codes.SLOWER, expected, str(speed), FORCE)
 
 
-def _for_simplified(op: FusedOp, choice: Choice) -> Rejection:
+def _for_simplified(op: FusedOp, target: str, choice: Choice) -> Rejection:
     expected = f"the whole model to be faster than the simplified one, {choice.speed_of('simplified')} of the original"
-    return taken_back(op, codes.SLOWER, expected, str(choice.speed_of("kernels")), FORCE)
+    return taken_back(op, target, codes.SLOWER, expected, str(choice.speed_of("kernels")), FORCE)
 
 
-def _for_original(op: FusedOp, choice: Choice) -> Rejection:
+def _for_original(op: FusedOp, target: str, choice: Choice) -> Rejection:
     expected = "a whole model that is faster than the original"
     found = choice.speed_of("kernels") or choice.speed_of("simplified")
-    return taken_back(op, codes.ORIGINAL, expected, str(found), FORCE)
+    return taken_back(op, target, codes.ORIGINAL, expected, str(found), FORCE)

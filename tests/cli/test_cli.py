@@ -68,7 +68,7 @@ def test_bundle_is_whole_and_its_report_follows_the_schema(fused: Path) -> None:
 def test_summary_says_what_was_done(model: Path, tmp_path: Path) -> None:
     result = call("optimize", model, "-o", tmp_path / "out.onnx", "--target", "portable")
     assert result.exit_code == 0
-    for text in ("operators found", "candidates", "estimated savings", "fused", "verification       passed", "next: "):
+    for text in ("operators found", "candidates", "predicted savings", "fused", "verification       passed", "next: "):
         assert text in result.stdout
     assert result.stderr == ""
 
@@ -174,8 +174,35 @@ def test_explain_narrows_to_a_rule_and_to_a_node(model: Path) -> None:
     assert some["rejected"]
     assert all(node in r["nodes"] for r in some["rejected"])
     text = call("explain", model, "--target", "cpu", "--node", node).stdout
-    assert "expected  " in text
-    assert "found     " in text
+    assert "expected " in text
+    assert "found " in text
+    assert 3 <= len(text.splitlines()) <= 10
+
+
+@needs_compiler
+def test_explain_tells_what_a_run_made_of_a_model(model: Path, fused: Path) -> None:
+    bundle = fused.with_suffix(".fusion")
+    told = call("explain", fused)
+    assert told.exit_code == 0, told.output
+    assert told.stdout.startswith("4.00x on this CPU at x [1,128,32]\n")  # the times are made up
+    assert "error " in told.stdout
+    assert call("explain", bundle / "report.json").stdout == told.stdout
+    assert stdout_json("explain", fused, "--json")["choice"]["chosen"] == "kernels"
+    node = call("explain", bundle / "report.json", "--node", "MatMul/h").stdout
+    assert node.splitlines()[0] == "MatMul MatMul/h: fused"
+    assert len(node.splitlines()) <= 10
+
+
+@needs_compiler
+def test_explain_of_a_report_refuses_what_cannot_be_changed_any_more(fused: Path, tmp_path: Path) -> None:
+    result = call("explain", fused, "--target", "cpu")
+    assert result.exit_code == 2
+    assert "--target is for models" in result.stderr
+    result = call("explain", fused.with_suffix(".fusion") / "report.json", "--node", "MatMul/hh")
+    assert result.exit_code == 1
+    assert "did you mean 'MatMul/h'?" in result.stderr
+    (tmp_path / "report.json").write_text("[]")
+    assert call("explain", tmp_path / "report.json").exit_code == 1
 
 
 def test_explain_tells_a_wrong_name_from_nothing_to_say(model: Path) -> None:
