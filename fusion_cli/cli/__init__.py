@@ -13,6 +13,8 @@ __all__ = ["main"]
 
 _COMMANDS = {
     "bench": ("models", "Time A and B in one process, alternating."),
+    "cache": ("kernel_cache", "Say what the cache of compiled kernels holds; clean it."),
+    "check": ("check", "Hold MODEL against what an earlier run locked."),
     "devices": ("devices", "List and show hardware profiles."),
     "doctor": ("doctor", "Check what is installed; say what is missing and how to get it."),
     "explain": ("explain", "Say what would be fused in MODEL, and why nothing else is."),

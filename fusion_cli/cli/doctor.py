@@ -18,6 +18,7 @@ from fusion_cli.match import load_rules
 from fusion_cli.report import versions
 from fusion_cli.report.readable import show_bytes
 from fusion_cli.targets import CPU, CUDA, resolve_targets
+from fusion_cli.version import install
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def _packages() -> Iterator[Finding]:
         yield Finding(name, version is not None, version or "not installed", f"pip install {name}", needed=True)
     version = found.get("onnxruntime-gpu") or found.get("onnxruntime")
     if version is None:
-        advice = "pip install 'fusion-cli[cpu]' (or [gpu]): needed to verify and to run the result"
+        advice = f"{install('cpu')} (or [gpu]): needed to verify and to run the result"
         yield Finding("onnxruntime", False, "not installed", advice)
         return
     import onnxruntime

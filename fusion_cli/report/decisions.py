@@ -24,10 +24,20 @@ class Decisions:
     blocks: bool
     kept: Mapping[str, tuple[str, ...]]
     choice: Choice
+    places: Mapping[tuple[str, tuple[str, ...]], tuple[str, ...]] | None = None
+    """The targets of each place, by its rule and nodes, where it is to be seen what of the decisions still holds: then
+    operators may be missing or be others, and the result is timed. None where the very same is to be written."""
+
+    @property
+    def is_check(self) -> bool:
+        """Whether it is to be seen what of the decisions still holds."""
+        return self.places is not None
 
     def apply(self, ops: Sequence[FusedOp]) -> list[FusedOp]:
         """The operators with the targets that were decided on. Raises ModelError where one of those is not among
-        them."""
+        them and must be."""
+        if self.places is not None:
+            return [replace(o, targets=tuple(t for t in o.targets if t in self._targets_of(o))) for o in ops]
         if missing := sorted(self.kept.keys() - {o.name for o in ops}):
             raise ModelError(
                 f"operator {missing[0]} is not found in this model",
@@ -35,6 +45,12 @@ class Decisions:
                 hint="decisions are for the same model, options and version of fusion-cli",
             )
         return [replace(o, targets=tuple(t for t in o.targets if t in self.kept.get(o.name, ()))) for o in ops]
+
+    def _targets_of(self, op: FusedOp) -> set[str]:
+        """Those of the operator, or of its places where it is another one now."""
+        assert self.places is not None
+        at = (self.places.get((op.rule, call.region.node_names), ()) for call in op.calls)
+        return set(self.kept.get(op.name, ())).union(*at)
 
 
 def read_decisions(path: Path, sha256: str) -> Decisions:

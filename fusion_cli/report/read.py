@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
-from functools import cache
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
 from fusion_cli.errors import FusionError, first_line
 from fusion_cli.report import SCHEMA_VERSION, Report
+from fusion_cli.structuring import structured
 
 _HINT = "give the report.json of a bundle that this version wrote"
 
@@ -37,7 +35,7 @@ def report_from(content: Mapping[str, Any]) -> Report:
     checks = [check for fusion in {f["name"]: f for f in fusions}.values() for check in fusion["measured"]]
     verification = content["verification"] and {**content["verification"], "ops": checks}
     sources = [{**source, "text": ""} for source in content["sources"]]
-    made: Report = _value(Report, {**content, "fusions": fusions, "verification": verification, "sources": sources})
+    made: Report = structured(Report, {**content, "fusions": fusions, "verification": verification, "sources": sources})
     return made
 
 
@@ -50,29 +48,3 @@ def _with_keys(fusion: Mapping[str, Any]) -> dict[str, Any]:
         for target, stages in fusion["schedules"].items()
     }
     return {**fusion, "predicted": predicted, "measured": measured, "schedules": schedules}
-
-
-def _value(kind: Any, value: Any) -> Any:
-    """A plain value as one of the type `kind`. Raises KeyError, TypeError or ValueError where it is none."""
-    origin, parts = get_origin(kind), get_args(kind)
-    if origin is Literal:
-        if value not in parts:
-            raise ValueError(value)
-        return value
-    if origin in (Union, UnionType):
-        return None if value is None else _value(next(p for p in parts if p is not NoneType), value)
-    if origin is tuple:
-        if len(parts) == 2 and parts[1] is Ellipsis:
-            return tuple(_value(parts[0], item) for item in value)
-        return tuple(_value(part, item) for part, item in zip(parts, value, strict=True))
-    if origin is not None:  # a mapping: to what is text in JSON
-        return {key: _value(parts[1], item) for key, item in value.items()}
-    if isinstance(kind, type) and is_dataclass(kind):
-        hints = _hints(kind)
-        return kind(**{f.name: _value(hints[f.name], value[f.name]) for f in fields(kind) if f.name in value})
-    return float("inf") if kind is float and value is None else kind(value)
-
-
-@cache
-def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
