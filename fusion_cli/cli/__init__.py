@@ -21,6 +21,7 @@ _COMMANDS = {
     "explain": ("explain", "Say what would be fused in MODEL, and why nothing else is."),
     "inspect": ("inspect_models", "Show what MODEL is made of."),
     "optimize": ("optimize", "Fuse MODEL and write the result to OUT, with its kernels."),
+    "report": ("report_page", "Draw what a run found as one HTML file."),
     "rules": ("rules", "List, show, check, write and try fusion rules."),
     "verify": ("models", "Run A and B on the same inputs and compare every output."),
 }

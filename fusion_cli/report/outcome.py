@@ -12,8 +12,13 @@ from fusion_cli.report.verdict import shapes
 
 def outcome(report: Report) -> list[tuple[str, str]]:
     """Lines of the summary, each with its label: the sizes that are made up, the numbers, and the times."""
-    verification = ("verification", _verification(report.verification))
-    return [*_assumed(report.assumed), verification, *_timed(report.choice)]
+    return [*checked(report), *_timed(report.choice)]
+
+
+def checked(report: Report) -> list[tuple[str, str]]:
+    """The same but for the times."""
+    written = [("written", f"{WORDS[report.choice.chosen]}: {report.choice.why}")] if report.choice else []
+    return [*_assumed(report.assumed), ("verification", _verification(report.verification)), *written]
 
 
 def _verification(verification: Verification | None) -> str:
@@ -38,11 +43,9 @@ def _assumed(sizes: Mapping[str, int]) -> list[tuple[str, str]]:
 
 
 def _timed(choice: Choice | None) -> list[tuple[str, str]]:
-    """What is written and why, the sizes it was timed at, and each candidate's speed against the original's."""
-    if choice is None:
-        return []
-    lines = [("written", f"{WORDS[choice.chosen]}: {choice.why}")]
-    for measured in choice.measured:
+    """The sizes that models were timed at, and each one's speed against the original's."""
+    lines: list[tuple[str, str]] = []
+    for measured in choice.measured if choice is not None else ():
         lines.append((f"timed on {measured.device}", f"{shapes(measured.sizes)}; {measured.rounds} rounds"))
         for timed in measured.candidates:
             speed = "" if timed.model == "original" else f", {timed.speed} of the original's speed"

@@ -24,6 +24,9 @@ def verdict(report: Report) -> str:
     if speed is None:
         return f"written, {choice.why}; predicted, not measured: {_predicted(report)}"
     first = choice.measured[0]
+    if choice.chosen == "simplified" and (elsewhere := _elsewhere(report)):
+        place = f"on {_place(first)} it is {speed} without kernels"
+        return f"written for {elsewhere}, which was not run here; predicted: {_predicted(report)}; {place}"
     if speed.is_faster:
         return f"{speed.ratio:.2f}x on {_place(first)}"
     kept = "slower than the original" if speed.is_slower else "as fast as the original"
@@ -51,10 +54,17 @@ def _nothing_faster(choice: Choice, targets: Sequence[str]) -> str:
     return f"nothing faster on {where}: {why}; the original is written as it is; {advice}"
 
 
+def _elsewhere(report: Report) -> str:
+    """The targets of kernels that were not tried here."""
+    tried = {check.target for fusion in report.fusions for check in fusion.measured}
+    kernels = {t for fusion in report.fusions for t in fusion.targets} - {"portable"}
+    return ", ".join(sorted(kernels - tried))
+
+
 def _predicted(report: Report) -> str:
-    s, first = report.summary, report.targets[0]
+    s, targets = report.summary, ", ".join(report.targets)
     if not s.fusions:
-        return f"nothing pays on {first}"
-    if first == "portable":
+        return f"nothing pays on {targets}"
+    if targets == "portable":
         return f"{counted(s.fusions, 'fusion')} as functions, without kernels, so none is faster (--target portable)"
-    return f"{show_us(s.us_saved)} saved by {counted(s.fusions, 'fusion')} on {', '.join(report.targets)}"
+    return f"{show_us(s.us_saved)} saved by {counted(s.fusions, 'fusion')} on {targets}"

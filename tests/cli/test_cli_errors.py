@@ -285,6 +285,7 @@ def test_help_of_every_command() -> None:
         "explain",
         "inspect",
         "optimize",
+        "report",
         "rules",
         "verify",
     } == set(names)

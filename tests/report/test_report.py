@@ -238,6 +238,14 @@ def test_the_first_line_is_the_verdict(choice: Choice | None, beginning: str) ->
         assert all(option in first for option in ("--dim", "--shape", "--inputs", "--target", "--force"))
 
 
+def test_the_verdict_of_kernels_for_another_machine_says_so() -> None:
+    fusions = tuple(replace(f, targets=("sm_90a",), measured=()) for f in full_report().fusions)
+    even = replace(TIMED[0], candidates=(TIMED[0].candidates[0], Timed("simplified", 99.0, Speed(1.01, 0.99, 1.03))))
+    report = replace(full_report(), fusions=fusions, choice=Choice("simplified", "nothing is faster", (even,)))
+    assert verdict(report).startswith("written for sm_90a, which was not run here; predicted: 12.0 us saved by 2 ")
+    assert verdict(report).endswith("on this CPU at x [2,128] it is 1.01x (0.99 to 1.03) without kernels")
+
+
 def test_the_verdict_of_what_was_not_run_is_a_prediction() -> None:
     assert verdict(dry_report()) == "predicted, not measured: 6.0 us saved by 1 fusion on cpu"
     assert verdict(replace(dry_report(), targets=("portable",))).endswith("so none is faster (--target portable)")
