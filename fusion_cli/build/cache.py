@@ -89,11 +89,11 @@ class Entry:
 def entries(cache: Path) -> list[Entry]:
     """What the cache holds, what was used last at the end."""
     found = []
-    for path in (p for kind in KINDS for p in (cache / kind).rglob("*")):
+    walked = (files for kind in KINDS for files in os.walk(cache / kind))  # which passes over what disappears
+    for path in (Path(folder, name) for folder, _, names in walked for name in names):
         with suppress(FileNotFoundError):  # another run may clean up
-            if path.is_file():
-                state = path.stat()
-                found.append(Entry(path, state.st_size, state.st_mtime))
+            state = path.stat()
+            found.append(Entry(path, state.st_size, state.st_mtime))
     return sorted(found, key=lambda e: e.used)
 
 

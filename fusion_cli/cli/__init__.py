@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 
 import click
 
 from fusion_cli.cli.common import Commands
+from fusion_cli.cli.config import defaults_for
 from fusion_cli.version import __version__
 
 __all__ = ["main"]
@@ -28,6 +30,11 @@ _COMMANDS = {
 """By name: the module, loaded when the command is used (libraries for models take a second), and a line for --help."""
 
 
+def _load(name: str) -> click.Command:
+    command: click.Command = getattr(import_module(f"{__name__}.{_COMMANDS[name][0]}"), name)
+    return command
+
+
 class _Main(Commands):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(_COMMANDS)
@@ -35,8 +42,7 @@ class _Main(Commands):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in _COMMANDS:
             return None
-        command: click.Command = getattr(import_module(f"{__name__}.{_COMMANDS[name][0]}"), name)
-        return command
+        return _load(name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -45,5 +51,9 @@ class _Main(Commands):
 
 @click.group(cls=_Main, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="fusion-cli")
-def main() -> None:
+@click.pass_context
+def main(ctx: click.Context) -> None:
     """Compile an ONNX model into a faster ONNX model that stock ONNX Runtime executes."""
+    name = ctx.invoked_subcommand
+    if name in _COMMANDS:
+        ctx.default_map = {name: defaults_for(_load(name), map(_load, _COMMANDS), Path.cwd())}

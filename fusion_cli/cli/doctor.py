@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 import click
 
 from fusion_cli import build
+from fusion_cli.build.cache import entries
 from fusion_cli.cli.common import debug_option, echo_json, json_option
 from fusion_cli.errors import FusionError
 from fusion_cli.match import load_rules
@@ -103,8 +104,8 @@ def _gpu() -> Iterator[Finding]:
 
 def _cache() -> Iterator[Finding]:
     folder = build.default_cache_dir()
-    sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
-    yield Finding("build cache", True, f"{folder} ({len(sizes)} files, {show_bytes(sum(sizes))})")
+    held = entries(folder)
+    yield Finding("build cache", True, f"{folder} ({len(held)} files, {show_bytes(sum(e.nbytes for e in held))})")
 
 
 def _rules() -> Iterator[Finding]:

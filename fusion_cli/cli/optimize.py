@@ -23,7 +23,9 @@ from fusion_cli.cli.common import (
 )
 from fusion_cli.lock import lock_of
 from fusion_cli.lock.lockfile import write_lock
+from fusion_cli.report.readable import printable
 from fusion_cli.report.render import render_summary
+from fusion_cli.report.verdict import verdict
 from fusion_cli.targets import NAMES
 from fusion_cli.types import Options
 
@@ -113,6 +115,7 @@ analysis_options = option_group(
 @click.option("--jobs", type=click.IntRange(min=0), default=0, help="Compilers at once (0: one per core).")
 @budget_options
 @click.option("--no-verify", is_flag=True, help="Neither compare nor time the models; write the fused one.")
+@click.option("-q", "--quiet", is_flag=True, help="Print the verdict alone.")
 @json_option
 @debug_option
 def optimize(
@@ -121,6 +124,7 @@ def optimize(
     output: Path | None,
     lock: Path | None,
     no_verify: bool,
+    quiet: bool,
     as_json: bool,
     **asked: Any,
 ) -> None:
@@ -140,6 +144,8 @@ def optimize(
         write_lock(lock_of(report, options), lock)
     if as_json:
         echo_json(report.to_dict())
+    elif quiet:
+        click.echo(printable(verdict(report)))
     else:
         render_summary(report, stdout())
         if lock is not None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import fields
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import onnx
 import pytest
 
 import fusion_cli
+from fusion_cli.types import Options
 from fusion_cli.verify import largest_error
 from tests.helpers.cli_helpers import call, spawn, write_model
 from tests.helpers.graphs import parse
@@ -148,7 +151,9 @@ def test_bench_times_both_in_turn(model: Path, fused: Path) -> None:
     assert result["b_us"] > 0
     assert result["ratio"] == pytest.approx(result["a_us"] / result["b_us"])
     assert result["shapes"]["x"][0] == 3
+    assert 0 < result["b_percentiles"]["p50"] <= result["b_percentiles"]["p90"] <= result["b_percentiles"]["p99"]
     alone = call("bench", fused, "--seconds", "0.05").stdout
+    assert "runs/s" in alone
     assert "(stock)" in alone
     assert "(its libraries)" in alone
 
@@ -303,6 +308,58 @@ def test_options_from_python_may_be_plain_values(model: Path) -> None:
     assert {f.rule for f in report.fusions} <= {"PointwiseRegion"}
     with pytest.raises(TypeError, match="optlevel"):
         fusion_cli.optimize(model, targets=["cpu"], optlevel=3)
+
+
+def test_the_options_of_python_are_those_there_are() -> None:
+    parameters = {name for name, p in signature(fusion_cli.optimize).parameters.items() if p.kind is p.KEYWORD_ONLY}
+    assert parameters == {f.name for f in fields(Options)}
+
+
+def test_a_model_in_memory_and_one_target_as_text(model: Path, tmp_path: Path) -> None:
+    report = fusion_cli.optimize(onnx.load(model), tmp_path / "out.onnx", targets="portable", force=True)
+    assert report.targets == ("portable",)
+    assert (tmp_path / "out.onnx").is_file()
+    session = fusion_cli.session((tmp_path / "out.onnx").read_bytes(), providers=["CPUExecutionProvider"])
+    assert session.run(None, {"x": np.zeros((1, 2, 32), np.float32)})[0].shape == (1, 2, 32)
+
+
+@needs_compiler
+def test_a_session_takes_the_arguments_of_onnx_runtimes(fused: Path) -> None:
+    import onnxruntime as ort
+
+    settings = ort.SessionOptions()
+    settings.intra_op_num_threads = 1
+    session = fusion_cli.session(fused, settings, ["CPUExecutionProvider"], [{}])
+    assert session.get_providers() == ["CPUExecutionProvider"]
+    assert session.get_session_options().intra_op_num_threads == 1
+
+
+def test_quiet_prints_the_verdict_alone(model: Path, tmp_path: Path) -> None:
+    result = call("optimize", model, "-o", tmp_path / "out.onnx", "--target", "portable", "-q")
+    assert result.exit_code == 0
+    assert len(result.stdout.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "head"), [("fusion.toml", ""), ("pyproject.toml", '[project]\nname = "x"\n[tool.fusion-cli]\n')]
+)
+def test_options_may_stand_in_a_file_and_the_command_line_goes_before(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, head: str
+) -> None:
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    options = 'target = ["portable"]\ndim = ["batch=3"]\nseconds = 0.05\nno-algebra = true\n'
+    (tmp_path / name).write_text(head + options)
+    report = stdout_json("optimize", model, "--dry-run", "--json")
+    assert (report["targets"], "batch" in report["assumed"]) == (["portable"], False)
+    assert stdout_json("optimize", model, "--dry-run", "--json", "--target", "cpu")["targets"] == ["cpu"]
+    assert stdout_json("bench", model, "--json")["shapes"]["x"][0] == 3
+    (tmp_path / name).write_text(head + 'targe = ["cpu"]\n')
+    result = call("optimize", model, "--dry-run")
+    assert result.exit_code == 1
+    assert f"{name}: no option 'targe' (did you mean 'target'?)" in result.stderr
+    (tmp_path / name).write_text("[[")
+    assert call("doctor").exit_code == 1
 
 
 def test_a_model_with_nothing_to_fuse_is_written_all_the_same(tmp_path: Path) -> None:
