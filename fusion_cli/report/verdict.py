@@ -67,4 +67,5 @@ def _predicted(report: Report) -> str:
         return f"nothing pays on {targets}"
     if targets == "portable":
         return f"{counted(s.fusions, 'fusion')} as functions, without kernels, so none is faster (--target portable)"
-    return f"{show_us(s.us_saved)} saved by {counted(s.fusions, 'fusion')} on {targets}"
+    change = f"{show_us(abs(s.us_saved))} {'saved' if s.us_saved >= 0 else 'lost'}"
+    return f"{change} by {counted(s.fusions, 'fusion')} on {targets}"

@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from click.testing import CliRunner
 
 import fusion_cli
+from fusion_cli.cli import main
 from fusion_cli.types import Options
 from fusion_cli.verify import largest_error
 from tests.helpers.cli_helpers import call, spawn, write_model
@@ -332,6 +334,16 @@ def test_a_session_takes_the_arguments_of_onnx_runtimes(fused: Path) -> None:
     session = fusion_cli.session(fused, settings, ["CPUExecutionProvider"], [{}])
     assert session.get_providers() == ["CPUExecutionProvider"]
     assert session.get_session_options().intra_op_num_threads == 1
+
+
+def test_shells_complete_commands_and_options() -> None:
+    def offered(line: str, word: int) -> set[str]:
+        env = {"_FUSION_CLI_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(word)}
+        result = CliRunner().invoke(main, [], prog_name="fusion-cli", env=env)
+        return {entry.split(",")[-1] for entry in result.output.split()}
+
+    assert offered("fusion-cli ch", 1) == {"check"}
+    assert {"--max-error", "--max-slowdown"} <= offered("fusion-cli check --max", 2)
 
 
 def test_quiet_prints_the_verdict_alone(model: Path, tmp_path: Path) -> None:

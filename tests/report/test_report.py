@@ -249,6 +249,8 @@ def test_the_verdict_of_kernels_for_another_machine_says_so() -> None:
 def test_the_verdict_of_what_was_not_run_is_a_prediction() -> None:
     assert verdict(dry_report()) == "predicted, not measured: 6.0 us saved by 1 fusion on cpu"
     assert verdict(replace(dry_report(), targets=("portable",))).endswith("so none is faster (--target portable)")
+    slower = replace(dry_report(), summary=replace(dry_report().summary, us_saved=-3.0))
+    assert verdict(slower) == "predicted, not measured: 3.0 us lost by 1 fusion on cpu"
     nothing = replace(dry_report(), fusions=(), summary=summarise((), ["cpu"], 4, 4, 0))
     assert verdict(nothing) == "predicted, not measured: nothing pays on cpu"
 
