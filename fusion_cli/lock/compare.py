@@ -41,14 +41,17 @@ class Finding:
 
 
 def lost_places(locked: Lock, found: Lock) -> Iterator[tuple[LockedFusion, tuple[str, ...]]]:
-    """The places that were fused and are not. One is the same where its rule and nodes are, or if nodes are called
-    differently, where as many are of the same operator."""
-    by_operator = {f.operator: len(f.places) for f in found.fusions}
-    same = {(f.rule, nodes) for f in found.fusions for nodes in f.places}
+    """The places that were fused and are not, for one of the targets at least. One is the same where its rule and nodes
+    are, or if nodes are called differently, where as many are of the same operator."""
+    by_operator = {(f.operator, t): len(f.places) for f in found.fusions for t in f.kernels}
+    same = {(f.rule, nodes, t) for f in found.fusions for nodes in f.places for t in f.kernels}
     for fusion in locked.fusions:
-        gone = [nodes for nodes in fusion.places if (fusion.rule, nodes) not in same]
-        missing = len(fusion.places) - by_operator.get(fusion.operator, 0)
-        yield from ((fusion, nodes) for nodes in gone[: max(0, missing)])
+        lost: dict[tuple[str, ...], None] = {}
+        for target in fusion.kernels:
+            gone = [nodes for nodes in fusion.places if (fusion.rule, nodes, target) not in same]
+            missing = len(fusion.places) - by_operator.get((fusion.operator, target), 0)
+            lost |= dict.fromkeys(gone[: max(0, missing)])
+        yield from ((fusion, nodes) for nodes in lost)
 
 
 def compare(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fusion_cli.build.cache import SPARED, find, put, shrink
-from tests.helpers.cli_helpers import call
+from tests.helpers.cli_helpers import call, write_model
 
 
 @pytest.fixture
@@ -52,8 +52,6 @@ def test_a_build_removes_nothing_that_another_may_be_about_to_link(cache: Path) 
 
 
 def test_a_build_keeps_the_cache_within_its_limit(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.helpers.cli_helpers import write_model
-
     monkeypatch.setenv("FUSION_CLI_CACHE_SIZE", "1kB")
     result = call(
         "optimize", write_model(tmp_path / "m.onnx"), "-o", tmp_path / "out.onnx", "--target", "cpu", "--force"

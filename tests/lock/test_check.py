@@ -13,10 +13,12 @@ from xml.etree import ElementTree
 import onnx
 import pytest
 
-from fusion_cli.lock import Lock, LockedMiss, LockedSpeed
+from fusion_cli.lock import Lock, LockedKernel, LockedMiss, LockedSpeed
 from fusion_cli.lock.compare import Limits, compare
-from fusion_cli.lock.lockfile import read_lock
+from fusion_cli.lock.lockfile import read_lock, write_lock
+from fusion_cli.measured import OutputCheck
 from tests.helpers.cli_helpers import ROOT, call, write_model
+from tests.helpers.timings import timing
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
 ARGUMENTS = ("--target", "cpu", "--force", "--dim", "batch=2", "--dim", "seq=16")
@@ -99,8 +101,6 @@ def test_a_fusion_that_is_lost_fails_and_says_what_stopped_its_rule_where(
 
 def test_numbers_that_do_not_hold_lose_the_fusion(locked: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     model, lock = locked
-    from fusion_cli.measured import OutputCheck
-
     monkeypatch.setattr("fusion_cli.verify.ops.compare", lambda *_: [OutputCheck("y", 0.5, 1e-3)])
     result = call("check", model, "--lock", lock)
     assert result.exit_code == 4
@@ -116,8 +116,6 @@ def test_errors_have_a_limit(locked: tuple[Path, Path]) -> None:
 
 
 def test_a_model_that_is_slower_than_locked_fails(locked: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.helpers.timings import timing
-
     model, lock = locked
     monkeypatch.setattr("fusion_cli.verify.choice.measure", lambda *_: timing(100.0, 100.0, 50.0))
     result = call("check", model, "--lock", lock)
@@ -137,6 +135,14 @@ def test_a_new_near_miss_is_told_and_one_that_was_there_is_not(locked: tuple[Pat
     assert [(f.kind, f.rule, f.reason) for f in findings] == [("near-miss", "Norm", "FUS101 expected Add, found Mul")]
     assert compare(found, found, Limits(), {}) == ([], [])
     assert compare(replace(lock, near_misses=(replace(miss, places=1),)), found, Limits(), {})[0]
+
+
+def test_a_kernel_that_is_lost_on_one_target_only_is_lost(locked: tuple[Path, Path]) -> None:
+    lock = read_lock(locked[1])
+    (fusion,) = lock.fusions
+    both = replace(lock, fusions=(replace(fusion, kernels={**fusion.kernels, "sm_90a": LockedKernel("0")}),))
+    assert [f.kind for f in compare(both, lock, Limits(), {})[0]] == ["fusion-lost"]
+    assert compare(lock, both, Limits(), {})[0] == []
 
 
 def test_noise_is_no_slowdown(locked: tuple[Path, Path]) -> None:
@@ -214,8 +220,6 @@ def test_sarif_follows_its_specification(failed: Callable[[str], str]) -> None:
 
 
 def test_a_lock_is_read_as_it_was_written(locked: tuple[Path, Path], tmp_path: Path) -> None:
-    from fusion_cli.lock.lockfile import write_lock
-
     lock: Lock = read_lock(locked[1])
     write_lock(lock, tmp_path / "again.lock")
     assert (tmp_path / "again.lock").read_text() == locked[1].read_text()
