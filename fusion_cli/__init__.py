@@ -5,49 +5,120 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from os import PathLike
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from fusion_cli.version import __version__
 
 if TYPE_CHECKING:
+    import onnx
     import onnxruntime
 
     from fusion_cli.report import Report
 
 __all__ = ["__version__", "optimize", "session"]
 
+AnyPath = str | PathLike[str]
+
 
 def optimize(
-    model: str | Path, output: str | Path | None = None, *, targets: Sequence[str] = ("auto",), **options: Any
+    model: AnyPath | onnx.ModelProto,
+    output: AnyPath | None = None,
+    *,
+    targets: str | Sequence[str] = ("auto",),
+    rules: Sequence[str] = (),
+    rule_paths: Sequence[AnyPath] = (),
+    opt_level: int = 2,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Mapping[str, int | tuple[int, int]] | None = None,
+    fixed_dims: Mapping[str, int] | None = None,
+    assume_constant: Sequence[str] = (),
+    inputs: AnyPath | None = None,
+    decisions: AnyPath | None = None,
+    algebra: bool = True,
+    force: bool = False,
+    overwrite: bool = False,
+    dry_run: bool = False,
+    debug: bool = False,
+    verify: bool = True,
+    jobs: int = 0,
+    timeout: float | None = None,
+    max_memory: float | None = None,
 ) -> Report:
-    """Fuse `model` for `targets` and write it to `output` with its bundle (nothing is written without `output`).
+    """Fuse `model`, a file or one in memory, for `targets` and write it to `output` with its bundle (nothing is written
+    without `output`).
 
-    `options` are the fields of `fusion_cli.types.Options`; paths may be strings, and a dimension one number in place
-    of a range. Raises `fusion_cli.errors.FusionError` with what went wrong, where, and how to mend it.
+    The options are those of `fusion_cli.types.Options`; a dimension may be one number in place of a range. Raises
+    `fusion_cli.errors.FusionError` with what went wrong, where, and how to mend it.
     """
     # Imported here: the pipeline brings in onnx, which `fusion_cli.__version__` should not wait for.
     from fusion_cli import pipeline
     from fusion_cli.types import Options
 
-    for name in ("inputs", "decisions"):
-        if options.get(name) is not None:
-            options[name] = Path(options[name])
-    options["rules"] = tuple(options.get("rules", ()))
-    options["assume_constant"] = tuple(options.get("assume_constant", ()))
-    options["rule_paths"] = tuple(map(Path, options.get("rule_paths", ())))
-    options["shapes"] = {name: tuple(shape) for name, shape in options.get("shapes", {}).items()}
-    ranges = options.get("dims", {}).items()
-    options["dims"] = {name: (size, size) if isinstance(size, int) else tuple(size) for name, size in ranges}
-    asked = Options(targets=tuple(targets), **options)
-    return pipeline.optimize(Path(model), None if output is None else Path(output), asked)
+    ranges = (dims or {}).items()
+    asked = Options(
+        targets=_several(targets),
+        rules=_several(rules),
+        rule_paths=tuple(map(Path, rule_paths)),
+        opt_level=opt_level,
+        shapes={name: tuple(shape) for name, shape in (shapes or {}).items()},
+        dims={name: (size, size) if isinstance(size, int) else (size[0], size[1]) for name, size in ranges},
+        fixed_dims=dict(fixed_dims or {}),
+        assume_constant=_several(assume_constant),
+        inputs=None if inputs is None else Path(inputs),
+        decisions=None if decisions is None else Path(decisions),
+        algebra=algebra,
+        force=force,
+        overwrite=overwrite,
+        dry_run=dry_run,
+        debug=debug,
+        verify=verify,
+        jobs=jobs,
+        timeout=timeout,
+        max_memory=max_memory,
+    )
+    with _file_of(model) as path:
+        return pipeline.optimize(path, None if output is None else Path(output), asked)
 
 
 def session(
-    path: str | Path, providers: Sequence[str | tuple[str, dict[str, Any]]] | None = None, **options: Any
+    path_or_bytes: AnyPath | bytes,
+    sess_options: onnxruntime.SessionOptions | None = None,
+    providers: Sequence[str | tuple[str, Mapping[str, Any]]] | None = None,
+    provider_options: Sequence[Mapping[str, Any]] | None = None,
+    **options: Any,
 ) -> onnxruntime.InferenceSession:
-    """An ONNX Runtime session of a model, with those of its bundle's libraries that fit `providers` registered."""
+    """An ONNX Runtime session of a model, with those of its bundle's libraries that fit `providers` registered; of one
+    in memory, which has no bundle, without. The arguments are those of `onnxruntime.InferenceSession`."""
     from fusion_cli import runtime
 
-    return runtime.session(path, providers=providers, **options)
+    return runtime.session(path_or_bytes, sess_options, providers, provider_options, **options)
+
+
+def _several(names: str | Sequence[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+@contextmanager
+def _file_of(model: AnyPath | onnx.ModelProto) -> Iterator[Path]:
+    """The model as a file. Raises FusionError for one that is too large to be one."""
+    if isinstance(model, str | PathLike):
+        yield Path(model)
+        return
+    import onnx
+    from google.protobuf.message import EncodeError
+
+    from fusion_cli.errors import ModelError
+
+    with TemporaryDirectory(prefix="fusion-cli-") as folder:
+        path = Path(folder) / "model.onnx"
+        try:
+            onnx.save(model, path)
+        except (EncodeError, ValueError) as error:
+            hint = "save it with onnx.save(..., save_as_external_data=True) and give the file"
+            raise ModelError(f"cannot be saved: {error}", where="the model in memory", hint=hint) from error
+        yield path

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import onnx_ir as ir
 
+from fusion_cli.build import advice
 from fusion_cli.codes import emit as emit_codes
 from fusion_cli.codes import plan as plan_codes
 from fusion_cli.codes import score as score_codes
 from fusion_cli.errors import FusionError, ModelError, Unsupported, did_you_mean
+from fusion_cli.explain.fates import after, fates
 from fusion_cli.explain.near_misses import near_misses
 from fusion_cli.explain.potential import Potential
 from fusion_cli.explain.rank import rank
@@ -33,8 +35,8 @@ from fusion_cli.select import select
 from fusion_cli.simplify import simplify
 from fusion_cli.simplify.trace import Traced, names, trace
 from fusion_cli.sizes.parsing import written
-from fusion_cli.targets import resolve_targets, takes_blocks
-from fusion_cli.types import Candidate, Options, Region, Rejection, Rewrite, Score, Stage, Target, label
+from fusion_cli.targets import CPU, resolve_targets, takes_blocks
+from fusion_cli.types import Candidate, GraphNode, Options, Region, Rejection, Rewrite, Score, Stage, Target, label
 from fusion_cli.verify.feeds import load_feeds, open_sizes
 from fusion_cli.verify.signature import Signature, check_names, signature_of
 
@@ -90,6 +92,8 @@ class Analysis:
     """Sizes of the inputs that are made up, by name."""
     notes: tuple[str, ...] = ()
     """What keeps the whole model from being fused better."""
+    graph: tuple[GraphNode, ...] = ()
+    """The model's nodes, before any is fused."""
 
 
 def analyse(
@@ -156,7 +160,8 @@ def analyse(
         asked,
         simple.algebra,
         {written(name): sizes[0].get(name, size) for name, size in open_sizes(signature, options).items()},
-        _notes(model),
+        _notes(model, targets, options),
+        fates(model.graph, regions, chosen, missed.concerned),
     )
 
 
@@ -166,15 +171,18 @@ def _read(path: Path, options: Options) -> ir.Model:
     return model
 
 
-def _notes(model: ir.Model) -> tuple[str, ...]:
+def _notes(model: ir.Model, targets: Sequence[Target], options: Options) -> tuple[str, ...]:
+    notes = []
+    if "auto" in options.targets and any(t.kind == "portable" for t in targets):
+        notes.append(f"NO KERNELS: there is no compiler on this machine. {advice(CPU)}")
     overridable = [v.name for v in model.graph.inputs if v.name in model.graph.initializers]
-    if not overridable:
-        return ()
-    listed = counted(len(overridable), "graph input")
-    return (
-        f"{listed} with an initializer, such as '{overridable[0]}', may be overridden by callers, so no rule takes "
-        f"them for constants; --assume-constant NAME (or all) says that nobody does",
-    )
+    if overridable:
+        listed = counted(len(overridable), "graph input")
+        notes.append(
+            f"{listed} with an initializer, such as '{overridable[0]}', may be overridden by callers, so no rule takes "
+            f"them for constants; --assume-constant NAME (or all) says that nobody does"
+        )
+    return tuple(notes)
 
 
 def _trace(name: str, path: Path, model: ir.Model) -> Traced:
@@ -268,4 +276,6 @@ def report_of(
         choice=choice,
         timings=dict(clock.seconds),
         notes=found.notes,
+        operators=dict(sorted(found.signature.operators.items())),
+        graph=after(found.graph, (n for f in fusions for n in f.nodes)),
     )

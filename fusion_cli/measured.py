@@ -39,6 +39,10 @@ class Measurement:
     rounds: int
     sizes: Mapping[str, tuple[int, ...]]
 
+    def speed_of(self, model: ModelName) -> Speed | None:
+        """A candidate's speed against the original's, if it was timed."""
+        return next((c.speed for c in self.candidates if c.model == model), None)
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -50,8 +54,7 @@ class Choice:
 
     def speed_of(self, model: ModelName) -> Speed | None:
         """A candidate's speed against the original's where that decides, if it was timed."""
-        candidates = self.measured[0].candidates if self.measured else ()
-        return next((c.speed for c in candidates if c.model == model), None)
+        return self.measured[0].speed_of(model) if self.measured else None
 
 
 @dataclass(frozen=True)

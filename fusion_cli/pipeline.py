@@ -29,7 +29,7 @@ from fusion_cli.sessions.process import Process
 from fusion_cli.types import FusedOp, Library, Options, Rejection, Source
 from fusion_cli.verify.blame import blaming
 from fusion_cli.verify.contest import Contest
-from fusion_cli.verify.rollback import Trial
+from fusion_cli.verify.rollback import Failed, Trial
 
 __all__ = ["explain", "load_rules", "optimize"]
 
@@ -55,17 +55,22 @@ def explain(
 
 @collector.seldom()
 def optimize(
-    model: Path, output: Path | None, options: Options, progress: Callable[[str], None] = lambda _: None
+    model: Path,
+    output: Path | None,
+    options: Options,
+    progress: Callable[[str], None] = lambda _: None,
+    decisions: Decisions | None = None,
 ) -> Report:
-    """Fuse the model at `model` and write it, with its bundle, to `output`; None writes nothing.
+    """Fuse the model at `model` and write it, with its bundle, to `output`; None writes nothing. `decisions` are taken
+    in place of those that `options` name a file of.
 
     Raises FusionError with what went wrong, where and how to mend it; what was at `output` before is then unchanged.
     """
     clock = Clock(options, progress)
-    decisions = None
-    if options.decisions is not None:
+    if decisions is None and options.decisions is not None:
         decisions = read_decisions(options.decisions, file_sha256(model))
-        options = replace(options, targets=decisions.targets)
+    if decisions is not None:
+        options = replace(options, targets=decisions.targets, decisions=decisions.path)
     blocks = None if decisions is None else decisions.blocks
     if output is None or options.dry_run:
         with blaming(model):
@@ -129,7 +134,8 @@ class _Run:
         """Build, save and verify; without the kernels that fail or do not help, until none does. Then write the whole
         model that was chosen."""
         if self.decisions is not None:
-            return self._as_decided(trial, self.decisions.apply(ops), sources, self.decisions.choice)
+            decided = self.decisions
+            return self._as_decided(trial, decided.apply(ops), sources, decided.choice, decided.is_check)
         contest = Contest(trial, self.found.targets)
         untouched = not ops and self._is_as_it_was()
         while True:
@@ -145,16 +151,23 @@ class _Run:
                     return self._original(verification, Choice("original", "nothing was found to simplify or to fuse"))
                 with self.clock.stage("choose"):
                     choice, failed = contest.choose(self.stage.model, ops, libraries)
-            self.rejections += [rejection for _, _, rejection in failed]
-            if choice is not None and choice.chosen == "original":
-                return self._original(verification, choice)
+            fewer = self._without(ops, failed)
             if choice is not None:
-                return _Written(ops, libraries, verification, choice)
-            dropped = {(op, target) for op, target, _ in failed}
-            ops = [replace(o, targets=tuple(t for t in o.targets if (o.name, t) not in dropped)) for o in ops]
+                done = _Written(ops, libraries, verification, choice)
+                return self._original(verification, choice) if choice.chosen == "original" else done
+            ops = fewer
 
-    def _as_decided(self, trial: Trial, ops: Sequence[FusedOp], sources: Sequence[Source], choice: Choice) -> _Written:
-        """The same without asking what helps; where numbers do not hold here, that is an error."""
+    def _without(self, ops: Sequence[FusedOp], failed: Sequence[Failed]) -> list[FusedOp]:
+        """The operators without the kernels that failed, which are reported."""
+        self.rejections += [rejection for _, _, rejection in failed]
+        dropped = {(op, target) for op, target, _ in failed}
+        return [replace(o, targets=tuple(t for t in o.targets if (o.name, t) not in dropped)) for o in ops]
+
+    def _as_decided(
+        self, trial: Trial, ops: Sequence[FusedOp], sources: Sequence[Source], choice: Choice, is_check: bool
+    ) -> _Written:
+        """The same without asking what helps; where numbers do not hold here, that is an error, or for a check a fusion
+        less."""
         if choice.chosen == "original":
             return self._original(Verification(), choice)
         ops, libraries = self._save(ops, sources)
@@ -162,7 +175,12 @@ class _Run:
         if self.options.verify:
             with self.clock.stage("verify"):
                 verification, failed = trial.run(self.stage.model, ops, libraries)
+            if failed and is_check:
+                return self._as_decided(trial, self._without(ops, failed), sources, choice, is_check)
             self._require(verification, ops)
+            if is_check:
+                with self.clock.stage("choose"):
+                    choice = Contest(trial, self.found.targets).measure(self.stage.model, libraries, choice)
             for op, target, reason in failed:
                 raise NumbersDiffer(
                     f"{op} on {target}: expected {reason.expected}, found {reason.found}",

@@ -89,6 +89,21 @@ class Region:
         return tuple(label(n) for n in self.nodes)
 
 
+Fate = Literal["fused", "taken back", "turned down", "missed", "left"]
+"""What became of a node: in a fusion; in one that was built and taken back; in a candidate that was not taken; near
+what a rule describes; near none."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphNode:
+    """A node of the model as rules see it; `reads` are the positions of those it reads from, in the same list."""
+
+    name: str
+    operator: str
+    fate: Fate
+    reads: tuple[int, ...]
+
+
 Stage = Literal["match", "plan", "score", "select", "emit", "build", "verify"]
 
 
@@ -155,6 +170,8 @@ class Score:
     bytes_after: int
     launches_before: int
     launches_after: int
+    operations: float = 0.0
+    """What its kernels compute, in elementary operations."""
 
     @property
     def gain_us(self) -> float:
@@ -216,6 +233,8 @@ class Library:
     compiled: int = 0
     """How many sources had to be compiled (the rest came from the cache)."""
     seconds: float = 0.0
+    compiler: str = ""
+    """What the compiler says it is."""
 
 
 @dataclass(frozen=True)

@@ -108,15 +108,22 @@ def test_the_order_in_which_kernels_were_given_up_does_not_show(
     assert again.summary == report.summary
 
 
+FUSION = {
+    "name": "", "rule": "R", "kernel": "auto", "call": "", "targets": ["cpu"], "nodes": [], "stages": [],
+    "predicted": {}, "measured": [], "schedules": {},
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
         ("not json", "cannot be read as a report"),
-        ({"schema": 1}, "no report of a model that was written"),
+        ({"schema": 1}, "no report of this version's schema"),
+        ({"fusions": [{"name": "Gone_1"}]}, "the report is damaged"),
         ({"output": None}, "no report of a model that was written"),
         ({"model_sha256": "0"}, "the report is of another model"),
         ({"versions": {"fusion-cli": "0"}}, "made by fusion-cli 0"),
-        ({"fusions": [{"name": "Gone_1", "targets": ["cpu"]}]}, "operator Gone_1 is not found in this model"),
+        ({"fusions": [{**FUSION, "name": "Gone_1"}]}, "operator Gone_1 is not found in this model"),
     ],
 )
 def test_decisions_that_do_not_fit_are_errors(

@@ -99,6 +99,14 @@ def _pattern(shown: str) -> str:
     return r"\s*".join(".*" if word == "..." else re.escape(word) for word in shown.split())
 
 
+def test_every_line_of_manners_names_a_test_that_there_is() -> None:
+    lines = [line for line in (DOCS / "manners.md").read_text("utf-8").splitlines() if line.startswith("| ")][1:]
+    for line in lines:
+        named = re.search(r"`(tests/[\w/]+\.py)::(\w+)` \|$", line)
+        assert named is not None, line
+        assert f"def {named[2]}(" in (ROOT / named[1]).read_text("utf-8"), line
+
+
 def test_links_between_pages_lead_somewhere() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text("utf-8")):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import email
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from fusion_cli.version import DISTRIBUTION, __version__
 from tests.helpers.cli_helpers import ROOT, write_model
 
 
@@ -28,9 +31,24 @@ def test_wheel_holds_what_the_program_reads(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     expected = [f"fusion_cli/{p.relative_to(ROOT).as_posix()}" for d in ("rules", "templates") for p in files(ROOT / d)]
     expected += [p.relative_to(ROOT).as_posix() for p in (ROOT / "fusion_cli" / "devices").glob("*.toml")]
+    expected += ["fusion_cli/page/report.html.jinja", "fusion_cli/py.typed"]
     assert expected
     assert [name for name in expected if name not in names] == []
-    assert [name for name in names if not name.startswith(("fusion_cli/", "fusion_cli-"))] == []
+    assert [name for name in names if not name.startswith(("fusion_cli/", "onnx_fusion_cli-"))] == []
+
+
+def test_what_is_advised_to_be_installed_is_what_the_wheel_is(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    (name,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
+    metadata = email.message_from_bytes(archive.read(name))
+    assert (metadata["Name"], metadata["Version"]) == (DISTRIBUTION, __version__)
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").rglob("*.yml")]
+    texts = [p.read_text("utf-8") for p in (*pages, *(ROOT / "fusion_cli").rglob("*.py"))]
+    advised = {found for text in texts for found in re.findall(r"\binstall '?([\w-]+)\[(\w+)\]", text)}
+    in_code = {(DISTRIBUTION, extra) for text in texts for extra in re.findall(r"\binstall\(['\"](\w+)['\"]\)", text)}
+    assert {"cpu", "gpu", "cuda"} <= {extra for _, extra in in_code}
+    offered = {(metadata["Name"], extra) for extra in metadata.get_all("Provides-Extra", [])}
+    assert advised | in_code <= offered
 
 
 def files(folder: Path) -> list[Path]:

@@ -105,6 +105,11 @@ def test_the_original_is_written_where_nothing_beats_it(model: Path, times: Call
     assert (report.fusions, report.libraries, report.sources) == ((), (), ())
     assert report.summary.nodes_after == report.summary.nodes_before == len(onnx.load(model).graph.node)
     assert taken_back(report) == {("PointwiseRegion", "FUS404"), ("RowwiseRegion", "FUS404")}
+    told = call("explain", model.with_name("out.onnx")).stdout
+    assert told.startswith("nothing faster on this CPU at x [256,512]: the best is 0.96x")
+    assert "2 fusions measured and taken back" in told
+    gone = next(n.name for n in report.graph if n.fate == "taken back")
+    assert ": taken back\n    why       FUS404 " in call("explain", model.with_name("out.onnx"), "--node", gone).stdout
     same_numbers(model)
     again = optimize(model.with_name("out.onnx"), "portable", dry_run=True)
     assert rules(again) == {"PointwiseRegion", "RowwiseRegion"}
@@ -233,7 +238,7 @@ def test_the_report_and_the_first_line_tell_what_is_written(model: Path, times: 
     result = call("optimize", model, "-o", model.with_name("out.onnx"), "--target", "cpu", "--dim", "rows=256")
     assert result.exit_code == 0
     first = result.stdout.splitlines()[0]
-    assert "out.onnx: the original as it is, for nothing ran faster here; give the sizes" in first
+    assert "nothing faster on this CPU at x [256,512]: the best is 0.96x" in first
     assert "--dim" in first
     assert f"timed on cpu       x [256,512]; {ROUNDS} rounds" in result.stdout
     assert "the simplified model with kernels 104.0 us, 0.96x (0.96 to 0.96) of the original's speed" in result.stdout

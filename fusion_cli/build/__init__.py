@@ -18,7 +18,17 @@ from pathlib import Path
 
 import ninja
 
-from fusion_cli.build.cache import claim, default_cache_dir, digest, find, included, put, strip_comments
+from fusion_cli.build.cache import (
+    claim,
+    default_cache_dir,
+    digest,
+    find,
+    included,
+    put,
+    shrink,
+    size_limit,
+    strip_comments,
+)
 from fusion_cli.build.compiler import Compiler
 from fusion_cli.build.toolchain import Toolchain, advice, find_compiler, toolchain
 from fusion_cli.errors import BuildError
@@ -72,12 +82,14 @@ def build(
         path = out_dir / f"lib{target.name}-{library.stem[:16]}.so"
         out_dir.mkdir(parents=True, exist_ok=True)
         copy_whole(library, path)
+        if compiled:
+            shrink(cache, size_limit())
     except subprocess.TimeoutExpired as e:
         raise BuildError(f"compiling took more than {budget.seconds:g} s", where=target.name, hint=MORE_TIME) from e
     except OSError as e:
         raise BuildError(f"cannot write: {e.strerror or e}", where=str(e.filename or out_dir)) from e
     ops = tuple(s.op for s in sources if s.op)
-    return Library(target.name, path, ops, compiled, time.perf_counter() - start)
+    return Library(target.name, path, ops, compiled, time.perf_counter() - start, tools.compiler.version)
 
 
 def _unit(source: Source, tools: Toolchain, debug: bool) -> _Unit:

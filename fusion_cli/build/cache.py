@@ -9,13 +9,21 @@ import hashlib
 import os
 import re
 import stat
+import time
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from fusion_cli.errors import BuildError
+from fusion_cli.errors import BuildError, FusionError
 from fusion_cli.files import copy_whole, file_sha256
 
+KINDS = ("objects", "libraries", "logs")
+"""The folders of the cache."""
+DEFAULT_SIZE = 5 * 10**9
+SPARED = 3600.0
+"""Seconds for which what was used is not removed: another run may be about to link it."""
+_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
 _TOKEN = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
@@ -72,10 +80,62 @@ def find(folder: Path) -> Path | None:
     """What the folder of a key holds, if it is what was put there; what is not is removed."""
     for path in sorted(folder.glob("[!.]*")):  # not what another run is about to put there
         if path.is_file() and file_sha256(path) == path.stem:
+            with suppress(OSError):
+                os.utime(path)  # what is used stays longest
             return path
         with suppress(OSError):  # of another user, perhaps; what is put beside it is found all the same
             path.unlink()
     return None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file of the cache: its size in bytes, and when it was last used, in seconds since the epoch."""
+
+    path: Path
+    nbytes: int
+    used: float
+
+
+def entries(cache: Path) -> list[Entry]:
+    """What the cache holds, what was used last at the end."""
+    found = []
+    walked = (files for kind in KINDS for files in os.walk(cache / kind))  # which passes over what disappears
+    for path in (Path(folder, name) for folder, _, names in walked for name in names):
+        with suppress(FileNotFoundError):  # another run may clean up
+            state = path.stat()
+            found.append(Entry(path, state.st_size, state.st_mtime))
+    return sorted(found, key=lambda e: e.used)
+
+
+def shrink(cache: Path, most: int, spare: float = SPARED) -> int:
+    """Remove what was not used for longest until the cache holds `most` bytes, but nothing that was used in the last
+    `spare` seconds; returns the bytes that were freed."""
+    held = entries(cache)
+    total, freed, now = sum(e.nbytes for e in held), 0, time.time()
+    for entry in held:
+        if total - freed <= most or now - entry.used < spare:
+            break
+        with suppress(OSError):  # of another user, perhaps
+            entry.path.unlink()
+            freed += entry.nbytes
+            entry.path.parent.rmdir()
+    return freed
+
+
+def size_limit() -> int:
+    """How many bytes the cache may hold: FUSION_CLI_CACHE_SIZE, such as 500MB or 2GB; else DEFAULT_SIZE. Raises
+    FusionError."""
+    text = os.environ.get("FUSION_CLI_CACHE_SIZE")
+    return DEFAULT_SIZE if not text else parse_bytes(text, "FUSION_CLI_CACHE_SIZE")
+
+
+def parse_bytes(text: str, where: str) -> int:
+    """A size such as 500MB, with decimal units. Raises FusionError."""
+    parts = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kMG]?B?)\s*", text)
+    if parts is None:
+        raise FusionError(f"'{text}' is no size", where=where, hint="give one such as 500MB or 2GB")
+    return int(float(parts[1]) * _UNITS[parts[2].removesuffix("B")])
 
 
 def put(made: Path, folder: Path) -> Path:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fusion_cli.build.compiler import Compiler, find_cxx
 from fusion_cli.build.toolchain_cuda import ARCHITECTURES, find_nvcc, flags, link_flags
 from fusion_cli.types import Target
+from fusion_cli.version import install
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ def advice(target: Target) -> str:
             first = ".".join(map(str, ARCHITECTURES[target.arch]))
             return f"{old.version} is too old for {target.name}: put nvcc {first} or newer on PATH, or set CUDA_HOME"
         host = "" if find_cxx("") else " and a C++ compiler (g++)"
-        return f"install nvcc with pip install 'fusion-cli[cuda]'{host}, or put a CUDA toolkit's nvcc on PATH"
+        return f"install nvcc with {install('cuda')}{host}, or put a CUDA toolkit's nvcc on PATH"
     return "install a C++17 compiler (Debian: apt install g++; Fedora: dnf install gcc-c++), or set CXX to one"
 
 

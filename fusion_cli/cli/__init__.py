@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 
 import click
 
 from fusion_cli.cli.common import Commands
+from fusion_cli.cli.config import defaults_for
 from fusion_cli.version import __version__
 
 __all__ = ["main"]
 
 _COMMANDS = {
     "bench": ("models", "Time A and B in one process, alternating."),
+    "cache": ("kernel_cache", "Say what the cache of compiled kernels holds; clean it."),
+    "check": ("check", "Hold MODEL against what an earlier run locked."),
     "devices": ("devices", "List and show hardware profiles."),
+    "diff": ("inspect_models", "Show which nodes of A became which of B."),
     "doctor": ("doctor", "Check what is installed; say what is missing and how to get it."),
     "explain": ("explain", "Say what would be fused in MODEL, and why nothing else is."),
+    "inspect": ("inspect_models", "Show what MODEL is made of."),
     "optimize": ("optimize", "Fuse MODEL and write the result to OUT, with its kernels."),
+    "report": ("report_page", "Draw what a run found as one HTML file."),
     "rules": ("rules", "List, show, check, write and try fusion rules."),
     "trust": ("models", "Have the libraries of MODEL run as if they were built here."),
     "verify": ("models", "Run A and B on the same inputs and compare every output."),
 }
 """By name: the module, loaded when the command is used (libraries for models take a second), and a line for --help."""
+
+
+def _load(name: str) -> click.Command:
+    command: click.Command = getattr(import_module(f"{__name__}.{_COMMANDS[name][0]}"), name)
+    return command
 
 
 class _Main(Commands):
@@ -31,8 +43,7 @@ class _Main(Commands):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in _COMMANDS:
             return None
-        command: click.Command = getattr(import_module(f"{__name__}.{_COMMANDS[name][0]}"), name)
-        return command
+        return _load(name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -41,5 +52,9 @@ class _Main(Commands):
 
 @click.group(cls=_Main, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="fusion-cli")
-def main() -> None:
+@click.pass_context
+def main(ctx: click.Context) -> None:
     """Compile an ONNX model into a faster ONNX model that stock ONNX Runtime executes."""
+    name = ctx.invoked_subcommand
+    if name in _COMMANDS:
+        ctx.default_map = {name: defaults_for(_load(name), map(_load, _COMMANDS), Path.cwd())}

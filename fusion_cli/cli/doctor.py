@@ -12,12 +12,14 @@ from dataclasses import asdict, dataclass
 import click
 
 from fusion_cli import build
+from fusion_cli.build.cache import entries
 from fusion_cli.cli.common import debug_option, echo_json, json_option
 from fusion_cli.errors import FusionError
 from fusion_cli.match import load_rules
 from fusion_cli.report import versions
 from fusion_cli.report.readable import show_bytes
 from fusion_cli.targets import CPU, CUDA, resolve_targets
+from fusion_cli.version import install
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def _packages() -> Iterator[Finding]:
         yield Finding(name, version is not None, version or "not installed", f"pip install {name}", needed=True)
     version = found.get("onnxruntime-gpu") or found.get("onnxruntime")
     if version is None:
-        advice = "pip install 'fusion-cli[cpu]' (or [gpu]): needed to verify and to run the result"
+        advice = f"{install('cpu')} (or [gpu]): needed to verify and to run the result"
         yield Finding("onnxruntime", False, "not installed", advice)
         return
     import onnxruntime
@@ -102,8 +104,8 @@ def _gpu() -> Iterator[Finding]:
 
 def _cache() -> Iterator[Finding]:
     folder = build.default_cache_dir()
-    sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
-    yield Finding("build cache", True, f"{folder} ({len(sizes)} files, {show_bytes(sum(sizes))})")
+    held = entries(folder)
+    yield Finding("build cache", True, f"{folder} ({len(held)} files, {show_bytes(sum(e.nbytes for e in held))})")
 
 
 def _rules() -> Iterator[Finding]:

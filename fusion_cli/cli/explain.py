@@ -1,4 +1,4 @@
-"""`fusion-cli explain`: every candidate and near miss, and why."""
+"""`fusion-cli explain`: every candidate and near miss, and why; of a model, or of what a run made of it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from fusion_cli import pipeline
 from fusion_cli.cli.common import budget_options, debug_option, echo_json, json_option, progress, stdout
@@ -15,9 +16,16 @@ from fusion_cli.cli.optimize import analysis_options
 from fusion_cli.errors import RuleError, did_you_mean
 from fusion_cli.explain.why import Answer
 from fusion_cli.report import Report
+from fusion_cli.report.located import find_report
+from fusion_cli.report.read import read_report
 from fusion_cli.report.readable import counted
-from fusion_cli.report.render import render_answer, render_explain
+from fusion_cli.report.render_explain import render_answer, render_explain
+from fusion_cli.report.why_written import answer_from
 from fusion_cli.types import Options
+
+_OF_ANY = frozenset({"model", "rule", "node", "as_json", "debug"})
+"""Parameters that are for reports too; the others are for the analysis of a model."""
+_KEYS = ("model", "output", "targets", "idioms", "fusions", "rejected", "choice", "notes")
 
 
 @click.command()
@@ -30,23 +38,42 @@ from fusion_cli.types import Options
 @json_option
 @debug_option
 def explain(model: Path, rule: str | None, node: str | None, as_json: bool, **asked: Any) -> None:
-    """Say what would be fused in MODEL, and for everything else which condition failed, where, and by how much."""
+    """Say what would be fused in MODEL, and for everything else which condition failed, where, and by how much.
+
+    Of a report.json, or of a model that `optimize` wrote, say what happened: what was fused, and what was measured and
+    taken back.
+    """
     options = Options(dry_run=True, verify=False, **asked)
     if rule is not None:
         _check_rule(rule, options)
-    with progress(f"analysing {model.name}") as say:
-        report, answer = pipeline.explain(model, options, node, rule, progress=say)
+    written = find_report(model)
+    if written is None:
+        with progress(f"analysing {model.name}") as say:
+            report, answer = pipeline.explain(model, options, node, rule, progress=say)
+    else:
+        _refuse_options(written)
+        report = read_report(written)
+        answer = None if node is None else answer_from(report, node, str(written))
     report = _about(report, rule, answer)
     if as_json:
         fields = report.to_dict()
-        asked = {"node": None if answer is None else asdict(answer)}
-        echo_json({key: fields[key] for key in ("model", "targets", "idioms", "fusions", "rejected", "notes")} | asked)
+        echo_json({key: fields[key] for key in _KEYS} | {"node": None if answer is None else asdict(answer)})
         return
     if answer is not None:
-        render_answer(answer, stdout())
+        render_answer(answer, report.rejected, stdout())
+        return
     if rule is not None and rule in report.idioms:
         click.echo(f"{rule}: recognised at {counted(report.idioms[rule], 'place')}")
-    render_explain(report, stdout(), everything=rule is not None or answer is not None)
+    render_explain(report, stdout(), everything=rule is not None)
+
+
+def _refuse_options(report: Path) -> None:
+    """A report tells what was done; what it was done with cannot be changed any more."""
+    context = click.get_current_context()
+    given = [p for p in context.command.params if p.name is not None and p.name not in _OF_ANY]
+    for parameter in given:
+        if context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"{parameter.opts[0]} is for models; {report} tells what was done already")
 
 
 def _about(report: Report, rule: str | None, answer: Answer | None) -> Report:

@@ -18,6 +18,7 @@ from fusion_cli.report import plain
 from fusion_cli.report.readable import printable, show_us
 from fusion_cli.sessions import CPU, CUDA, CannotRun, Providers, Use
 from fusion_cli.sessions.process import Opener, Process, RemoteRunner
+from fusion_cli.sessions.timing import Timing
 from fusion_cli.types import Options
 from fusion_cli.verify.whole_model import Reference, reference_for, verify_model
 
@@ -107,6 +108,8 @@ def bench(
                 "provider": provider,
                 "a_us": timing.us(0),
                 "b_us": timing.us(1),
+                "a_percentiles": _percentiles(timing, 0),
+                "b_percentiles": _percentiles(timing, 1),
                 "rounds": timing.rounds,
                 "ratio": timing.speed(1).ratio,
                 "shapes": {name: list(array.shape) for name, array in feeds.items()},
@@ -120,8 +123,10 @@ def bench(
     if second is None:
         names = (f"{first} (stock)", f"{first} ({'its libraries' if is_fused(load_model(first)) else 'again'})")
     width = max(map(len, names))
-    for name, us in zip(names, (timing.us(0), timing.us(1)), strict=True):
-        console.print(f"{name:<{width}}  {show_us(us)}", markup=False, highlight=False)
+    for model, name in enumerate(names):
+        us, ends = timing.us(model), _percentiles(timing, model)
+        tail = f"90% within {show_us(ends['p90'])}, 99% within {show_us(ends['p99'])}, {1e6 / us:.1f} runs/s"
+        console.print(f"{name:<{width}}  {show_us(us)} ({tail})", markup=False, highlight=False)
     console.print(f"ratio {timing.speed(1).ratio:.3f} (over {timing.rounds} alternating rounds)", highlight=False)
 
 
@@ -135,6 +140,11 @@ def trust(model: Path, debug: bool) -> None:
     """
     listed = ", ".join(library.target for library in runtime.trust_model(model))
     click.echo(printable(f"trusted from now on: the libraries of {model} ({listed})"))
+
+
+def _percentiles(timing: Timing, model: int) -> dict[str, float]:
+    """Microseconds that so many of a hundred runs took at most."""
+    return {f"p{share}": timing.percentile(model, share / 100) for share in (50, 90, 99)}
 
 
 def _reference(first: Path, second: Path, options: Options, opener: Opener) -> Reference:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,11 @@ from fusion_cli.cli.common import (
     progress,
     stdout,
 )
+from fusion_cli.lock import lock_of
+from fusion_cli.lock.lockfile import write_lock
+from fusion_cli.report.readable import printable
 from fusion_cli.report.render import render_summary
+from fusion_cli.report.verdict import verdict
 from fusion_cli.targets import NAMES
 from fusion_cli.types import Options
 
@@ -103,6 +108,7 @@ analysis_options = option_group(
     metavar="REPORT",
     help="Do as the report.json of an earlier run says; time nothing.",
 )
+@click.option("--lock", type=click.Path(path_type=Path), metavar="FILE", help="Write what was fused, for check.")
 @click.option("--force", is_flag=True, help="Take candidates whatever their score and measured time.")
 @click.option("--overwrite", is_flag=True, help="Replace an earlier output that was changed since, too.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done; write nothing.")
@@ -110,10 +116,18 @@ analysis_options = option_group(
 @budget_options
 @click.option("--no-verify", is_flag=True, help="Neither compare nor time the models; write the fused one.")
 @click.option("--require-verified", is_flag=True, help="Exit with 4, and write nothing, where they cannot be compared.")
+@click.option("-q", "--quiet", is_flag=True, help="Print the verdict alone.")
 @json_option
 @debug_option
 def optimize(
-    model: Path | None, model_option: Path | None, output: Path | None, no_verify: bool, as_json: bool, **asked: Any
+    model: Path | None,
+    model_option: Path | None,
+    output: Path | None,
+    lock: Path | None,
+    no_verify: bool,
+    quiet: bool,
+    as_json: bool,
+    **asked: Any,
 ) -> None:
     """Fuse MODEL and write the result to OUT, with its kernels in a folder beside it."""
     if (model is None) == (model_option is None):
@@ -124,10 +138,18 @@ def optimize(
     assert path is not None
     if output is None and not asked["dry_run"]:
         raise click.UsageError("give the output with -o OUT (or --dry-run)")
+    if lock is not None and asked["dry_run"]:
+        raise click.UsageError("--lock is of what was written and measured; leave --dry-run out")
     options = Options(verify=not no_verify, **asked)
     with progress(f"optimizing {path.name}") as say:
         report = pipeline.optimize(path, None if options.dry_run else output, options, progress=say)
+    if lock is not None:
+        write_lock(lock_of(report, options), lock)
     if as_json:
         echo_json(report.to_dict())
+    elif quiet:
+        click.echo(printable(verdict(report)))
     else:
         render_summary(report, stdout())
+        if lock is not None:
+            click.echo(f"next: {shlex.join(['fusion-cli', 'check', str(path), '--lock', str(lock)])}")

@@ -19,7 +19,7 @@ from fusion_cli.operators.registry import ARRANGING, COUNTING, ELEMENTWISE_NAMES
 from fusion_cli.simplify.trace import Traced
 from fusion_cli.types import Candidate, Rejection, label
 
-Verdict = Literal["fused", "turned down", "missed", "not near", "no rule", "gone"]
+Verdict = Literal["fused", "taken back", "turned down", "missed", "not near", "no rule", "gone"]
 _EXPECTED = {
     UNKNOWN: "values of known type and rank",
     NO_RULE: "an operator that rules name",

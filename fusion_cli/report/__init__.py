@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import platform
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from importlib import metadata
@@ -13,10 +15,11 @@ from typing import Any
 
 from fusion_cli.kernels import Schedule, family_of, kind_of
 from fusion_cli.measured import Choice, OpCheck, Verification
-from fusion_cli.types import Candidate, FusedOp, Library, Rejection, Rewrite, Score, Source
+from fusion_cli.types import Candidate, FusedOp, GraphNode, Library, Rejection, Rewrite, Score, Source
 from fusion_cli.version import __version__
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
+_CPU_INFO = Path("/proc/cpuinfo")
 Schedules = Mapping[str, tuple[tuple[Schedule, ...], ...]]
 """By target, for each stage of an operator: the variants of its kernel that are compiled in."""
 
@@ -55,6 +58,15 @@ class Fusion:
     schedules: Schedules = field(default_factory=dict)
 
 
+def machine() -> str:
+    """What the processor of this machine calls itself."""
+    try:
+        told = re.search(r"^model name\s*:\s*(.+)$", _CPU_INFO.read_text(encoding="utf-8"), re.MULTILINE)
+    except OSError:
+        told = None
+    return f"{told[1] if told else platform.processor() or platform.machine()}, {os.cpu_count()} cores"
+
+
 def versions() -> dict[str, str]:
     """Versions of what takes part in the result; a package that is not installed is left out."""
     found = {"fusion-cli": __version__, "python": platform.python_version()}
@@ -87,6 +99,9 @@ class Report:
     libraries: tuple[Library, ...] = ()
     notes: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=versions)
+    machine: str = field(default_factory=machine)
+    operators: Mapping[str, int] = field(default_factory=dict)
+    graph: tuple[GraphNode, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain JSON values. A number that is not finite (an error of incomparable values) is null."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fusion_cli.errors import FusionError, ModelError, first_line
+from fusion_cli.errors import FusionError, ModelError
 from fusion_cli.measured import Choice
-from fusion_cli.report import SCHEMA_VERSION
+from fusion_cli.report.read import read_report
 from fusion_cli.simplify.algebra import BLOCK_RULES
 from fusion_cli.types import FusedOp
 from fusion_cli.version import __version__
@@ -25,10 +24,20 @@ class Decisions:
     blocks: bool
     kept: Mapping[str, tuple[str, ...]]
     choice: Choice
+    places: Mapping[tuple[str, tuple[str, ...]], tuple[str, ...]] | None = None
+    """The targets of each place, by its rule and nodes, where it is to be seen what of the decisions still holds: then
+    operators may be missing or be others, and the result is timed. None where the very same is to be written."""
+
+    @property
+    def is_check(self) -> bool:
+        """Whether it is to be seen what of the decisions still holds."""
+        return self.places is not None
 
     def apply(self, ops: Sequence[FusedOp]) -> list[FusedOp]:
         """The operators with the targets that were decided on. Raises ModelError where one of those is not among
-        them."""
+        them and must be."""
+        if self.places is not None:
+            return [replace(o, targets=tuple(t for t in o.targets if t in self._targets_of(o))) for o in ops]
         if missing := sorted(self.kept.keys() - {o.name for o in ops}):
             raise ModelError(
                 f"operator {missing[0]} is not found in this model",
@@ -37,23 +46,26 @@ class Decisions:
             )
         return [replace(o, targets=tuple(t for t in o.targets if t in self.kept.get(o.name, ()))) for o in ops]
 
+    def _targets_of(self, op: FusedOp) -> set[str]:
+        """Those of the operator, or of its places where it is another one now."""
+        assert self.places is not None
+        at = (self.places.get((op.rule, call.region.node_names), ()) for call in op.calls)
+        return set(self.kept.get(op.name, ())).union(*at)
+
 
 def read_decisions(path: Path, sha256: str) -> Decisions:
     """Those of a report.json that `optimize` wrote for the model of this checksum. Raises FusionError."""
-    try:
-        report = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise FusionError(f"cannot be read as a report: {first_line(error)}", where=str(path)) from error
-    if not isinstance(report, dict) or report.get("schema") != SCHEMA_VERSION or not report.get("output"):
+    report = read_report(path)
+    if report.output is None:
         hint = "give the report.json of a bundle that this version wrote"
         raise FusionError("no report of a model that was written", where=str(path), hint=hint)
-    if (version := report["versions"]["fusion-cli"]) != __version__:
+    if (version := report.versions["fusion-cli"]) != __version__:
         hint = "the same version makes the same file"
         raise FusionError(f"made by fusion-cli {version}, this is {__version__}", where=str(path), hint=hint)
-    if report["model_sha256"] != sha256:
-        raise FusionError("the report is of another model", where=str(path), hint=f"it is of {report['model']}")
-    kept = {fusion["name"]: tuple(fusion["targets"]) for fusion in report["fusions"]}
+    if report.model_sha256 != sha256:
+        raise FusionError("the report is of another model", where=str(path), hint=f"it is of {report.model}")
+    kept = {fusion.name: fusion.targets for fusion in report.fusions}
     # Without a choice all that was made was written.
-    choice = Choice((report["choice"] or {"chosen": "kernels"})["chosen"], f"as {path} decided")
-    blocks = any(applied["rule"] in BLOCK_RULES for applied in report["algebra"])
-    return Decisions(path, tuple(report["targets"]), blocks, kept, choice)
+    chosen = "kernels" if report.choice is None else report.choice.chosen
+    blocks = any(applied.rule in BLOCK_RULES for applied in report.algebra)
+    return Decisions(path, report.targets, blocks, kept, Choice(chosen, f"as {path} decided"))

@@ -7,12 +7,18 @@ from collections.abc import Mapping
 from fusion_cli.measured import WORDS, Choice, Verification
 from fusion_cli.report import Report
 from fusion_cli.report.readable import counted, show_us
+from fusion_cli.report.verdict import shapes
 
 
 def outcome(report: Report) -> list[tuple[str, str]]:
     """Lines of the summary, each with its label: the sizes that are made up, the numbers, and the times."""
-    verification = ("verification", _verification(report.verification))
-    return [*_assumed(report.assumed), verification, *_timed(report.choice)]
+    return [*checked(report), *_timed(report.choice)]
+
+
+def checked(report: Report) -> list[tuple[str, str]]:
+    """The same but for the times."""
+    written = [("written", f"{WORDS[report.choice.chosen]}: {report.choice.why}")] if report.choice else []
+    return [*_assumed(report.assumed), ("verification", _verification(report.verification)), *written]
 
 
 def _verification(verification: Verification | None) -> str:
@@ -25,12 +31,8 @@ def _verification(verification: Verification | None) -> str:
         return "the model has no outputs"
     verdict = "passed" if verification.ok else f"FAILED at output {worst.output}"
     text = f"{verdict}: {counted(len(verification.outputs), 'output')}, largest error {worst.error:.1e}"
-    sizes = "; ".join(map(_shapes, verification.sizes))
+    sizes = "; ".join(map(shapes, verification.sizes))
     return f"{text} (tolerance {worst.tolerance:g}){f' at {sizes}' if sizes else ''}"
-
-
-def _shapes(sizes: Mapping[str, tuple[int, ...]]) -> str:
-    return ", ".join(f"{name} [{','.join(map(str, shape))}]" for name, shape in sizes.items())
 
 
 def _assumed(sizes: Mapping[str, int]) -> list[tuple[str, str]]:
@@ -40,23 +42,11 @@ def _assumed(sizes: Mapping[str, int]) -> list[tuple[str, str]]:
     return [("SIZES MADE UP", f"{told}: decisions rest on them; --dim NAME=N, --shape or --inputs give yours")]
 
 
-def headline(choice: Choice | None) -> str:
-    """What the first line adds where the original is what is written."""
-    if choice is None or choice.chosen != "original":
-        return ""
-    return (
-        ": the original as it is, for nothing ran faster here; give the sizes that you run (--dim, --shape, --inputs), "
-        "another --target, or --force"
-    )
-
-
 def _timed(choice: Choice | None) -> list[tuple[str, str]]:
-    """What is written and why, the sizes it was timed at, and each candidate's speed against the original's."""
-    if choice is None:
-        return []
-    lines = [("written", f"{WORDS[choice.chosen]}: {choice.why}")]
-    for measured in choice.measured:
-        lines.append((f"timed on {measured.device}", f"{_shapes(measured.sizes)}; {measured.rounds} rounds"))
+    """The sizes that models were timed at, and each one's speed against the original's."""
+    lines: list[tuple[str, str]] = []
+    for measured in choice.measured if choice is not None else ():
+        lines.append((f"timed on {measured.device}", f"{shapes(measured.sizes)}; {measured.rounds} rounds"))
         for timed in measured.candidates:
             speed = "" if timed.model == "original" else f", {timed.speed} of the original's speed"
             lines.append(("", f"{WORDS[timed.model]} {show_us(timed.us)}{speed}"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -39,32 +40,44 @@ Provider = str | tuple[str, Mapping[str, Any]]
 
 
 def session(
-    path: str | Path,
-    providers: Sequence[Provider] | None = None,
+    path_or_bytes: str | PathLike[str] | bytes,
     sess_options: ort.SessionOptions | None = None,
+    providers: Sequence[Provider] | None = None,
+    provider_options: Sequence[Mapping[str, Any]] | None = None,
+    *,
     trust: bool = False,
+    **options: Any,
 ) -> ort.InferenceSession:
-    """An InferenceSession of a model, with its fused kernels where they fit.
+    """An InferenceSession of a model, with its fused kernels where they fit; the arguments are InferenceSession's.
 
-    `providers` are ONNX Runtime's (default: all that are available). A model without a bundle, or whose bundle is
-    missing, damaged, not this user's (see `find_library`) or does not fit, runs on ONNX Runtime's own kernels; the
-    reason is a warning. Raises ModelError if the model itself cannot be read, or `sess_options` was used for another
-    optimized model.
+    A model without a bundle, as one in memory is, or whose bundle is missing, damaged, not this user's (see
+    `find_library`) or does not fit, runs on ONNX Runtime's own kernels; the reason is a warning. Raises ModelError if
+    the model itself cannot be read, or `sess_options` was used for another optimized model.
     """
     import onnxruntime as ort  # optimizing, unlike running, needs no ONNX Runtime
 
-    model = Path(path)
     available = ort.get_available_providers()
     chosen = list(providers) if providers is not None else available
-    options = sess_options or ort.SessionOptions()
-    name, library = _bundle_name(model), None
-    try:
-        library = None if name is None else _find(model, name, chosen, available, trust)
-    except FusionError as e:
-        warnings.warn(f"{e}; the model runs without its fused kernels", stacklevel=2)
-    if library is not None:
-        _register(options, library)
-    return ort.InferenceSession(str(model), options, providers=chosen)
+    settings = sess_options or ort.SessionOptions()
+    if not isinstance(path_or_bytes, bytes):
+        model, library = Path(path_or_bytes), None
+        name = _bundle_name(model)
+        try:
+            given = _with_options(chosen, provider_options)
+            library = None if name is None else _find(model, name, given, available, trust)
+        except FusionError as e:
+            warnings.warn(f"{e}; the model runs without its fused kernels", stacklevel=2)
+        if library is not None:
+            _register(settings, library)
+        path_or_bytes = str(path_or_bytes)
+    return ort.InferenceSession(path_or_bytes, settings, chosen, provider_options, **options)
+
+
+def _with_options(providers: Sequence[Provider], options: Sequence[Mapping[str, Any]] | None) -> Sequence[Provider]:
+    """Providers each with its options, which may be given apart."""
+    if options is None or len(options) != len(providers):  # ONNX Runtime says what is wrong with that
+        return providers
+    return [p if not isinstance(p, str) else (p, given) for p, given in zip(providers, options, strict=True)]
 
 
 def _register(options: ort.SessionOptions, library: LibraryEntry) -> None:

@@ -72,6 +72,7 @@ def score_region(
         bytes_after=sum(total_bytes(c.after) for c in costs) // n,
         launches_before=max(sum(w.bytes > 0 for w in c.before) for c in costs),
         launches_after=max(len(c.after) for c in costs),
+        operations=sum(w.flops + w.simple + w.special for c in costs for w in c.after) / n,
     )
 
 

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fusion_cli.sessions.timing import Timing, interleave
+from fusion_cli.version import install
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -147,7 +148,7 @@ def check_providers(session: ort.InferenceSession, providers: Providers) -> None
     wanted = [p if isinstance(p, str) else p[0] for p in providers]
     missing = [p for p in wanted if p not in session.get_providers()]
     if missing:
-        raise CannotRun(f"no {', '.join(missing)} here: it comes with 'fusion-cli[gpu]' and needs a GPU and its driver")
+        raise CannotRun(f"no {', '.join(missing)} here: it needs a GPU, its driver, and {install('gpu')}")
 
 
 def onnx_runtime() -> ModuleType:
@@ -155,7 +156,7 @@ def onnx_runtime() -> ModuleType:
     try:
         import onnxruntime
     except ImportError as error:
-        raise CannotRun("onnxruntime is not installed: pip install 'fusion-cli[cpu]' (or [gpu])") from error
+        raise CannotRun(f"onnxruntime is not installed: {install('cpu')} (or [gpu])") from error
     module: ModuleType = onnxruntime
     return module
 

@@ -64,6 +64,11 @@ class Timing:
         """The first model's median by the median of what this model took relative to it in the same round."""
         return self.first_us / self.speed(model).ratio
 
+    def percentile(self, model: int, share: float) -> float:
+        """What so many of the rounds, as a share, took a model at most."""
+        ranked = sorted(self.samples[model])
+        return ranked[min(int(share * len(ranked)), len(ranked) - 1)]
+
     def speed(self, model: int, against: int = 0) -> Speed:
         """How one model compares with another."""
         pairs = zip(self.samples[against], self.samples[model], strict=True)

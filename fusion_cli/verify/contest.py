@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -40,7 +41,7 @@ class Contest:
         """Which whole model to write, by their times on this machine (see `choice.choose`), and what of a fused one is
         given up for the original; or no choice yet, and kernels to be taken back before the next try."""
         trial, signature = self._trial, self._trial.signature
-        library = next((lib for lib in libraries if self._target and lib.target == self._target.name), None)
+        library = self._library(libraries)
         built: ModelName = "kernels" if any(t != "portable" for o in ops for t in o.targets) else "simplified"
         if self._choice is not None:
             return self._choice, []
@@ -62,27 +63,52 @@ class Contest:
     def _compare(
         self, fused: Path, ops: Sequence[FusedOp], library: Library | None, least: ModelName, reference: Reference
     ) -> tuple[Choice | None, list[Failed]]:
-        options, opener = self._trial.options, self._trial.process.open
+        options, models = self._trial.options, self._models(fused, library)
+        # The functions themselves may be what was asked for: names that other runtimes know.
+        asked: ModelName | None = "simplified" if library is None and ops and "portable" in options.targets else None
+        settings = self._settings(reference)
+        choice = choose(models, settings, least=least, asked=asked, forced=options.force)
+        own = [] if library is None or options.force else [o for o in ops if library.target in o.targets]
+        if library is not None and (taken := self._unhelpful(fused, own, library, settings[0])):
+            return None, [
+                (o.name, library.target, _not_alone(o, library.target, self._alone[o.rule]))
+                for o in own
+                if o.rule in taken
+            ]
+        self._choice = choice
+        if choice.chosen == "original":
+            return choice, [(o.name, t, _for_original(o, t, choice)) for o in ops for t in o.targets]
+        if library is not None and own and choice.chosen == "simplified":
+            return None, [(o.name, library.target, _for_simplified(o, library.target, choice)) for o in own]
+        return choice, []
+
+    def measure(self, fused: Path, libraries: Sequence[Library], decided: Choice) -> Choice:
+        """What was decided, with the times of the models here; without them where it cannot be run."""
+        library, reference = self._library(libraries), self._trial.reference
+        if reference is None or (library is None and decided.chosen == "kernels"):
+            return decided
+        try:
+            found = choose(self._models(fused, library), self._settings(reference))
+        except CannotRun:
+            return decided
+        return replace(found, chosen=decided.chosen, why=decided.why)
+
+    def _library(self, libraries: Sequence[Library]) -> Library | None:
+        return next((lib for lib in libraries if self._target and lib.target == self._target.name), None)
+
+    def _models(self, fused: Path, library: Library | None) -> dict[ModelName, Open]:
+        opener = self._trial.process.open
         models: dict[ModelName, Open] = {
             "original": partial(opener, self._trial.original),
             "simplified": partial(opener, fused),
         }
         if library is not None:
             models["kernels"] = partial(opener, fused, libraries=[library.path])
-        # The functions themselves may be what was asked for: names that other runtimes know.
-        asked: ModelName | None = "simplified" if library is None and ops and "portable" in options.targets else None
+        return models
+
+    def _settings(self, reference: Reference) -> list[Setting]:
         on_gpu = self._target is not None and self._target.kind == "cuda"
-        settings = _settings(reference, on_gpu, is_large=self._trial.signature.nodes > _MANY_NODES)
-        choice = choose(models, settings, least=least, asked=asked, forced=options.force)
-        own = [] if library is None or options.force else [o for o in ops if library.target in o.targets]
-        if library is not None and (taken := self._unhelpful(fused, own, library, settings[0])):
-            return None, [(o.name, library.target, _not_alone(o, self._alone[o.rule])) for o in own if o.rule in taken]
-        self._choice = choice
-        if choice.chosen == "original":
-            return choice, [(o.name, t, _for_original(o, choice)) for o in ops for t in o.targets]
-        if library is not None and own and choice.chosen == "simplified":
-            return None, [(o.name, library.target, _for_simplified(o, choice)) for o in own]
-        return choice, []
+        return _settings(reference, on_gpu, is_large=self._trial.signature.nodes > _MANY_NODES)
 
     def _unhelpful(self, fused: Path, ops: Sequence[FusedOp], library: Library, setting: Setting) -> list[str]:
         """The rules whose kernels do not help, where there are others."""
@@ -106,17 +132,17 @@ def _settings(reference: Reference, on_gpu: bool, is_large: bool) -> list[Settin
     ]
 
 
-def _not_alone(op: FusedOp, speed: Speed) -> Rejection:
+def _not_alone(op: FusedOp, target: str, speed: Speed) -> Rejection:
     expected = f"the simplified model to be faster with the kernels of {op.rule}"
-    return taken_back(op, codes.SLOWER, expected, str(speed), FORCE)
+    return taken_back(op, target, codes.SLOWER, expected, str(speed), FORCE)
 
 
-def _for_simplified(op: FusedOp, choice: Choice) -> Rejection:
+def _for_simplified(op: FusedOp, target: str, choice: Choice) -> Rejection:
     expected = f"the whole model to be faster than the simplified one, {choice.speed_of('simplified')} of the original"
-    return taken_back(op, codes.SLOWER, expected, str(choice.speed_of("kernels")), FORCE)
+    return taken_back(op, target, codes.SLOWER, expected, str(choice.speed_of("kernels")), FORCE)
 
 
-def _for_original(op: FusedOp, choice: Choice) -> Rejection:
+def _for_original(op: FusedOp, target: str, choice: Choice) -> Rejection:
     expected = "a whole model that is faster than the original"
     found = choice.speed_of("kernels") or choice.speed_of("simplified")
-    return taken_back(op, codes.ORIGINAL, expected, str(found), FORCE)
+    return taken_back(op, target, codes.ORIGINAL, expected, str(found), FORCE)

@@ -110,11 +110,15 @@ def rollback(op: FusedOp, check: OpCheck, *, never_slower: bool) -> Rejection | 
     the model that it sits in.
     """
     if check.note:
-        return taken_back(op, codes.FAILS, f"{op.name} to run on {check.target}", check.note)
+        return taken_back(op, check.target, codes.FAILS, f"{op.name} to run on {check.target}", check.note)
     if not check.ok:
-        return taken_back(op, codes.NUMBERS, f"an error of at most {check.tolerance:g}", f"{check.error:.2e}")
+        return taken_back(
+            op, check.target, codes.NUMBERS, f"an error of at most {check.tolerance:g}", f"{check.error:.2e}"
+        )
     if never_slower and check.is_slower and check.before_us is not None:
-        return taken_back(op, codes.SLOWER, f"about {check.before_us:.1f} us", f"{check.after_us:.1f} us", FORCE)
+        return taken_back(
+            op, check.target, codes.SLOWER, f"about {check.before_us:.1f} us", f"{check.after_us:.1f} us", FORCE
+        )
     return None
 
 
@@ -127,10 +131,10 @@ def _blame(verification: Verification, ops: Sequence[FusedOp]) -> list[Failed]:
     expected = f"an error of the whole model of at most {worst.tolerance:g}"
     found = f"{worst.error:.2e} at output '{worst.output}'"
     likely = suspects[: (len(suspects) + 1) // 2]
-    return [(c.op, c.target, taken_back(by_name[c.op], codes.NUMBERS, expected, found)) for c in likely]
+    return [(c.op, c.target, taken_back(by_name[c.op], c.target, codes.NUMBERS, expected, found)) for c in likely]
 
 
-def taken_back(op: FusedOp, code: str, expected: str, found: str, hint: str = "") -> Rejection:
+def taken_back(op: FusedOp, target: str, code: str, expected: str, found: str, hint: str = "") -> Rejection:
     """Why the nodes of an operator are put back."""
-    node = op.calls[0].region.node_names[-1]
-    return Rejection(op.rule, node, "verify", code, expected, found, hint, progress=1.0)
+    told = Rejection.of(op.calls[0].region, "verify", code, expected, found, hint, target)
+    return replace(told, places=len(op.calls))

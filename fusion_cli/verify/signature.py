@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -53,14 +54,19 @@ class Signature:
     """What the model says of the shapes of its outputs."""
     float_types: frozenset[str]
     """Element types of its floating-point values, as numpy names them."""
-    nodes: int
-    """How many there are, in bodies too."""
+    operators: Mapping[str, int]
+    """How often each is used, in bodies too; those of other domains as "domain.name"."""
     most_readers: int
     """How many nodes read that value, constants aside, which most read."""
     input_names: frozenset[str]
     """Of all graph inputs, those that need not be given included."""
     size_names: frozenset[str]
     """What sizes are called, in whatever shape."""
+
+    @property
+    def nodes(self) -> int:
+        """How many there are, in bodies too."""
+        return sum(self.operators.values())
 
 
 def signature_of(model: ir.Model) -> Signature:
@@ -72,7 +78,7 @@ def signature_of(model: ir.Model) -> Signature:
         tuple(map(_input, wanted)),
         tuple(map(_declared, model.graph.outputs)),
         _float_types(model),
-        len(list(model.graph.all_nodes())),
+        Counter(f"{n.domain}.{n.op_type}" if n.domain else n.op_type for n in model.graph.all_nodes()),
         most_readers,
         frozenset(v.name or "" for v in model.graph.inputs),
         _size_names(model),

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import fields
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from click.testing import CliRunner
 
 import fusion_cli
+from fusion_cli.cli import main
+from fusion_cli.types import Options
 from fusion_cli.verify import largest_error
 from tests.helpers.cli_helpers import call, spawn, write_model
 from tests.helpers.graphs import parse
@@ -68,7 +73,7 @@ def test_bundle_is_whole_and_its_report_follows_the_schema(fused: Path) -> None:
 def test_summary_says_what_was_done(model: Path, tmp_path: Path) -> None:
     result = call("optimize", model, "-o", tmp_path / "out.onnx", "--target", "portable")
     assert result.exit_code == 0
-    for text in ("operators found", "candidates", "estimated savings", "fused", "verification       passed", "next: "):
+    for text in ("operators found", "candidates", "predicted savings", "fused", "verification       passed", "next: "):
         assert text in result.stdout
     assert result.stderr == ""
 
@@ -148,7 +153,9 @@ def test_bench_times_both_in_turn(model: Path, fused: Path) -> None:
     assert result["b_us"] > 0
     assert result["ratio"] == pytest.approx(result["a_us"] / result["b_us"])
     assert result["shapes"]["x"][0] == 3
+    assert 0 < result["b_percentiles"]["p50"] <= result["b_percentiles"]["p90"] <= result["b_percentiles"]["p99"]
     alone = call("bench", fused, "--seconds", "0.05").stdout
+    assert "runs/s" in alone
     assert "(stock)" in alone
     assert "(its libraries)" in alone
 
@@ -174,8 +181,35 @@ def test_explain_narrows_to_a_rule_and_to_a_node(model: Path) -> None:
     assert some["rejected"]
     assert all(node in r["nodes"] for r in some["rejected"])
     text = call("explain", model, "--target", "cpu", "--node", node).stdout
-    assert "expected  " in text
-    assert "found     " in text
+    assert "expected " in text
+    assert "found " in text
+    assert 3 <= len(text.splitlines()) <= 10
+
+
+@needs_compiler
+def test_explain_tells_what_a_run_made_of_a_model(model: Path, fused: Path) -> None:
+    bundle = fused.with_suffix(".fusion")
+    told = call("explain", fused)
+    assert told.exit_code == 0, told.output
+    assert told.stdout.startswith("4.00x on this CPU at x [1,128,32]\n")  # the times are made up
+    assert "error " in told.stdout
+    assert call("explain", bundle / "report.json").stdout == told.stdout
+    assert stdout_json("explain", fused, "--json")["choice"]["chosen"] == "kernels"
+    node = call("explain", bundle / "report.json", "--node", "MatMul/h").stdout
+    assert node.splitlines()[0] == "MatMul MatMul/h: fused"
+    assert len(node.splitlines()) <= 10
+
+
+@needs_compiler
+def test_explain_of_a_report_refuses_what_cannot_be_changed_any_more(fused: Path, tmp_path: Path) -> None:
+    result = call("explain", fused, "--target", "cpu")
+    assert result.exit_code == 2
+    assert "--target is for models" in result.stderr
+    result = call("explain", fused.with_suffix(".fusion") / "report.json", "--node", "MatMul/hh")
+    assert result.exit_code == 1
+    assert "did you mean 'MatMul/h'?" in result.stderr
+    (tmp_path / "report.json").write_text("[]")
+    assert call("explain", tmp_path / "report.json").exit_code == 1
 
 
 def test_explain_tells_a_wrong_name_from_nothing_to_say(model: Path) -> None:
@@ -276,6 +310,68 @@ def test_options_from_python_may_be_plain_values(model: Path) -> None:
     assert {f.rule for f in report.fusions} <= {"PointwiseRegion"}
     with pytest.raises(TypeError, match="optlevel"):
         fusion_cli.optimize(model, targets=["cpu"], optlevel=3)
+
+
+def test_the_options_of_python_are_those_there_are() -> None:
+    parameters = {name for name, p in signature(fusion_cli.optimize).parameters.items() if p.kind is p.KEYWORD_ONLY}
+    assert parameters == {f.name for f in fields(Options)}
+
+
+def test_a_model_in_memory_and_one_target_as_text(model: Path, tmp_path: Path) -> None:
+    report = fusion_cli.optimize(onnx.load(model), tmp_path / "out.onnx", targets="portable", force=True)
+    assert report.targets == ("portable",)
+    assert (tmp_path / "out.onnx").is_file()
+    session = fusion_cli.session((tmp_path / "out.onnx").read_bytes(), providers=["CPUExecutionProvider"])
+    assert session.run(None, {"x": np.zeros((1, 2, 32), np.float32)})[0].shape == (1, 2, 32)
+
+
+@needs_compiler
+def test_a_session_takes_the_arguments_of_onnx_runtimes(fused: Path) -> None:
+    import onnxruntime as ort
+
+    settings = ort.SessionOptions()
+    settings.intra_op_num_threads = 1
+    session = fusion_cli.session(fused, settings, ["CPUExecutionProvider"], [{}])
+    assert session.get_providers() == ["CPUExecutionProvider"]
+    assert session.get_session_options().intra_op_num_threads == 1
+
+
+def test_shells_complete_commands_and_options() -> None:
+    def offered(line: str, word: int) -> set[str]:
+        env = {"_FUSION_CLI_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(word)}
+        result = CliRunner().invoke(main, [], prog_name="fusion-cli", env=env)
+        return {entry.split(",")[-1] for entry in result.output.split()}
+
+    assert offered("fusion-cli ch", 1) == {"check"}
+    assert {"--max-error", "--max-slowdown"} <= offered("fusion-cli check --max", 2)
+
+
+def test_quiet_prints_the_verdict_alone(model: Path, tmp_path: Path) -> None:
+    result = call("optimize", model, "-o", tmp_path / "out.onnx", "--target", "portable", "-q")
+    assert result.exit_code == 0
+    assert len(result.stdout.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "head"), [("fusion.toml", ""), ("pyproject.toml", '[project]\nname = "x"\n[tool.fusion-cli]\n')]
+)
+def test_options_may_stand_in_a_file_and_the_command_line_goes_before(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, head: str
+) -> None:
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    options = 'target = ["portable"]\ndim = ["batch=3"]\nseconds = 0.05\nno-algebra = true\n'
+    (tmp_path / name).write_text(head + options)
+    report = stdout_json("optimize", model, "--dry-run", "--json")
+    assert (report["targets"], "batch" in report["assumed"]) == (["portable"], False)
+    assert stdout_json("optimize", model, "--dry-run", "--json", "--target", "cpu")["targets"] == ["cpu"]
+    assert stdout_json("bench", model, "--json")["shapes"]["x"][0] == 3
+    (tmp_path / name).write_text(head + 'targe = ["cpu"]\n')
+    result = call("optimize", model, "--dry-run")
+    assert result.exit_code == 1
+    assert f"{name}: no option 'targe' (did you mean 'target'?)" in result.stderr
+    (tmp_path / name).write_text("[[")
+    assert call("doctor").exit_code == 1
 
 
 def test_a_model_with_nothing_to_fuse_is_written_all_the_same(tmp_path: Path) -> None:

@@ -146,5 +146,5 @@ def test_rarer_functions_are_fused_with_what_is_around_them(tmp_path: Path) -> N
     assert [len(f.nodes) for f in report.fusions] == [3]
     x = np.random.default_rng(3).standard_normal((9, 33)).astype(np.float32)
     expected = ort.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
-    found = fusion_cli.session(out, ["CPUExecutionProvider"]).run(None, {"x": x})[0]
+    found = fusion_cli.session(out, providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
     np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-6)

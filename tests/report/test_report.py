@@ -15,8 +15,11 @@ from rich.console import Console
 from fusion_cli.measured import Choice, Measurement, OpCheck, OutputCheck, Timed, Verification
 from fusion_cli.planir.stages import Plan, Pointwise, Rowwise
 from fusion_cli.report import Report, planned_fusions, summarise, write_report, written_fusions
+from fusion_cli.report.read import read_report
 from fusion_cli.report.readable import counted
-from fusion_cli.report.render import render_explain, render_summary
+from fusion_cli.report.render import render_summary
+from fusion_cli.report.render_explain import render_explain
+from fusion_cli.report.verdict import verdict
 from fusion_cli.sessions.timing import Speed
 from fusion_cli.types import Candidate, FusedOp, Library, Region, Rejection, Rewrite, Score, Source, TensorSpec
 
@@ -188,7 +191,8 @@ def test_summary_text() -> None:
     assert "written            the simplified model with kernels: faster than the original\n" in text
     assert "timed on cpu       x [2,128]; 40 rounds\n" in text
     assert "the simplified model with kernels 50.0 us, 2.00x (1.90 to 2.10) of the original's speed\n" in text
-    assert "1 x Demo: FUS301 (score), expected a gain, found a loss of 2 us" in text
+    assert "turned down by what is predicted:\n  1 x Demo: FUS301 expected a gain, found a loss of 2 us" in text
+    assert "cpu       measured 20.0 us -> 10.0 us (2.00x) at one place, error 1.0e-07 (tolerance 0.001)" in text
     assert "note: nvcc was not found" in text
     assert "out.fusion" in text
 
@@ -198,11 +202,83 @@ def test_summary_text_of_a_failure_and_of_a_dry_run() -> None:
     assert "(dry run: nothing written)" in rendered(dry_report())
 
 
-def test_the_first_line_says_that_the_original_is_written_and_what_to_try() -> None:
-    choice = Choice("original", "nothing is faster by more than noise", TIMED)
-    first = rendered(replace(full_report(), choice=choice)).splitlines()[0]
-    assert first.startswith("m.onnx -> out.onnx: the original as it is, for nothing ran faster here; ")
-    assert all(option in first for option in ("--dim", "--shape", "--inputs", "--target", "--force"))
+SLOW = (replace(TIMED[0], candidates=(TIMED[0].candidates[0], Timed("kernels", 125.0, Speed(0.8, 0.79, 0.81)))),)
+EVEN = (replace(TIMED[0], candidates=(TIMED[0].candidates[0], Timed("kernels", 99.0, Speed(1.01, 0.99, 1.03)))),)
+
+
+@pytest.mark.parametrize(
+    ("choice", "beginning"),
+    [
+        (Choice("kernels", "faster", TIMED), "2.00x on this CPU at x [2,128]"),
+        (Choice("kernels", "faster", (replace(TIMED[0], device="cuda"),)), "2.00x on this GPU at x [2,128]"),
+        (
+            Choice("original", "nothing is faster by more than noise", SLOW),
+            "nothing faster on this CPU at x [2,128]: the best is 0.80x (0.79 to 0.81); the original is written",
+        ),
+        (Choice("original", "nothing was found"), "nothing faster on this CPU: nothing was found; the original"),
+        (
+            Choice("kernels", "--force keeps it", SLOW),
+            "slower than the original on this CPU at x [2,128]: 0.80x (0.79 to 0.81); written all the same: --force",
+        ),
+        (Choice("kernels", "asked for", EVEN), "as fast as the original on this CPU at x [2,128]: 1.01x"),
+        (
+            Choice("kernels", "not timed: its kernels do not run on this machine"),
+            "written, not timed: its kernels do not run on this machine; predicted, not measured: 12.0 us saved by 2 ",
+        ),
+        (None, "written without verifying or timing it (--no-verify); predicted: 12.0 us saved by 2 fusions on cpu"),
+    ],
+)
+def test_the_first_line_is_the_verdict(choice: Choice | None, beginning: str) -> None:
+    report = replace(full_report(), choice=choice)
+    first, second = rendered(report).splitlines()[:2]
+    assert first.startswith(beginning)
+    assert second == "m.onnx -> out.onnx"
+    assert explained(report).splitlines()[0] == first
+    if choice is not None and choice.chosen == "original":
+        assert all(option in first for option in ("--dim", "--shape", "--inputs", "--target", "--force"))
+
+
+def test_the_verdict_of_kernels_for_another_machine_says_so() -> None:
+    fusions = tuple(replace(f, targets=("sm_90a",), measured=()) for f in full_report().fusions)
+    even = replace(TIMED[0], candidates=(TIMED[0].candidates[0], Timed("simplified", 99.0, Speed(1.01, 0.99, 1.03))))
+    report = replace(full_report(), fusions=fusions, choice=Choice("simplified", "nothing is faster", (even,)))
+    assert verdict(report).startswith("written for sm_90a, which was not run here; predicted: 12.0 us saved by 2 ")
+    assert verdict(report).endswith("on this CPU at x [2,128] it is 1.01x (0.99 to 1.03) without kernels")
+
+
+def test_the_verdict_of_what_was_not_run_is_a_prediction() -> None:
+    assert verdict(dry_report()) == "predicted, not measured: 6.0 us saved by 1 fusion on cpu"
+    assert verdict(replace(dry_report(), targets=("portable",))).endswith("so none is faster (--target portable)")
+    slower = replace(dry_report(), summary=replace(dry_report().summary, us_saved=-3.0))
+    assert verdict(slower) == "predicted, not measured: 3.0 us lost by 1 fusion on cpu"
+    nothing = replace(dry_report(), fusions=(), summary=summarise((), ["cpu"], 4, 4, 0))
+    assert verdict(nothing) == "predicted, not measured: nothing pays on cpu"
+
+
+@pytest.mark.parametrize("report", [full_report(), full_report(float("inf")), dry_report()])
+def test_a_report_is_read_as_it_was_written(report: Report, tmp_path: Path) -> None:
+    write_report(report, tmp_path / "report.json")
+    read = read_report(tmp_path / "report.json")
+    assert read.to_dict() == report.to_dict()
+    assert read.choice == report.choice
+    assert [f.predicted for f in read.fusions] == [f.predicted for f in report.fusions]
+
+
+def test_what_was_measured_and_taken_back_is_told() -> None:
+    gone = Rejection("Demo", "b", "verify", "FUS402", "about 20.0 us", "25.0 us", nodes=("a", "b"), target="cpu")
+    report = replace(full_report(), rejected=(*full_report().rejected, gone))
+    assert "measured and taken back:\n  1 x Demo on cpu: FUS402 expected about 20.0 us, found 25.0 us" in rendered(
+        report
+    )
+    text = explained(report)
+    assert "1 fusion measured and taken back\n- FUS402 Demo at b on cpu\n" in text
+    assert "found     25.0 us" in text
+
+
+def test_commands_to_go_on_with_can_be_pasted() -> None:
+    report = replace(full_report(), model="my model.onnx")
+    commands = [line for line in rendered(report).splitlines() if line.startswith("next: ")]
+    assert commands == ["next: fusion-cli explain out.onnx", "next: fusion-cli bench 'my model.onnx' out.onnx"]
 
 
 def explained(report: Report, **options: bool) -> str:

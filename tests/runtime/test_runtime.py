@@ -69,7 +69,7 @@ def model(tmp_path: Path, built: bytes) -> Path:
 
 
 def result(path: Path, **options: object) -> np.ndarray:
-    return session(path, ["CPUExecutionProvider"], **options).run(None, {"x": X})[0]  # type: ignore[arg-type]
+    return session(path, providers=["CPUExecutionProvider"], **options).run(None, {"x": X})[0]  # type: ignore[arg-type]
 
 
 def test_registers_the_library_of_the_provider(model: Path) -> None:

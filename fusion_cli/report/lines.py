@@ -1,0 +1,38 @@
+"""Lines for a terminal: names that come from a model are neither markup nor control characters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
+from rich.table import Table
+
+from fusion_cli.report.readable import printable
+
+
+def print_line(console: Console, text: str, style: str = "") -> None:
+    """One line, however long."""
+    console.print(printable(text), style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def print_facts(console: Console, facts: Iterable[tuple[str, str]]) -> None:
+    """Labelled lines below a heading; on a terminal they wrap within their column."""
+    told = [(label, printable(text)) for label, text in facts if text]
+    if not console.is_terminal:
+        for label, text in told:
+            print_line(console, f"    {label:<9} {text}")
+        return
+    table = Table.grid(padding=(0, 1))
+    table.add_column(min_width=9)
+    table.add_column(overflow="fold")
+    for label, text in told:
+        table.add_row(escape(label), escape(text))
+    console.print(Padding(table, (0, 0, 0, 4)), highlight=False)
+
+
+def listed(names: Sequence[str], limit: int = 8) -> str:
+    """The first names, and how many there are more."""
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more

@@ -1,0 +1,159 @@
+"""What `explain` says of a model, and of what a run made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from rich.console import Console
+
+from fusion_cli.codes.match import NO_RULE, NOT_NEAR, UNKNOWN
+from fusion_cli.explain.why import Answer
+from fusion_cli.report import Fusion, Report
+from fusion_cli.report.lines import listed, print_facts, print_line
+from fusion_cli.report.outcome import outcome
+from fusion_cli.report.readable import counted, show_bytes, show_speed, show_us
+from fusion_cli.report.verdict import verdict
+from fusion_cli.types import Rejection
+
+_SHOWN_REASONS = 5
+_SHOWN_NEAR_MISSES = 20
+_NOTHING_NEAR = {
+    UNKNOWN: "operators on values of unknown type or rank",
+    NO_RULE: "operators that no rule names",
+    NOT_NEAR: "operators that no rule came near",
+}
+
+
+def render_answer(answer: Answer, rejected: Sequence[Rejection], console: Console) -> None:
+    """What `explain --node` says of the node, in ten lines; `rejected` are the reasons that concern it."""
+    where = f" in the body of {answer.body_of}" if answer.body_of else ""
+    print_line(console, f"{answer.operator} {answer.node or answer.asked}{where}: {answer.verdict}", style="bold")
+    facts = [("why", f"{answer.code} {answer.text}".strip())]
+    if answer.node and answer.became:
+        facts.append(("became", f"{answer.gone} {answer.became}"))
+    facts += [(label, listed(names)) for label, names in (("reads", answer.reads), ("feeds", answer.feeds)) if names]
+    if rejected and answer.verdict != "fused":
+        first, others = rejected[0], len(rejected) - 1
+        facts += [fact for fact in _details(first) if fact[0] in ("rule", "nodes", "hint")]
+        more = f"{counted(others, 'reason')} more of this node: --json shows them" if others else ""
+        facts.append(("also", more))
+    print_facts(console, facts)
+
+
+def render_explain(report: Report, console: Console, *, everything: bool = False) -> None:
+    """What was fused, or would be; what was measured and taken back; then what is not fused and could have saved
+    something, costliest first.
+
+    Misses that would save nothing, or that something else covers, are only counted unless `everything` is asked for or
+    there is nothing else to tell; the list stops at 20 either way. Last come the operators nothing was said of.
+    """
+    print_line(console, verdict(report), style="bold")
+    if report.output is not None:
+        print_facts(console, outcome(report))
+    print_line(console, counted(len(report.fusions), "fusion"), style="bold")
+    render_fusions(report.fusions, console)
+    if tried := [r for r in report.rejected if r.stage == "verify"]:
+        print_line(console, f"{counted(len(tried), 'fusion')} measured and taken back", style="bold")
+        for rejection in tried:
+            _explain_rejection(rejection, console)
+    _near_misses([r for r in report.rejected if r.rule and r.stage != "verify"], report.fusions, everything, console)
+    _explain_nothing_near([r for r in report.rejected if not r.rule], console)
+    for note in report.notes:
+        print_line(console, f"note: {note}")
+
+
+def render_fusions(fusions: Sequence[Fusion], console: Console) -> None:
+    """Equal places once: what is predicted of them, and what was measured."""
+    for alike in _alike(fusions):
+        _explain_fusion(alike, console)
+
+
+def _near_misses(rejected: Sequence[Rejection], fusions: Sequence[Fusion], everything: bool, console: Console) -> None:
+    shown = [r for r in rejected if everything or _is_worth_telling(r)][:_SHOWN_NEAR_MISSES]
+    if not fusions and not shown:
+        shown = list(rejected[:_SHOWN_REASONS])  # better than nothing
+    order = ", the costliest first" if len(rejected) > 1 else ""
+    print_line(console, f"{counted(len(rejected), 'near miss', 'near misses')}{order}", style="bold")
+    for rejection in shown:
+        _explain_rejection(rejection, console)
+    if len(shown) < len(rejected):
+        ways = "--json has them" if everything else "--rule, --node and --json show them"
+        print_line(console, f"{len(rejected) - len(shown)} more, which save less or are covered otherwise: {ways}")
+
+
+def _explain_nothing_near(rejected: Sequence[Rejection], console: Console) -> None:
+    hints: set[str] = set()
+    for code, what in _NOTHING_NEAR.items():
+        kinds = [r for r in rejected if r.code == code]
+        if kinds:
+            print_line(console, f"- {code} {what}: {listed([f'{r.places} {r.found}' for r in kinds])}", style="yellow")
+            new = dict.fromkeys(r.hint for r in kinds if r.hint and r.hint not in hints)
+            such = f"{listed([r.node for r in kinds])} (--node says more of one)"
+            print_facts(console, [("such as", such), *(("hint", hint) for hint in new)])
+            hints |= set(new)
+
+
+def _is_worth_telling(rejection: Rejection) -> bool:
+    if rejection.code == "FUS107":
+        return True  # perhaps a slip of the model's author
+    return not rejection.covered_by and (rejection.saving_us > 0 or rejection.stage not in ("match", "plan"))
+
+
+def _alike(fusions: Sequence[Fusion]) -> list[list[Fusion]]:
+    """Fusions by operator, kernels and targets: equal layers are told once."""
+    groups: dict[object, list[Fusion]] = {}
+    for fusion in fusions:
+        key = (fusion.name, fusion.stages, fusion.targets, len(fusion.nodes))
+        groups.setdefault(key, []).append(fusion)
+    return list(groups.values())
+
+
+def _explain_fusion(alike: Sequence[Fusion], console: Console) -> None:
+    fusion = alike[0]
+    places = f" at {len(alike)} places" if len(alike) > 1 else ""
+    print_line(console, f"+ {fusion.name} on {', '.join(fusion.targets) or 'no target'}{places}", style="green")
+    also = ", and alike" if len(alike) > 1 else ""
+    stages = " -> ".join(f"{n} x {stage}" if n > 1 else stage for stage, n in _runs(fusion.stages))
+    facts = [("nodes", f"{listed(fusion.nodes)}{also}"), ("stages", stages)]
+    for target in fusion.predicted:
+        scores = [f.predicted[target] for f in alike if target in f.predicted]
+        saved = show_bytes(sum(s.bytes_before - s.bytes_after for s in scores))
+        speed = show_speed(sum(s.before_us for s in scores), sum(s.after_us for s in scores))
+        facts.append((target, f"predicted {speed}, {saved} less traffic"))
+    for check in fusion.measured:
+        time = f"measured {show_speed(check.before_us, check.after_us)} at one place, " if check.before_us else ""
+        facts.append((check.target, f"{time}error {check.error:.1e} (tolerance {check.tolerance:g})"))
+    print_facts(console, facts)
+
+
+def _runs(stages: Sequence[str]) -> list[tuple[str, int]]:
+    """Stages with how often each comes in a row."""
+    return [(stage, len(list(same))) for stage, same in groupby(stages)]
+
+
+def _explain_rejection(r: Rejection, console: Console) -> None:
+    places = f" and {counted(r.places - 1, 'place')} alike" if r.places > 1 else ""
+    places += f" on {r.target}" if r.stage == "verify" else ""
+    saving = f": would save up to {show_us(r.saving_us)}" if r.saving_us > 0 else ""
+    part = f" (part of {listed(r.part_of, 4)})" if r.part_of else ""
+    print_line(console, f"- {r.code} {r.rule}{part} at {r.node}{places}{saving}", style="yellow")
+    print_facts(console, _details(r))
+
+
+def _details(r: Rejection) -> list[tuple[str, str]]:
+    details = [("expected", r.expected), ("found", r.found)]
+    if r.source:
+        got = f"{r.held} of {counted(r.lines, 'line')} matched" if r.lines else f"{r.progress:.0%} matched"
+        if r.held == r.lines - 1:
+            got = "all else matched"
+        details.append(("rule", f"{r.source}, {got}"))
+    else:
+        details.append(("stage", r.stage))
+    if r.nodes:
+        details.append(("nodes", listed(r.nodes)))
+    if r.covered_by:
+        details.append(("covered", f"by {r.covered_by}"))
+    if r.hint:
+        details.append(("hint", r.hint))
+    return details

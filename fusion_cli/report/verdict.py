@@ -1,0 +1,71 @@
+"""What a run came to, in one line: the first of every summary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fusion_cli.measured import Choice, Measurement
+from fusion_cli.report import Report
+from fusion_cli.report.readable import counted, show_us
+
+_PLACES = {"cpu": "this CPU", "cuda": "this GPU", "cuda graph": "this GPU, as a CUDA graph,"}
+
+
+def verdict(report: Report) -> str:
+    """How much faster what was written is, where and at which sizes; else why it is not, and what to try."""
+    choice = report.choice
+    if report.output is None:
+        return f"predicted, not measured: {_predicted(report)}"
+    if choice is None:
+        return f"written without verifying or timing it (--no-verify); predicted: {_predicted(report)}"
+    if choice.chosen == "original":
+        return _nothing_faster(choice, report.targets)
+    speed = choice.speed_of(choice.chosen)
+    if speed is None:
+        return f"written, {choice.why}; predicted, not measured: {_predicted(report)}"
+    first = choice.measured[0]
+    if choice.chosen == "simplified" and (elsewhere := _elsewhere(report)):
+        place = f"on {_place(first)} it is {speed} without kernels"
+        return f"written for {elsewhere}, which was not run here; predicted: {_predicted(report)}; {place}"
+    if speed.is_faster:
+        return f"{speed.ratio:.2f}x on {_place(first)}"
+    kept = "slower than the original" if speed.is_slower else "as fast as the original"
+    return f"{kept} on {_place(first)}: {speed}; written all the same: {choice.why}"
+
+
+def shapes(sizes: Mapping[str, tuple[int, ...]]) -> str:
+    """Inputs with their shapes: "input_ids [1,128], mask [1,128]"."""
+    return ", ".join(f"{name} [{','.join(map(str, shape))}]" for name, shape in sizes.items())
+
+
+def _place(measured: Measurement) -> str:
+    return f"{_PLACES[measured.device]} at {shapes(measured.sizes)}"
+
+
+def _nothing_faster(choice: Choice, targets: Sequence[str]) -> str:
+    """Why the original is what is written."""
+    if choice.measured:
+        first = choice.measured[0]
+        best = max(first.candidates[1:], key=lambda c: c.speed.ratio)
+        where, why = _place(first), f"the best is {best.speed}"
+    else:
+        where, why = "this CPU" if "cpu" in targets else ", ".join(targets), choice.why
+    advice = "try the sizes that you run (--dim, --shape, --inputs), another --target, or --force"
+    return f"nothing faster on {where}: {why}; the original is written as it is; {advice}"
+
+
+def _elsewhere(report: Report) -> str:
+    """The targets of kernels that were not tried here."""
+    tried = {check.target for fusion in report.fusions for check in fusion.measured}
+    kernels = {t for fusion in report.fusions for t in fusion.targets} - {"portable"}
+    return ", ".join(sorted(kernels - tried))
+
+
+def _predicted(report: Report) -> str:
+    s, targets = report.summary, ", ".join(report.targets)
+    if not s.fusions:
+        return f"nothing pays on {targets}"
+    if targets == "portable":
+        return f"{counted(s.fusions, 'fusion')} as functions, without kernels, so none is faster (--target portable)"
+    change = f"{show_us(abs(s.us_saved))} {'saved' if s.us_saved >= 0 else 'lost'}"
+    return f"{change} by {counted(s.fusions, 'fusion')} on {targets}"
