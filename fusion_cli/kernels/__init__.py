@@ -6,6 +6,7 @@ A new family is a module here, a template in `templates/`, the headers that it i
 from __future__ import annotations
 
 from fusion_cli.kernels.attention import AttentionFamily
+from fusion_cli.kernels.conv_last import ChannelsLastFamily
 from fusion_cli.kernels.convolution import ConvolutionFamily
 from fusion_cli.kernels.family import Family, Kind, Schedule, Sized
 from fusion_cli.kernels.linear import LinearFamily
@@ -20,6 +21,7 @@ FAMILIES: tuple[Family, ...] = (
     RowwiseFamily(),
     LinearFamily(),
     AttentionFamily(),
+    ChannelsLastFamily(),
     ConvolutionFamily(),
 )
 

@@ -11,6 +11,7 @@ from fusion_cli.codegen.text import ints
 from fusion_cli.codes import emit as codes
 from fusion_cli.devices.work import Work, count
 from fusion_cli.errors import Unsupported
+from fusion_cli.kernels.conv_last import sizes
 from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, product_work
 from fusion_cli.kernels.pointwise import PointwiseStage, epilogue
 from fusion_cli.planir.stages import Conv, Plan, own_operands
@@ -38,8 +39,13 @@ class ConvolutionFamily(Family):
     def cpu(self, plan: Plan, stage: Conv, index: int) -> ProductStage:
         operands = [stage.operands[i] for i in own_operands(stage)]
         dtype = product_dtype(plan, operands[0])
-        arrays = (dense(dtype, o.tensor, "" if o.perm is None else ints(o.perm)) for o in operands)
-        member = product_member("Conv", index, dtype, ["false" if stage.bias < 0 else "true", _attributes(stage)])
+        perms = [o.perm for o in operands]
+        if stage.channels_last:
+            rank = len(plan.tensors[operands[0].tensor].shape)
+            perms[0] = stage.image(perms[0] or range(rank))
+        arrays = (dense(dtype, o.tensor, "" if p is None else ints(p)) for o, p in zip(operands, perms, strict=True))
+        flags = ["false" if stage.bias < 0 else "true", "true" if stage.channels_last else "false"]
+        member = product_member("Conv", index, dtype, [*flags, sizes(stage)])
         inputs = f"std::vector<Array<{compute(dtype)}>>{{{', '.join(arrays)}}}"
         return product_stage(plan, stage, dtype, member, inputs)
 
@@ -53,7 +59,7 @@ class ConvolutionFamily(Family):
             raise Unsupported(codes.LIMIT, "convolution operands as they lie in memory", "a transposed operand")
         tail = epilogue(plan, stage, loads[0].dtype, index)
         member = f"convolution_{index}"
-        made = f"api, info, {onnx_type(loads[0].dtype)}, {len(loads)}, {{{_attributes(stage)}}}"
+        made = f"api, info, {onnx_type(loads[0].dtype)}, {len(loads)}, {{{sizes(stage)}}}"
         return ConvStage(
             **names.common("conv", "conv.cuh", "vector.cuh"),
             takes=("const fusion::Run& run", "const gpu::Conv& convolve", "void* accumulator"),
@@ -64,10 +70,3 @@ class ConvolutionFamily(Family):
             operands=tuple(x.tensor for x in loads),
             passes=tail.passes,
         )
-
-
-def _attributes(stage: Conv) -> str:
-    """Strides, pads, dilations, group and auto_pad as constructors of both providers' wrappers take them."""
-    pads = stage.pads if stage.auto_pad == "NOTSET" else ()
-    lists = (f"fusion::{ints(x)}" for x in (stage.strides, pads, stage.dilations))
-    return ", ".join([*lists, str(int(stage.group)), f'"{stage.auto_pad}"'])
