@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusion_cli.codegen.cpu_parts import ProductStage, dense, product_dtype, product_member, product_stage
 from fusion_cli.codegen.cuda_parts import CudaStage, Member, Names
@@ -14,6 +14,7 @@ from fusion_cli.errors import Unsupported
 from fusion_cli.kernels.conv_last import sizes
 from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, product_work
 from fusion_cli.kernels.pointwise import PointwiseStage, epilogue
+from fusion_cli.operators.dtypes import NARROW, element_bytes
 from fusion_cli.planir.stages import Conv, Plan, own_operands
 
 
@@ -31,7 +32,13 @@ class ConvolutionFamily(Family):
     def work(self, at: Sized) -> list[Work]:
         stage: Conv = at.stage
         flops = 2.0 * at.space * count(at.shape(stage.w)[1:])
-        return product_work(at, own_operands(stage), flops, 1 / at.profile.conv_efficiency)
+        product, *rest = product_work(at, own_operands(stage), flops, 1 / at.profile.conv_efficiency)
+        narrow = at.profile.kind != "cpu" and at.dtype(stage.x) in NARROW
+        if narrow or stage.channels_last:
+            # The image is turned over and back: by ONNX Runtime where cuDNN wants it so, or for ONNX Runtime.
+            ends = at.moved([stage.operands[stage.x].tensor]) + at.space * element_bytes(at.dtype(stage.x))
+            product = replace(product, bytes=product.bytes + 2 * ends)
+        return [product, *rest]
 
     def schedules(self, plan: Plan, stage: Conv, kind: Kind) -> tuple[Schedule, ...]:
         return (Schedule("vendor", "always: ONNX Runtime's convolution, and a pass over its result"),)
