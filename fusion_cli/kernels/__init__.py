@@ -12,11 +12,13 @@ from fusion_cli.kernels.family import Family, Kind, Schedule, Sized
 from fusion_cli.kernels.linear import LinearFamily
 from fusion_cli.kernels.pointwise import PointwiseFamily
 from fusion_cli.kernels.rowwise import RowwiseFamily
+from fusion_cli.kernels.transpose import TransposeFamily
 from fusion_cli.planir.stages import Plan, Stage
 
 __all__ = ["FAMILIES", "Family", "Kind", "Schedule", "Sized", "family_of", "kind_of"]
 
 FAMILIES: tuple[Family, ...] = (
+    TransposeFamily(),
     PointwiseFamily(),
     RowwiseFamily(),
     LinearFamily(),

@@ -72,7 +72,8 @@ class Members:
     def are_of_kind(call: Call, group: Iterable[ir.Node]) -> bool:
         """Whether a group is of the pattern's own kind: without a reduction it is Pointwise's to find."""
         if call.op == "Convolutions":
-            return any(map(_is_convolution, group))
+            # One by itself, turned over at both ends, is no better off than with ONNX Runtime.
+            return sum(map(_is_convolution, group)) > 1
         return call.op != "Rowwise" or any(n.op_type in ROW_OPERATORS for n in group)
 
     def _keeps_rows(self, node: ir.Node) -> bool:

@@ -161,7 +161,7 @@ _TAKES_OPERAND = frozenset({"Add", "Mul", "Sub", "Reshape", "Conv"})
 _CHAINS: Mapping[str, Sequence[Sequence[str]]] = {
     "Pointwise": (("Mul", "Add"), (), ("Tanh",), ("Add", "Sigmoid", "Mul"), ("Relu", "Sub")),
     "Rowwise": (("Mul", "Softmax"), ("Softmax", "Add"), (), ("Softmax",), ("Tanh", "Softmax", "Mul")),
-    "Convolutions": (("Conv", "Relu", "Conv", "Add", "Relu"), ("Conv", "Tanh"), ("Sigmoid", "Mul", "Conv")),
+    "Convolutions": (("Conv", "Relu", "Conv", "Add", "Relu"), ("Conv", "Conv"), ("Sigmoid", "Conv", "Mul", "Conv")),
     "Move": (("Reshape", "Transpose"), (), ("Transpose", "Reshape"), ("Transpose",), ("Reshape",)),
 }
 _RESTRICTED: Mapping[str, Sequence[Sequence[str]]] = {

@@ -112,7 +112,10 @@ class CudnnDescriptor {
   bool ok_ = false;
 };
 
-// Keeps, for every form of convolution that it has met, the fastest of the kernels that cuDNN's heuristic names.
+constexpr double kPassRate = 2e9;  // bytes per ms that a pass over a result reads and writes, about
+
+// Keeps, for every form of convolution that it has met, the fastest of the kernels that cuDNN's heuristic names. A sum
+// that takes longer than the convolution alone and a pass behind it has none.
 class CudnnConv {
  public:
   // out = conv(x, w) + bias + residual, then a ReLU if asked for; w is [M, ..., C / groups], `work` has kLtWorkspace
@@ -125,11 +128,9 @@ class CudnnConv {
     const std::array<const void*, 5> data{x, w, out, add.residual, add.bias};
     const Form form{c, type, add.residual != nullptr, add.bias != nullptr, add.relu, alignment(data)};
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto [found, is_new] = plans_.try_emplace(form.key());
-    std::vector<Plan>& plans = found->second;
-    if (is_new) plans = choose(cudnn, stream, work, form, data);
-    if (plans.empty()) return false;
-    if (!plans.front().run(cudnn.handle(), data, work)) throw Error("cuDNN failed to run a convolution");
+    Choice& chosen = choice(cudnn, stream, work, form, data);
+    if (chosen.plans.empty()) return false;
+    if (!chosen.plans.front().run(cudnn.handle(), data, work)) throw Error("cuDNN failed to run a convolution");
     return true;
   }
 
@@ -183,6 +184,25 @@ class CudnnConv {
       bound = data, work = scratch, is_bound = pack.finalize().ok();
     }
   };
+
+  // The kernel to use, none or one, and how long it took in a trial.
+  struct Choice {
+    std::vector<Plan> plans;
+    float milliseconds = 0.0f;
+  };
+
+  Choice& choice(const Cudnn& cudnn, cudaStream_t stream, void* work, const Form& form, const Data& data) {
+    const auto [found, is_new] = choices_.try_emplace(form.key());
+    Choice& chosen = found->second;
+    if (!is_new) return chosen;
+    chosen = choose(cudnn, stream, work, form, data);
+    if (chosen.plans.empty() || !(form.residual || form.bias || form.relu)) return chosen;
+    const Form bare{form.c, form.type, false, false, false, form.align};
+    const Choice& alone = choice(cudnn, stream, work, bare, {data[kX], data[kW], data[kOut], nullptr, nullptr});
+    const double pass = 2.0 * static_cast<double>(form.c.results()) * (form.type == 0 ? 4 : 2) / kPassRate;
+    if (!alone.plans.empty() && chosen.milliseconds > alone.milliseconds + pass) chosen.plans.clear();
+    return chosen;
+  }
 
   // Channels first in the description, last in memory.
   static CudnnDescriptor tensor(int64_t id, const Form& f, int64_t rows, int64_t channels, const Convolution::Axes& sizes,
@@ -286,41 +306,41 @@ class CudnnConv {
   }
 
   // The fastest of them, by a short trial; while a graph is captured nothing can be timed.
-  static std::vector<Plan> choose(const Cudnn& cudnn, cudaStream_t stream, void* work, const Form& f, const Data& data) {
-    std::vector<Plan> tried = plans(cudnn.handle(), f), best;
+  static Choice choose(const Cudnn& cudnn, cudaStream_t stream, void* work, const Form& f, const Data& data) {
+    std::vector<Plan> tried = plans(cudnn.handle(), f);
+    Choice best;
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     check(cudaStreamIsCapturing(stream, &capture), "cudaStreamIsCapturing");
     const bool can_time = capture == cudaStreamCaptureStatusNone;
-    float least = 0.0f;
     for (Plan& plan : tried) {
       const float took = can_time ? time(cudnn, stream, work, plan, data) : 0.0f;
-      if (took < 0.0f || (!best.empty() && took >= least)) continue;
-      least = took;
-      best.clear();
-      best.push_back(std::move(plan));
+      if (took < 0.0f || (!best.plans.empty() && took >= best.milliseconds)) continue;
+      best.milliseconds = took;
+      best.plans.clear();
+      best.plans.push_back(std::move(plan));
     }
     return best;
   }
 
-  // Milliseconds of a few runs; less than zero where it fails.
+  // Milliseconds of a run, of several in a row; less than zero where it fails.
   static float time(const Cudnn& cudnn, cudaStream_t stream, void* work, Plan& plan, const Data& data) {
-    constexpr int kRuns = 4;
+    constexpr int kRuns = 10;
     if (!plan.run(cudnn.handle(), data, work)) return -1.0f;
     cudaEvent_t begin = nullptr, end = nullptr;
     check(cudaEventCreate(&begin), "cudaEventCreate");
     check(cudaEventCreate(&end), "cudaEventCreate");
     bool ran = cudaEventRecord(begin, stream) == cudaSuccess;
     for (int i = 0; i < kRuns; ++i) ran = plan.run(cudnn.handle(), data, work) && ran;
-    float took = -1.0f;
+    float took = -1.0f * kRuns;
     ran = cudaEventRecord(end, stream) == cudaSuccess && cudaEventSynchronize(end) == cudaSuccess && ran;
-    if (!ran || cudaEventElapsedTime(&took, begin, end) != cudaSuccess) took = -1.0f;
+    if (!ran || cudaEventElapsedTime(&took, begin, end) != cudaSuccess) took = -1.0f * kRuns;
     cudaEventDestroy(begin);
     cudaEventDestroy(end);
-    return took;
+    return took / kRuns;
   }
 
   std::mutex mutex_;
-  std::map<std::vector<int64_t>, std::vector<Plan>> plans_;
+  std::map<std::vector<int64_t>, Choice> choices_;
 };
 
 }  // namespace fusion::gpu
