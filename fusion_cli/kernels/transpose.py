@@ -10,7 +10,7 @@ from fusion_cli.kernels.pointwise import PointwiseFamily, pointwise_stage
 from fusion_cli.planir.stages import Plan, Pointwise, Stage
 
 _TILE = (("rows", 64), ("columns", 64))
-_TILES = Schedule("tiles", "neighbours where it is read are none where it is written, and the other way round", _TILE)
+_TILES = Schedule("tiles", "neighbours where it is read are none where it is written, 32 of either at least", _TILE)
 
 
 class TransposeFamily(Family):
