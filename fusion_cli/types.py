@@ -83,6 +83,8 @@ class Region:
     opt_level: int = 1
     attentions: tuple[AttentionRoles, ...] = ()
     """Those that were recognised inside, whether this region's rule names them or not."""
+    channels_last: bool = False
+    """Whether its kernels keep images with the channels last, turned over where they come in and go out."""
 
     @property
     def node_names(self) -> tuple[str, ...]:

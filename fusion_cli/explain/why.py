@@ -27,7 +27,12 @@ _EXPECTED = {
 }
 _NO_WORK = frozenset({"Constant", "Identity", "Range", "Shape", "Size"})
 _COUNTS = frozenset({ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL, None})
-_GROWN = {"Pointwise": ELEMENTWISE_NAMES, "Rowwise": ELEMENTWISE_NAMES | ROW_OPERATORS, "Move": MOVES}
+_GROWN = {
+    "Pointwise": ELEMENTWISE_NAMES,
+    "Rowwise": ELEMENTWISE_NAMES | ROW_OPERATORS,
+    "Move": MOVES,
+    "Convolutions": ELEMENTWISE_NAMES | {"Conv"},
+}
 
 
 @dataclass(frozen=True)

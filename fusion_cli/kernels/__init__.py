@@ -6,20 +6,24 @@ A new family is a module here, a template in `templates/`, the headers that it i
 from __future__ import annotations
 
 from fusion_cli.kernels.attention import AttentionFamily
+from fusion_cli.kernels.conv_last import ChannelsLastFamily
 from fusion_cli.kernels.convolution import ConvolutionFamily
 from fusion_cli.kernels.family import Family, Kind, Schedule, Sized
 from fusion_cli.kernels.linear import LinearFamily
 from fusion_cli.kernels.pointwise import PointwiseFamily
 from fusion_cli.kernels.rowwise import RowwiseFamily
+from fusion_cli.kernels.transpose import TransposeFamily
 from fusion_cli.planir.stages import Plan, Stage
 
 __all__ = ["FAMILIES", "Family", "Kind", "Schedule", "Sized", "family_of", "kind_of"]
 
 FAMILIES: tuple[Family, ...] = (
+    TransposeFamily(),
     PointwiseFamily(),
     RowwiseFamily(),
     LinearFamily(),
     AttentionFamily(),
+    ChannelsLastFamily(),
     ConvolutionFamily(),
 )
 

@@ -1,11 +1,12 @@
-"""Epilogues that the vendor's product can do itself: a bias, a residual and a ReLU."""
+"""Epilogues that the vendor's product or convolution can do itself: a bias, a residual and a ReLU."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fusion_cli.codegen.cuda_parts import Names
 from fusion_cli.codegen.text import ancestry
-from fusion_cli.planir.stages import Linear, Operand, Plan
+from fusion_cli.planir.stages import Conv, Linear, Operand, Plan, own_operands
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,17 @@ class Addends:
     relu: bool
 
 
-def addends_of(plan: Plan, stage: Linear) -> Addends | None:
+def adding(names: Names, found: Addends | None) -> tuple[str, str, str] | None:
+    """What the vendor's kernel is to add, as host expressions: bias, residual, ReLU."""
+    if found is None:
+        return None
+    operands = (None if k is None else names.load(k) for k in (found.bias, found.residual))
+    data = ("nullptr" if x is None else f"static_cast<const {x.type}*>({x.tensor}.data)" for x in operands)
+    bias, residual = data
+    return bias, residual, "true" if found.relu else "false"
+
+
+def addends_of(plan: Plan, stage: Linear | Conv) -> Addends | None:
     """What the epilogue adds, if it is such a sum; None where it is another, or the bare product."""
     if len(stage.stores) != 1:
         return None
@@ -26,7 +37,7 @@ def addends_of(plan: Plan, stage: Linear) -> Addends | None:
     relu = root.op == "Relu"
     terms = _terms(stage, root.args[0] if relu else store.instr)
     made = plan.tensors[store.tensor]
-    dtype = plan.tensors[stage.operands[stage.a].tensor].dtype
+    dtype = plan.tensors[stage.operands[own_operands(stage)[0]].tensor].dtype
     if (
         terms is None
         or terms.count(None) != 1
@@ -45,7 +56,7 @@ def addends_of(plan: Plan, stage: Linear) -> Addends | None:
     return Addends(bias, residual, relu) if added or relu else None
 
 
-def _terms(stage: Linear, instr: int) -> list[int | None] | None:
+def _terms(stage: Linear | Conv, instr: int) -> list[int | None] | None:
     """The operands that are added up, None for the product itself; None if something else is computed."""
     found = stage.program[instr]
     match found.op:

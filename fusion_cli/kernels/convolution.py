@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusion_cli.codegen.cpu_parts import ProductStage, dense, product_dtype, product_member, product_stage
 from fusion_cli.codegen.cuda_parts import CudaStage, Member, Names
@@ -11,8 +11,10 @@ from fusion_cli.codegen.text import ints
 from fusion_cli.codes import emit as codes
 from fusion_cli.devices.work import Work, count
 from fusion_cli.errors import Unsupported
+from fusion_cli.kernels.conv_last import sizes
 from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, product_work
 from fusion_cli.kernels.pointwise import PointwiseStage, epilogue
+from fusion_cli.operators.dtypes import NARROW, element_bytes
 from fusion_cli.planir.stages import Conv, Plan, own_operands
 
 
@@ -30,7 +32,13 @@ class ConvolutionFamily(Family):
     def work(self, at: Sized) -> list[Work]:
         stage: Conv = at.stage
         flops = 2.0 * at.space * count(at.shape(stage.w)[1:])
-        return product_work(at, own_operands(stage), flops, 1 / at.profile.conv_efficiency)
+        product, *rest = product_work(at, own_operands(stage), flops, 1 / at.profile.conv_efficiency)
+        narrow = at.profile.kind != "cpu" and at.dtype(stage.x) in NARROW
+        if narrow or stage.channels_last:
+            # The image is turned over and back: by ONNX Runtime where cuDNN wants it so, or for ONNX Runtime.
+            ends = at.moved([stage.operands[stage.x].tensor]) + at.space * element_bytes(at.dtype(stage.x))
+            product = replace(product, bytes=product.bytes + 2 * ends)
+        return [product, *rest]
 
     def schedules(self, plan: Plan, stage: Conv, kind: Kind) -> tuple[Schedule, ...]:
         return (Schedule("vendor", "always: ONNX Runtime's convolution, and a pass over its result"),)
@@ -38,8 +46,13 @@ class ConvolutionFamily(Family):
     def cpu(self, plan: Plan, stage: Conv, index: int) -> ProductStage:
         operands = [stage.operands[i] for i in own_operands(stage)]
         dtype = product_dtype(plan, operands[0])
-        arrays = (dense(dtype, o.tensor, "" if o.perm is None else ints(o.perm)) for o in operands)
-        member = product_member("Conv", index, dtype, ["false" if stage.bias < 0 else "true", _attributes(stage)])
+        perms = [o.perm for o in operands]
+        if stage.channels_last:
+            rank = len(plan.tensors[operands[0].tensor].shape)
+            perms[0] = stage.image(perms[0] or range(rank))
+        arrays = (dense(dtype, o.tensor, "" if p is None else ints(p)) for o, p in zip(operands, perms, strict=True))
+        flags = ["false" if stage.bias < 0 else "true", "true" if stage.channels_last else "false"]
+        member = product_member("Conv", index, dtype, [*flags, sizes(stage)])
         inputs = f"std::vector<Array<{compute(dtype)}>>{{{', '.join(arrays)}}}"
         return product_stage(plan, stage, dtype, member, inputs)
 
@@ -53,7 +66,7 @@ class ConvolutionFamily(Family):
             raise Unsupported(codes.LIMIT, "convolution operands as they lie in memory", "a transposed operand")
         tail = epilogue(plan, stage, loads[0].dtype, index)
         member = f"convolution_{index}"
-        made = f"api, info, {onnx_type(loads[0].dtype)}, {len(loads)}, {{{_attributes(stage)}}}"
+        made = f"api, info, {onnx_type(loads[0].dtype)}, {len(loads)}, {{{sizes(stage)}}}"
         return ConvStage(
             **names.common("conv", "conv.cuh", "vector.cuh"),
             takes=("const fusion::Run& run", "const gpu::Conv& convolve", "void* accumulator"),
@@ -64,10 +77,3 @@ class ConvolutionFamily(Family):
             operands=tuple(x.tensor for x in loads),
             passes=tail.passes,
         )
-
-
-def _attributes(stage: Conv) -> str:
-    """Strides, pads, dilations, group and auto_pad as constructors of both providers' wrappers take them."""
-    pads = stage.pads if stage.auto_pad == "NOTSET" else ()
-    lists = (f"fusion::{ints(x)}" for x in (stage.strides, pads, stage.dilations))
-    return ", ".join([*lists, str(int(stage.group)), f'"{stage.auto_pad}"'])

@@ -13,7 +13,7 @@ from fusion_cli.codes import emit as codes
 from fusion_cli.devices.work import Work, count
 from fusion_cli.errors import Unsupported
 from fusion_cli.kernels import skinny, wide
-from fusion_cli.kernels.addends import Addends, addends_of
+from fusion_cli.kernels.addends import addends_of, adding
 from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, product_work
 from fusion_cli.kernels.pointwise import PointwiseStage, epilogue
 from fusion_cli.operators.dtypes import FLOATS
@@ -21,7 +21,7 @@ from fusion_cli.planir.stages import Group, Linear, Operand, Plan
 
 _OWN_TILE = (("rows", 64), ("columns", 64))
 _LT_PARAMETERS = ("gpu::BlasLt& lt", "void* lt_work")
-_LT_BUFFER = Buffer("lt_work", ("gpu::kLtWorkspace",))
+LT_BUFFER = Buffer("lt_work", ("gpu::kLtWorkspace",))
 _ADDING = Schedule("vendor adds", "else where cuBLASLt is loaded: bias, residual and ReLU in its product")
 
 
@@ -107,7 +107,7 @@ class LinearFamily(Family):
             position=lambda back: f"axis_{back}.at(e)",
         )
         tail = epilogue(plan, stage, a.dtype, index)
-        adds = _adding(names, addends_of(plan, stage))
+        adds = adding(names, addends_of(plan, stage))
         own = _wide_alone(plan, stage, index)
         headers = ["linear.cuh", "blas.h", *(["blaslt.h"] if adds else []), "skinny.cuh", "vector.cuh"]
         if own or wide.chain_with(plan, index):
@@ -120,7 +120,7 @@ class LinearFamily(Family):
             arguments=("blas", tail.accumulator, *((f"lt_{index}", "work + lt_work") if adds else ())),
             members=(Member("gpu::BlasLt", f"lt_{index}", ""),) if adds else (),
             setup=(("const gpu::Blas blas", "gpu::Blas::find(run.api, run.context, stream)"),),
-            buffers=(*tail.buffers, *((_LT_BUFFER,) if adds else ())),
+            buffers=(*tail.buffers, *((LT_BUFFER,) if adds else ())),
             addends=adds,
             body=body,
             a=a,
@@ -152,16 +152,6 @@ def _wide_alone(plan: Plan, stage: Linear, position: int) -> wide.Wide | None:
     if bare or addends_of(plan, stage) or wide.chain_with(plan, position):
         return None
     return wide.wide_of(plan, (position,))
-
-
-def _adding(names: Names, found: Addends | None) -> tuple[str, str, str] | None:
-    """What the vendor's product is to add, as host expressions."""
-    if found is None:
-        return None
-    operands = (None if k is None else names.load(k) for k in (found.bias, found.residual))
-    data = ("nullptr" if x is None else f"static_cast<const {x.type}*>({x.tensor}.data)" for x in operands)
-    bias, residual = data
-    return bias, residual, "true" if found.relu else "false"
 
 
 def _side(plan: Plan, operand: Operand, trans: bool, dtype: str) -> tuple[str, bool]:

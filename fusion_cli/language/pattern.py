@@ -18,6 +18,7 @@ GROWING_ATTRIBUTES = {
     "Pointwise": ("min_ops", "max_ops", "reshapes", "closed", "factors"),
     "Rowwise": ("min_ops", "max_ops"),
     "Move": ("min_ops", "max_ops", "scalars"),
+    "Convolutions": ("min_ops", "max_ops"),
 }
 GROWING = frozenset(GROWING_ATTRIBUTES)
 """Built-in patterns that match a connected set of nodes rather than one (see match/grow.py)."""
@@ -127,6 +128,8 @@ class Rule:
     patterns: tuple[Pattern, ...]
     by_value: bool = False
     """Whether the rule is a definition to compare functions with, not a graph to find (see match/values.py)."""
+    channels_last: bool = False
+    """Fusions: whether kernels keep images with the channels last."""
 
     @cached_property
     def source(self) -> str:

@@ -91,6 +91,7 @@ def _rule(file: RuleFile, name: str, functions: Sequence[FunctionText]) -> Rule:
         keys.get("counted", "yes") != "no",
         tuple(_pattern(f) for f in functions),
         keys.get("match", "graph") == "values",
+        keys.get("layout") == "channels-last",
     )
 
 

@@ -146,6 +146,8 @@ def _regions(
         else:
             if not ends.isdisjoint(region.nodes):
                 region = replace(region, attentions=attentions_in(idioms, region.nodes))
+            if rule.channels_last:
+                region = replace(region, channels_last=True)
             regions[region.nodes] = region if match is None else _in_rule_order(region, match)
     return regions.values(), failed
 

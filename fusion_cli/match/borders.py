@@ -44,6 +44,8 @@ def _neighbours(members: Members, call: Call, node: ir.Node) -> list[ir.Node]:
 
 def _stop(members: Members, pattern: Pattern, node: ir.Node, beside: ir.Node) -> Stop | None:
     call = pattern.calls[0]
+    if call.op == "Convolutions":
+        return None
     if not members.allows(call, node):
         return _axis(members, pattern, node) if call.op == "Rowwise" and node.op_type in ROW_OPERATORS else None
     # A sum of rows is Rowwise's near miss, anything else Pointwise's.

@@ -1,4 +1,5 @@
-"""The built-in patterns that match a connected set of nodes: Pointwise, Rowwise and Move (see match/members.py)."""
+"""The built-in patterns that match a connected set of nodes: Pointwise, Rowwise, Move and Convolutions (see
+match/members.py)."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 Pointwise   elementwise operators, any arrangement, operands broadcast to one shape
 Rowwise     those, and reductions, softmax and norms over the last axis
 Move        reshapes, transposes and their like: data moves, no number changes
+Convolutions  convolutions with constant filters, and elementwise operators on images, of any sizes
 
 Pointwise <reshapes = 1> goes through reshapes too that keep the last axis, and through writes into a part of a value;
 <closed = 1> reads nothing but its source and constants, <factors = 1> multiplies it and puts zeros in places, nothing
@@ -23,6 +24,8 @@ from fusion_cli.operators.registry import MOVES, RESHAPES, ROW_OPERATORS, having
 from fusion_cli.sizes.algebra import ONE, Shape, product
 from fusion_cli.sizes.dims import shape_of
 
+_IMAGE = 3
+"""Axes that an image has at least: the batch, the channels, and one to move along."""
 _DATA = ONNX_FLOATS | {ir.DataType.BOOL}
 _OVERWRITING = having("overwriting")
 ROWWISE = {"axis": -1, "axes": [-1], "keepdims": 1}
@@ -37,9 +40,12 @@ class Members:
     def __init__(self, index: GraphIndex) -> None:
         self.index = index
         self.shapes = Shapes(index)
+        self._convolves = any(map(_is_convolution, index.nodes))
 
     def allows(self, call: Call, node: ir.Node) -> bool:
         """Whether the call takes in such an operator, with such attributes."""
+        if call.op == "Convolutions":
+            return self._convolves and self._is_of_images(node)
         if call.op != "Move" and is_elementwise(node):
             return True
         if node.domain:
@@ -55,9 +61,19 @@ class Members:
         attributes = self.index.attributes(node)
         return len(node.outputs) == 1 and all(attributes.get(n, asked) == asked for n, asked in ROWWISE.items())
 
+    def _is_of_images(self, node: ir.Node) -> bool:
+        """Whether the node is a convolution with a constant filter, or makes an image element by element."""
+        if _is_convolution(node):
+            return all(v is None or self.index.is_constant(v) for v in node.inputs[1:])
+        shape = node.outputs[0].shape
+        return is_elementwise(node) and shape is not None and len(shape) >= _IMAGE
+
     @staticmethod
     def are_of_kind(call: Call, group: Iterable[ir.Node]) -> bool:
         """Whether a group is of the pattern's own kind: without a reduction it is Pointwise's to find."""
+        if call.op == "Convolutions":
+            # One by itself, turned over at both ends, is no better off than with ONNX Runtime.
+            return sum(map(_is_convolution, group)) > 1
         return call.op != "Rowwise" or any(n.op_type in ROW_OPERATORS for n in group)
 
     def _keeps_rows(self, node: ir.Node) -> bool:
@@ -113,7 +129,10 @@ class Members:
         return shape == wanted or (call.op == "Rowwise" and shape == (*wanted[:-1], ONE))
 
     def have_one_shape(self, call: Call, nodes: Iterable[ir.Node]) -> bool:
-        """Whether the nodes' results are of one shape; those of Rowwise may have the last axis reduced."""
+        """Whether the nodes' results are of one shape, where the call asks for that; those of Rowwise may have the last
+        axis reduced."""
+        if call.op == "Convolutions":
+            return True
         shapes = set(map(self.shapes.of_result, nodes))
         if call.op == "Pointwise":
             return len(shapes) == 1
@@ -147,6 +166,10 @@ class Members:
         are replaced with: weights are never so."""
         number = self.index.scalar(value)
         return number is not None and (number == 0 or (tested and abs(number) >= _LARGEST))
+
+
+def _is_convolution(node: ir.Node) -> bool:
+    return node.op_type == "Conv" and not node.domain
 
 
 def _is_number(value: ir.Value | None) -> bool:

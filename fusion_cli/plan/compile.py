@@ -21,6 +21,7 @@ from fusion_cli.plan import (
     lower_views,
 )
 from fusion_cli.plan.assemble import assemble
+from fusion_cli.plan.channels_last import put_channels_last
 from fusion_cli.plan.concat_sinking import compute_by_parts
 from fusion_cli.plan.context import Context
 from fusion_cli.plan.fuse_attention import Roles, fuse_attention
@@ -60,6 +61,8 @@ def plan_region(region: Region) -> Plan:
     except (ValueError, IndexError, TypeError) as error:
         # Operands that no valid model has: shapes that do not broadcast, axes out of range, missing inputs.
         raise Unsupported(codes.INVALID, "operands that the operators allow", str(error)) from error
+    if region.channels_last:
+        outputs = put_channels_last(context.b, outputs)
     outputs = fuse_attention(context.b, outputs, _roles(context))
     outputs = compute_by_parts(context.b, outputs)
     outputs = _distinct(outputs)

@@ -99,7 +99,7 @@ class Builder:
             x = x.args[0]
         if x.op == "transpose":
             moved = self._split_again(x, self._shape(dims)) or self._split_before(x, dims)
-            moved = moved or self._split_before(self._without_ones(x), dims)
+            moved = moved or self._split_before(self._without_ones(x), dims) or self._merge_before(x, dims)
             if moved is not None:
                 return moved
         if dims == x.dims or self._shape(dims) == self._shape(x.dims):
@@ -126,6 +126,18 @@ class Builder:
             return None
         by_axis = dict(zip(x.perm, runs, strict=True))
         order = [i for axis in sorted(by_axis) for i in by_axis[axis]]
+        before = self.reshape(x.args[0], self.shapes.emit("take", (dims,), order))
+        return self.transpose(before, [order.index(i) for i in range(len(order))])
+
+    def _merge_before(self, x: Val, dims: int) -> Val | None:
+        """Axes of a transpose merged that lie side by side before it, too: the transpose of merged axes."""
+        runs = self.axis_runs(dims, x.dims)
+        if runs is None or not all(runs):
+            return None
+        moved = [[x.perm[i] for i in run] for run in runs]
+        if any(m != list(range(m[0], m[0] + len(m))) for m in moved):
+            return None
+        order = sorted(range(len(runs)), key=moved.__getitem__)
         before = self.reshape(x.args[0], self.shapes.emit("take", (dims,), order))
         return self.transpose(before, [order.index(i) for i in range(len(order))])
 

@@ -73,7 +73,8 @@ def _stage(stage: Stage) -> Iterator[str]:
         case Conv():
             bias = "" if stage.bias == -1 else f", {read(stage.bias)}"
             options = f"strides {stage.strides} pads {stage.pads} dilations {stage.dilations} group {stage.group}"
-            yield f"acc = conv({read(stage.x)}, {read(stage.w)}{bias}) {options} {stage.auto_pad}"
+            layout = " channels last" * stage.channels_last
+            yield f"acc = conv({read(stage.x)}, {read(stage.w)}{bias}) {options} {stage.auto_pad}{layout}"
         case Attention():
             yield f"acc = {stage.scale} * {read(stage.q)} @ {read(stage.k)}^T"
             targets = [("score", stage.score), *([("sink", stage.sink)] if stage.sink >= 0 else [])]

@@ -128,9 +128,10 @@ def _check_result(plan: Plan, stage: Stage, space: Shape) -> None:
             literals = ((stage.strides, n), (stage.pads, 2 * n), (stage.dilations, n))
             fits = n >= 1 and len(w) == n + 2 and all(len(ints) in (0, count) for ints, count in literals)
             require(fits, "a convolution of {} with {}, {}", x, w, literals)
-            fits = stage.group >= 1 and not differ(space[1], w[0])
+            fits = stage.group >= 1 and not differ(stage.image(space)[1], w[0])
             require(fits, "{} groups of {} over {}", stage.group, w, space)
             require(stage.auto_pad in _AUTO_PADS, "unknown padding {}", stage.auto_pad)
+            require(not stage.channels_last or stage.bias == -1, "a bias, channels last")
 
 
 def _check_product(a: Shape, b: Shape, result: Shape) -> None:

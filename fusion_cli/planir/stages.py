@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
+Size = TypeVar("Size")
 Const = int | float | bool
 
 
@@ -207,7 +208,10 @@ class Attention(_Kernel):
 
 @dataclass(frozen=True)
 class Conv(_Kernel):
-    """acc = convolution of operand `x` [N,C,...] with operand `w` [M,C/group,...] plus operand `bias` [M] if not -1."""
+    """acc = convolution of operand `x` [N,C,...] with operand `w` [M,C/group,...] plus operand `bias` [M] if not -1.
+
+    `channels_last`: x is [N,...,C], and so is the iteration space [N,...,M]; w is as ever, and there is no `bias`.
+    """
 
     x: int = 0
     w: int = 1
@@ -217,6 +221,11 @@ class Conv(_Kernel):
     dilations: tuple[int, ...] = ()
     group: int = 1
     auto_pad: str = "NOTSET"
+    channels_last: bool = False
+
+    def image(self, shape: Sequence[Size]) -> tuple[Size, ...]:
+        """The shape [N,C,...] of what lies as `x` and the result do."""
+        return (shape[0], shape[-1], *shape[1:-1]) if self.channels_last else tuple(shape)
 
 
 Stage = Pointwise | Rowwise | Linear | Attention | Conv

@@ -74,6 +74,9 @@ def attribute_candidates(
         return [onnx.TensorProto.FLOAT, onnx.TensorProto.BOOL, onnx.TensorProto.INT64]
     if name == "activation":
         return [0] if kind == onnx.AttributeProto.INT else ["Relu"]
+    if name == "strides":
+        kernel = data[1].shape[2:] if len(data) > 1 and data[1] is not None else ()
+        return [[*kernel], [1 for _ in kernel], [2 for _ in kernel]]
     if name == "equation":
         return _EQUATIONS.get(first.ndim, [])
     by_kind: dict[int, Sequence[Any]] = {onnx.AttributeProto.INT: [1, 0, 2, -1], onnx.AttributeProto.FLOAT: [1.0, 0.5]}

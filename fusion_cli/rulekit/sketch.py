@@ -148,16 +148,20 @@ class Sketcher:
         for op in chain:
             result = self._new(op.lower())
             operands = (value, self._new("operand")) if op in _TAKES_OPERAND else (value,)
+            if op == "Conv":
+                sketch.conditions.append(Condition("is_constant(w)", {"w": operands[-1]}, {}))
             attributes: Mapping[str, Any] = {"axis": -1} if op == "Softmax" else {}
-            sketch.steps.append(Step("", op, operands, (result,), attributes, keeps_shape=call.op != "Move"))
+            sketch.steps.append(Step("", op, operands, (result,), attributes, keeps_shape=call.op in _KEEPS_SHAPE))
             value = result
         names[call.outputs[0]] = value
 
 
-_TAKES_OPERAND = frozenset({"Add", "Mul", "Sub", "Reshape"})
+_KEEPS_SHAPE = frozenset({"Pointwise", "Rowwise"})
+_TAKES_OPERAND = frozenset({"Add", "Mul", "Sub", "Reshape", "Conv"})
 _CHAINS: Mapping[str, Sequence[Sequence[str]]] = {
     "Pointwise": (("Mul", "Add"), (), ("Tanh",), ("Add", "Sigmoid", "Mul"), ("Relu", "Sub")),
     "Rowwise": (("Mul", "Softmax"), ("Softmax", "Add"), (), ("Softmax",), ("Tanh", "Softmax", "Mul")),
+    "Convolutions": (("Conv", "Relu", "Conv", "Add", "Relu"), ("Conv", "Conv"), ("Sigmoid", "Conv", "Mul", "Conv")),
     "Move": (("Reshape", "Transpose"), (), ("Transpose", "Reshape"), ("Transpose",), ("Reshape",)),
 }
 _RESTRICTED: Mapping[str, Sequence[Sequence[str]]] = {

@@ -14,7 +14,7 @@ from fusion_cli.devices.profile import DeviceProfile
 from fusion_cli.devices.work import Work, count
 from fusion_cli.load.overridable import is_constant
 from fusion_cli.load.structure import bodies_of
-from fusion_cli.operators.dtypes import element_bytes
+from fusion_cli.operators.dtypes import NARROW, element_bytes
 from fusion_cli.operators.registry import RESHAPES, having, work_of
 from fusion_cli.score.layouts import LayoutChanges, Reorder
 from fusion_cli.score.vendor_fusions import Kernel, edges, fused_kernels
@@ -126,8 +126,13 @@ def _works(kernel: Kernel, profile: DeviceProfile, sizes: Mapping[str, int]) -> 
     if anchor is not None and anchor.op_type == "Attention":
         return _attention(anchor, moved, profile, sizes)
     if anchor is not None:
-        flops = _flops(anchor, sizes)
-        return [Work(kernel.op, moved, flops, dtype_of(anchor.outputs[0]))]
+        flops, dtype, slowdown = _flops(anchor, sizes), dtype_of(anchor.outputs[0]), 1.0
+        if anchor.op_type == "Conv" and profile.kind != "cpu":
+            slowdown = 1 / profile.conv_efficiency
+            if dtype in NARROW:
+                # It turns the image over to have its channels last, and back.
+                moved += 2 * bytes_of([v for v in (anchor.inputs[0], anchor.outputs[0]) if v is not None], sizes)
+        return [Work(kernel.op, moved, flops, dtype, slowdown=slowdown)]
     space = out if kernel.op in _PICKS else max([out, *(float(_count(v, sizes)) for v in read)])
     simple, special = work_of(kernel.op)
     return [Work(kernel.op, moved, simple=simple * space, special=special * space)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from fusion_cli.devices.profile import DeviceProfile
-from fusion_cli.sizes.dims import dims_of
+from fusion_cli.sizes.dims import dims_of, dtype_of
 
 # Fusions of chains: the operators in dataflow order, with alternatives; "?" marks what may be absent. Which ones ONNX
 # Runtime makes was read off the graphs that 1.31 optimizes exported models to: a norm that squares by Mul instead of
@@ -139,6 +139,8 @@ def _fusion(first: Kernel, second: Kernel, node: ir.Node, profile: DeviceProfile
         return "MatMul"
     if second.op == "MatMul" and first.op == "Transpose":
         return "MatMul" if _swaps_last_two(first.nodes[0]) else ""
+    if profile.kind != "cpu" and first.op == "Conv" and dtype_of(node.outputs[0]) != "float32":
+        return ""  # its fused convolution is one of float32 on GPUs
     if first.op == "Conv" and second.op == "Add":
         return "Conv" if len(first.nodes) == 1 else ""
     if first.op == "Conv" and len(first.nodes) > 1 and second.op in _NOT_AFTER_ADD:

@@ -114,13 +114,22 @@ class MatMul {
 
 class Conv {
  public:
-  Conv(const Api& api, const OrtKernelInfo* info, int type, bool bias, const Ints& strides, const Ints& pads,
-       const Ints& dilations, int64_t group, const char* auto_pad)
-      : invoke_(api, info, "Conv", "", 11, type, bias ? 3 : 2, attributes(strides, pads, dilations, group, auto_pad)) {}
+  Conv(const Api& api, const OrtKernelInfo* info, int type, bool bias, bool channels_last, const Ints& strides,
+       const Ints& pads, const Ints& dilations, int64_t group, const char* auto_pad)
+      : channels_last_(channels_last), invoke_(api, info, "Conv", "", 11, type, bias ? 3 : 2, attributes(strides, pads, dilations, group, auto_pad)) {}
 
+  // The inputs have their channels first in any case.
   template <class T>
-  void operator()(const Run& run, const std::vector<Array<T>>& inputs, const Array<T>& out) const {
-    if (count(out.dims)) invoke_(run, inputs, out);
+  void operator()(Run& run, const std::vector<Array<T>>& inputs, const Array<T>& out) const {
+    if (!count(out.dims)) return;
+    if (!channels_last_) return invoke_(run, inputs, out);
+    Ints to_first{0, out.dims.size() - 1}, to_last{0};
+    for (int i = 1; i + 1 < out.dims.size(); ++i) to_first.push_back(i), to_last.push_back(i + 1);
+    to_last.push_back(1);
+    const Ints dims = host::permute(out.dims, to_first);
+    const Array<T> made{static_cast<T*>(run.scratch(static_cast<size_t>(count(dims)) * sizeof(T))), dims};
+    invoke_(run, inputs, made);
+    gather(run, made.data, strides_over(out.dims, made, to_last), out.dims, 0, count(out.dims), out.data);
   }
 
  private:
@@ -134,6 +143,7 @@ class Conv {
     if (pads.size()) out.push_back({"pads", list(pads), true, nullptr});
     return out;
   }
+  bool channels_last_;
   Invocation invoke_;
 };
 

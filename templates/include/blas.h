@@ -45,6 +45,19 @@ inline void* loaded_library(std::initializer_list<const char*> names) {
   return library;
 }
 
+template <class F>
+bool get_function(void* library, const char* name, F& function) {
+  function = reinterpret_cast<F>(dlsym(library, name));
+  return function != nullptr;
+}
+
+// One of ONNX Runtime's resources, by its number.
+inline bool obtain(const Api& api, const OrtKernelContext* context, int version, int id, void** out) {
+  OrtStatus* status = api.KernelContext_GetResource(context, version, id, out);
+  if (status != nullptr) api.ReleaseStatus(status);
+  return status == nullptr;
+}
+
 class Blas {
  public:
   // `resources` numbers are ONNX Runtime's: the provider's cuBLAS handle and whether it may use TF32.
@@ -133,12 +146,6 @@ class Blas {
   static const Functions& functions() {
     static const Functions loaded;
     return loaded;
-  }
-
-  static bool obtain(const Api& api, const OrtKernelContext* context, int version, int id, void** out) {
-    OrtStatus* status = api.KernelContext_GetResource(context, version, id, out);
-    if (status != nullptr) api.ReleaseStatus(status);
-    return status == nullptr;
   }
 
   void* handle_ = nullptr;

@@ -152,21 +152,16 @@ class BlasLt {
     Functions() {
       void* const library = loaded_library({"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11"});
       if (library == nullptr) return;
-      const bool whole = get(library, "cublasLtMatmulDescCreate", create_desc) &&
-                         get(library, "cublasLtMatmulDescDestroy", destroy_desc) &&
-                         get(library, "cublasLtMatmulDescSetAttribute", set_desc) &&
-                         get(library, "cublasLtMatrixLayoutCreate", create_layout) &&
-                         get(library, "cublasLtMatrixLayoutDestroy", destroy_layout) &&
-                         get(library, "cublasLtMatmulPreferenceCreate", create_preference) &&
-                         get(library, "cublasLtMatmulPreferenceDestroy", destroy_preference) &&
-                         get(library, "cublasLtMatmulPreferenceSetAttribute", set_preference) &&
-                         get(library, "cublasLtMatmulAlgoGetHeuristic", heuristic);
-      if (whole) get(library, "cublasLtMatmul", matmul);
-    }
-    template <class F>
-    static bool get(void* library, const char* name, F& function) {
-      function = reinterpret_cast<F>(dlsym(library, name));
-      return function != nullptr;
+      const bool whole = get_function(library, "cublasLtMatmulDescCreate", create_desc) &&
+                         get_function(library, "cublasLtMatmulDescDestroy", destroy_desc) &&
+                         get_function(library, "cublasLtMatmulDescSetAttribute", set_desc) &&
+                         get_function(library, "cublasLtMatrixLayoutCreate", create_layout) &&
+                         get_function(library, "cublasLtMatrixLayoutDestroy", destroy_layout) &&
+                         get_function(library, "cublasLtMatmulPreferenceCreate", create_preference) &&
+                         get_function(library, "cublasLtMatmulPreferenceDestroy", destroy_preference) &&
+                         get_function(library, "cublasLtMatmulPreferenceSetAttribute", set_preference) &&
+                         get_function(library, "cublasLtMatmulAlgoGetHeuristic", heuristic);
+      if (whole) get_function(library, "cublasLtMatmul", matmul);
     }
   };
 

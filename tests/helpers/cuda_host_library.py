@@ -77,6 +77,7 @@ def _launches(text: str) -> str:
 def _host_header(text: str) -> str:
     for there, here in _HOST.items():
         text = text.replace(there, here)
+    text = _launches(text)
     return re.sub(r"\basm(?: volatile)?\(\s*\"([\w.]+).*?\);", lambda m: _statement(m[1]), text, flags=re.DOTALL)
 
 

@@ -8,8 +8,8 @@ import itertools
 from fusion_cli.plan import plan_region
 from tests.helpers.cuda_attention_plans import attention, bare, causal, grouped
 from tests.helpers.cuda_case import Case, apart, merged
-from tests.helpers.cuda_product_plans import adding, batched, chain, conv, gated, linear, products
-from tests.helpers.cuda_row_plans import integers, layer_norm, pointwise, softmax
+from tests.helpers.cuda_product_plans import adding, batched, chain, conv, conv_lasts, gated, linear, products
+from tests.helpers.cuda_row_plans import integers, layer_norm, pointwise, softmax, transpose
 from tests.helpers.region_tools import whole
 from tests.helpers.slice_graphs import (
     CACHE,
@@ -48,6 +48,8 @@ def all_cases() -> list[Case]:
         layer_norm("bfloat16", 4096),
         softmax("float16"),
         softmax("float32"),
+        transpose("float16"),
+        transpose("float32"),
     ]
     cases += [linear(d) for d in ("float32", "float16", "bfloat16")]
     cases += [
@@ -87,6 +89,7 @@ def all_cases() -> list[Case]:
         *grouped(),
         conv("float32"),
         conv("float16"),
+        *conv_lasts(),
     ]
     # One type each, in turn: a kernel is the same for all but for what it reads and writes.
     types = itertools.cycle(("float16", "float32", "bfloat16"))

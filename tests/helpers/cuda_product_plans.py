@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fusion_cli.planir.stages import Conv, Instr, Linear, Operand, Rowwise, Store
+from fusion_cli.plan.shape_program import run_shape_program
+from fusion_cli.planir.stages import Conv, Instr, Linear, Operand, Rowwise, ShapeOp, Store
 from tests.helpers.cuda_case import Case
 from tests.helpers.plan_builder import Builder, Program
 
@@ -180,6 +181,86 @@ def conv(dtype: str) -> Case:
         b.plan(),
         ({"n": 2, "h": 17, "w": 23, "oh": 9, "ow": 12}, {"n": 1, "h": 1, "w": 1, "oh": 1, "ow": 1}),
     )
+
+
+def conv_last(
+    dtype: str,
+    adds: str,
+    *,
+    filter: tuple[int, ...] = (3, 3),
+    channels: tuple[int, int] = (5, 7),
+    group: int = 1,
+    strides: tuple[int, ...] = (),
+    pads: tuple[int, ...] = (),
+    dilations: tuple[int, ...] = (),
+    auto_pad: str = "NOTSET",
+) -> Case:
+    """Convolution of images with the channels last; `adds` names what is added to it (b)ias, (r)esidual, a ReLU (x) of
+    that, or what no vendor's kernel does (t: tanh)."""
+    n, (c, m) = len(filter), channels
+    strides, dilations, pads = strides or (1,) * n, dilations or (1,) * n, pads or (0,) * (2 * n)
+    b = Builder()
+    axes = ("h", "w", "d")[:n]
+    x, w = b.input(dtype, "n", *axes, c), b.input(dtype, m, c // group, *filter)
+    first = b.op("permute", b.dims(x), ints=(0, n + 1, *range(1, n + 1)))
+    number = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER").index(auto_pad)
+    made = b.op("conv", first, b.dims(w), ints=(n, *strides, *pads, *dilations, number))
+    dims = b.op("permute", made, ints=(0, *range(2, n + 2), 1))
+    out_shape = ("n", *(f"o{a}" for a in axes), m)
+    p, operands = Program(dtype), [x, w]
+    value = p("acc")
+    for what in adds:
+        if what in "br":
+            operands.append(b.input(dtype, *((m,) if what == "b" else out_shape)))
+            value = p("Add", value, p.load(len(operands) - 1))
+        else:
+            value = p({"x": "Relu", "t": "Tanh"}[what], value)
+    out = b.output(dtype, out_shape, dims)
+    b.stages.append(
+        Conv(tuple(map(Operand, operands)), p.done(), (Store(out, value),), dims, ("/conv",), strides=strides,
+             pads=pads, dilations=dilations, group=group, auto_pad=auto_pad, channels_last=True)
+    )  # fmt: skip
+    sizes = []
+    for image in ((11, 8, 5), (3, 9, 4)):
+        made_of = dict(zip(("n", *axes), (2, *image), strict=False))
+        results = conv_out((2, c, *image[:n]), (m, c // group, *filter), strides, pads, dilations, auto_pad)
+        sizes.append(made_of | {f"o{a}": size for a, size in zip(axes, results, strict=True)})
+    nothing = {**sizes[0], "n": 0}
+    name = f"conv_last_{adds or 'bare'}_{c}x{m}by{group}_{'x'.join(map(str, filter))}_{auto_pad}_{dtype}"
+    where = (0, *(1 for _ in filter), 0)
+    return Case(name, b.plan(), (*sizes, nothing), {0: (where, float("nan"))})
+
+
+def conv_out(
+    x: tuple[int, ...],
+    w: tuple[int, ...],
+    strides: tuple[int, ...],
+    pads: tuple[int, ...],
+    dilations: tuple[int, ...],
+    auto_pad: str,
+) -> tuple[int, ...]:
+    """The positions along each axis that a convolution has results for."""
+    n = len(strides)
+    number = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER").index(auto_pad)
+    ints = (n, *strides, *pads, *dilations, number)
+    host = (ShapeOp("dims", (), (0,)), ShapeOp("dims", (), (1,)), ShapeOp("conv", (0, 1), ints))
+    return run_shape_program(host, {0: x, 1: w}, {})[2][2:]
+
+
+def conv_lasts() -> list[Case]:
+    """Every form of a convolution with the channels last, and every epilogue."""
+    return [
+        conv_last("float16", "", channels=(8, 16), pads=(1, 1, 1, 1)),
+        conv_last("float16", "brx", channels=(16, 8), strides=(2, 2), pads=(1, 1, 1, 1)),
+        conv_last("float16", "bx", channels=(8, 8), filter=(1, 1), strides=(2, 1)),
+        conv_last("bfloat16", "rx", pads=(2, 0, 1, 3), dilations=(2, 1)),
+        conv_last("float16", "b", channels=(12, 8), group=4, filter=(3, 2), auto_pad="SAME_UPPER", strides=(2, 3)),
+        conv_last("float16", "bt", channels=(6, 6), group=6, pads=(1, 1, 1, 1)),
+        conv_last("bfloat16", "x", channels=(8, 24), filter=(5,), pads=(2, 2)),
+        conv_last("float16", "brx", channels=(8, 8), filter=(3, 2, 2), pads=(1, 0, 1, 1, 1, 0)),
+        conv_last("float32", "brx", pads=(1, 1, 1, 1)),
+        conv_last("float32", "t", channels=(8, 4), group=2, auto_pad="SAME_LOWER", strides=(3, 2), filter=(2, 3)),
+    ]
 
 
 def chain(dtype: str) -> Case:

@@ -34,6 +34,20 @@ def pointwise(dtype: str) -> Case:
     return Case(f"pointwise_{dtype}", b.plan(), sizes, {0: ((0, 0, 3), float("nan")), 4: ((1, 0, 0), float("inf"))})
 
 
+def transpose(dtype: str) -> Case:
+    """Copies whose rows become columns: an image turned over, and its axes in another order."""
+    b = Builder()
+    x = b.input(dtype, "n", "c", "h", "w")
+    for perm in ((0, 2, 3, 1), (3, 1, 0, 2), (1, 0, 2, 3)):
+        dims = b.op("permute", b.dims(x), ints=perm)
+        out = b.output(dtype, tuple("nchw"[p] for p in perm), dims)
+        p = Program(dtype)
+        value = p.load(0)
+        b.stages.append(Pointwise((Operand(x, perm),), p.done(), (Store(out, value),), dims, ("/turn",)))
+    sizes = [dict(zip("nchw", s, strict=True)) for s in ((2, 3, 11, 13), (3, 70, 9, 15), (1, 130, 1, 67), (2, 5, 0, 3))]
+    return Case(f"transpose_{dtype}", b.plan(), tuple(sizes), {0: ((0, 1, 0, 1), float("nan"))})
+
+
 def integers() -> Case:
     """int64, int32 and double operands; a space of one axis whose length is no multiple of a vector."""
     b = Builder()

@@ -91,9 +91,11 @@ class _State:
             a, b = a.swapaxes(-1, -2) if stage.trans_a else a, b.swapaxes(-1, -2) if stage.trans_b else b
             acc = stage.alpha * (a @ b)
         elif isinstance(stage, Conv):
-            acc = _convolve(stage, *(self.read(stage, i) for i in (stage.x, stage.w)), dims)
+            x, w = self.read(stage, stage.x), self.read(stage, stage.w)
+            acc = _convolve(stage, np.moveaxis(x, -1, 1) if stage.channels_last else x, w, stage.image(dims))
             if stage.bias >= 0:
                 acc = acc + self.read(stage, stage.bias).reshape((-1,) + (1,) * (len(dims) - 2))
+            acc = np.moveaxis(acc, 1, -1) if stage.channels_last else acc
         if acc is not None:
             assert acc.shape == dims, f"{acc.shape} is not {dims}"
         values = self.program(stage, stage.program, dims, acc)

@@ -11,7 +11,12 @@ from fusion_cli.language.lint.source import Finding, RuleFile, rule_folder
 from fusion_cli.language.lint.tokens import KEYS, OF_CALLS, FunctionText, Key, nearest
 from fusion_cli.language.pattern import REST
 
-_VALUES = {"opt-level": ("0", "1", "2", "3"), "counted": ("yes", "no"), "match": ("graph", "values")}
+_VALUES = {
+    "opt-level": ("0", "1", "2", "3"),
+    "counted": ("yes", "no"),
+    "match": ("graph", "values"),
+    "layout": ("channels-first", "channels-last"),
+}
 _ONCE = frozenset(KEYS) - {*OF_CALLS, "unless"}
 _TEMPLATES = (".cc.jinja", ".cu.jinja")
 

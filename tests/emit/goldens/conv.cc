@@ -82,7 +82,7 @@ constexpr Port kInputs[] = {{1, false}, {1, false}, {1, false}, {1, false}};
 constexpr Port kOutputs[] = {{1, false}};
 
 struct Kernel {
-  Kernel(const Api& api, const OrtKernelInfo* info) : product_0(api, info, 1, true, fusion::Ints{1, 1}, fusion::Ints{}, fusion::Ints{1, 1}, 8, "SAME_UPPER"), product_1(api, info, 1, false, fusion::Ints{1, 1}, fusion::Ints{0, 0, 0, 0}, fusion::Ints{1, 1}, 1, "NOTSET") {}
+  Kernel(const Api& api, const OrtKernelInfo* info) : product_0(api, info, 1, true, false, fusion::Ints{1, 1}, fusion::Ints{}, fusion::Ints{1, 1}, 8, "SAME_UPPER"), product_1(api, info, 1, false, false, fusion::Ints{1, 1}, fusion::Ints{0, 0, 0, 0}, fusion::Ints{1, 1}, 1, "NOTSET") {}
 
   void compute(Run& run) {
     const Ints h0 = run.dims(0);

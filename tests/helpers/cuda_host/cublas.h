@@ -10,10 +10,10 @@
 
 namespace cuda_host {
 
-constexpr int kHandle = 10002;  // ONNX Runtime's number for the handle
+constexpr int kDnnHandle = 10001, kHandle = 10002;  // ONNX Runtime's numbers for the handles
 inline std::nullptr_t resource(int id, void** out) {
   static int handle;
-  return *out = id == kHandle ? &handle : nullptr, nullptr;
+  return *out = id == kHandle || id == kDnnHandle ? &handle : nullptr, nullptr;
 }
 
 inline float get(const void* data, int type, int64_t i) {
@@ -103,8 +103,7 @@ inline int lt_matmul(void* handle, void* desc_, const float* alpha, const void* 
   return 0;
 }
 
-// A library, or a function of it, by name.
-inline void* vendor(const char* name) {
+inline void* cublas(const char* name) {
   const std::pair<const char*, void*> lt[] = {
       {"cublasLtMatmulDescCreate", reinterpret_cast<void*>(lt_desc)},
       {"cublasLtMatmulDescDestroy", reinterpret_cast<void*>(lt_no_desc)},

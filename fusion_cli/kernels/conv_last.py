@@ -1,0 +1,105 @@
+"""Convolutions of images whose channels come last, on GPUs: cuDNN's kernel with bias, residual and ReLU in it, or our
+own for what that does not take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusion_cli.codegen.cuda_parts import Buffer, CudaStage, Load, Member, Names
+from fusion_cli.codegen.text import ints
+from fusion_cli.codes import emit as codes
+from fusion_cli.devices.work import Work, count
+from fusion_cli.errors import Unsupported
+from fusion_cli.kernels.addends import addends_of, adding
+from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, product_work
+from fusion_cli.kernels.linear import LT_BUFFER
+from fusion_cli.kernels.pointwise import PointwiseStage, epilogue
+from fusion_cli.operators.dtypes import FLOATS, NARROW
+from fusion_cli.planir.stages import Conv, Plan, Stage, own_operands
+
+_DIRECT = 50.0
+"""Time of our own kernel over that of the vendor's."""
+_TAKES = (
+    "const gpu::Cudnn& cudnn",
+    "gpu::CudnnConv& convolve",
+    "gpu::Filter& filter",
+    "void* lt_work",
+    "void* scratch",
+    "void* accumulator",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChannelsLastStage(CudaStage):
+    x: Load
+    w: Load
+    sizes: str
+    """Strides, pads, dilations, groups and automatic padding, as `gpu::convolution` takes them."""
+    passes: PointwiseStage | None
+    """The epilogue as a pass of its own; None where there is nothing left to do."""
+    addends: tuple[str, str, str] | None
+    """Bias, residual and ReLU as cuDNN's kernel takes them: host expressions."""
+    out: str
+
+
+class ChannelsLastFamily(Family):
+    name = "channels last"
+    stages = (Conv,)
+
+    def accepts(self, plan: Plan, stage: Stage, kind: Kind) -> bool:
+        return kind == "cuda" and isinstance(stage, Conv) and stage.channels_last
+
+    def work(self, at: Sized) -> list[Work]:
+        stage: Conv = at.stage
+        flops = 2.0 * at.space * count(at.shape(stage.w)[1:])
+        # A session may forbid TF32, and cuDNN's fast kernels with it.
+        slowdown = 1 / at.profile.conv_efficiency if at.dtype(stage.x) in NARROW else _DIRECT
+        if addends_of(at.plan, stage):
+            return [Work("Conv", at.moved(stage.tensors), flops, at.dtype(stage.x), slowdown=slowdown)]
+        return product_work(at, own_operands(stage), flops, slowdown)
+
+    def schedules(self, plan: Plan, stage: Conv, kind: Kind) -> tuple[Schedule, ...]:
+        what = "bias, residual and ReLU in it" if addends_of(plan, stage) else "a pass over its result"
+        return (
+            Schedule("vendor", f"where cuDNN is loaded and has a kernel for the form, and it is not depthwise: {what}"),
+            Schedule("direct", "otherwise: our own kernel, one result per thread"),
+        )
+
+    def cuda(self, plan: Plan, stage: Conv, index: int) -> ChannelsLastStage:
+        names = Names(plan, stage)
+        x, w = names.load(stage.x), names.load(stage.w)
+        if x.dtype != w.dtype or x.dtype not in FLOATS:
+            raise Unsupported(codes.DTYPE, "a convolution in float32, float16 or bfloat16", f"{x.dtype}, {w.dtype}")
+        given = plan.tensors[stage.operands[stage.w].tensor]
+        if given.role != "input" or any(stage.operands[k].perm for k in own_operands(stage)):
+            raise Unsupported(codes.LIMIT, "a filter as it is given, and an image as it lies in memory", "another")
+        tail = epilogue(plan, stage, x.dtype, index)
+        filters = f"filter_{index}"
+        scratch = Buffer(f"{filters}_scratch", (f"{filters}.scratch<{w.type}>(h{given.dims})",))
+        return ChannelsLastStage(
+            **names.common("conv_last", "cudnn.h", "conv_last.cuh", "vector.cuh"),
+            takes=_TAKES,
+            arguments=(
+                *("cudnn", f"convolve_{index}", filters, "work + lt_work"),
+                *(f"work + {scratch.name}", tail.accumulator),
+            ),
+            members=(
+                Member("gpu::CudnnConv", f"convolve_{index}", ""),
+                Member("gpu::Filter", filters, f"api, info, {given.slot}"),
+            ),
+            setup=(("const gpu::Cudnn cudnn", "gpu::Cudnn::find(run.api, run.context, stream)"),),
+            buffers=(*tail.buffers, LT_BUFFER, scratch),
+            x=x,
+            w=w,
+            sizes=sizes(stage),
+            passes=tail.passes,
+            addends=adding(names, addends_of(plan, stage)),
+            out=names.local[stage.stores[0].tensor],
+        )
+
+
+def sizes(stage: Conv) -> str:
+    """Strides, pads, dilations, groups and automatic padding, as arguments."""
+    pads = stage.pads if stage.auto_pad == "NOTSET" else ()
+    lists = (f"fusion::{ints(x)}" for x in (stage.strides, pads, stage.dilations))
+    return ", ".join([*lists, str(int(stage.group)), f'"{stage.auto_pad}"'])

@@ -1,0 +1,125 @@
+"""Images with the channels last: what is computed between convolutions is computed over [N, ..., C], and turned over
+where values come in and go out.
+
+A convolution whose kernel is one point is a product over the channels then, and one that moves by as much as its kernel
+covers (the patches of a vision transformer) a product over what it covers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+from fusion_cli.plan.graph import LEAVES, Uses, Val
+from fusion_cli.plan.lowering import Builder
+from fusion_cli.sizes.algebra import ONE
+
+_IMAGE = 3
+"""Axes that an image has at least."""
+
+
+def put_channels_last(builder: Builder, outputs: Sequence[Val]) -> list[Val]:
+    """The program with convolutions, and arithmetic on what they make, over values whose channels come last."""
+    turner = _Turner(builder)
+    for val in Uses(outputs).order:
+        builder.node = val.node
+        turner.place(val)
+    return [turner.first[o] for o in outputs]
+
+
+def _to_last(rank: int) -> tuple[int, ...]:
+    return (0, *range(2, rank), 1)
+
+
+def _to_first(rank: int) -> tuple[int, ...]:
+    return (0, rank - 1, *range(1, rank - 1))
+
+
+class _Turner:
+    """What each value of a program became: as it was (`first`) and, where it is made so, with its channels last."""
+
+    def __init__(self, builder: Builder) -> None:
+        self.b = builder
+        self.first: dict[Val, Val] = {}
+        self._last: dict[Val, Val] = {}
+
+    def place(self, val: Val) -> None:
+        if val.op == "conv":
+            made = self._convolution(val)
+        elif val.is_elementwise and self._is_turned(val):
+            rank = len(val.shape)
+            dims = self.b.shapes.emit("permute", (val.dims,), _to_last(rank))
+            made = self.b.again(val, [self._with_last(a, rank) for a in val.args], dims)
+        else:
+            self.first[val] = self._as_it_was(val)
+            return
+        self._last[val] = made
+        self.first[val] = self.b.transpose(made, _to_first(len(made.shape)))
+
+    def _as_it_was(self, val: Val) -> Val:
+        args = [self.first[a] for a in val.args]
+        if val.op == "transpose":
+            return self.b.transpose(args[0], val.perm)
+        if val.op == "reshape":
+            return self.b.reshape(args[0], val.dims)
+        return val if val.op in LEAVES or args == list(val.args) else self.b.again(val, args, val.dims)
+
+    def _is_turned(self, val: Val) -> bool:
+        """Whether an elementwise value is computed with its channels last: something it reads is."""
+        rank = len(val.shape)
+        turned = any(a in self._last and len(a.shape) == rank for a in val.args)
+        return turned and rank >= _IMAGE and all(len(a.shape) <= rank and a.op != "index" for a in val.args)
+
+    def _with_last(self, val: Val, rank: int) -> Val:
+        """An operand of an image of this rank, with its channels last."""
+        if val in self._last and len(val.shape) == rank:
+            return self._last[val]
+        if all(s == ONE for s in val.shape):
+            return val
+        whole = self.b.unsqueeze(self.first[val], tuple(range(rank - len(val.shape))))
+        return self.b.transpose(whole, _to_last(rank))
+
+    def _convolution(self, val: Val) -> Val:
+        x, w, *bias = val.args
+        rank = len(x.shape)
+        options: dict[str, Any] = dict(val.attrs)
+        kernel = self.b.literals(w.dims)[2:]
+        if options["group"] == 1 and self._is_unpadded(options, kernel):
+            if all(k == 1 for k in (*kernel, *options["strides"])):
+                made = self._product(self._with_last(x, rank), w)
+                return self._plus(made, bias)
+            if self._is_patches(x, options, kernel):
+                return self._plus(self._product(self._patches(x, kernel), w), bias)
+        dims = self.b.shapes.emit("permute", (val.dims,), _to_last(rank))
+        attrs = (*val.attrs, ("channels_last", True))
+        return self._plus(self.b.conv([self._with_last(x, rank), self.first[w]], dims, attrs), bias)
+
+    def _plus(self, val: Val, bias: Sequence[Val]) -> Val:
+        return self.b.apply("Add", val, self.first[bias[0]]) if bias else val
+
+    @staticmethod
+    def _is_unpadded(options: dict[str, Any], kernel: Sequence[int | None]) -> bool:
+        if options["auto_pad"] == "NOTSET":
+            return not any(options["pads"])
+        return options["auto_pad"] == "VALID" or all(k == 1 for k in (*kernel, *options["strides"]))
+
+    def _is_patches(self, x: Val, options: dict[str, Any], kernel: Sequence[int | None]) -> bool:
+        """Whether a kernel moves by as much as it covers, and covers all of the image."""
+        sizes = self.b.literals(x.dims)[2:]
+        whole = all(s is not None and k is not None and s % k == 0 for s, k in zip(sizes, kernel, strict=True))
+        return whole and tuple(kernel) == options["strides"] and all(d == 1 for d in options["dilations"])
+
+    def _product(self, x: Val, w: Val) -> Val:
+        """x [N, ..., K] @ w^T of a filter [M, ...] with K elements for each of its M channels."""
+        return self.b.matmul(x, self.b.flatten_from(self.first[w], 1), trans_b=True)
+
+    def _patches(self, x: Val, kernel: Sequence[int | None]) -> Val:
+        """[N, C, H, W] as [N, H / h, W / w, C * h * w]."""
+        b, n = self.b, len(kernel)
+        counts = [s // k for s, k in zip(b.literals(x.dims)[2:], kernel, strict=True) if s and k]
+        head = b.shapes.emit("slice", (x.dims,), (0, 2, 1))
+        pairs = b.shapes.const(tuple(chain.from_iterable((c, k or 1) for c, k in zip(counts, kernel, strict=True))))
+        split = b.reshape(self.first[x], b.shapes.emit("concat", (head, pairs)))
+        turned = b.transpose(split, (0, *range(2, 2 + 2 * n, 2), 1, *range(3, 3 + 2 * n, 2)))
+        return b.flatten_from(turned, 1 + n)

@@ -1,0 +1,348 @@
+// Convolutions with a bias, a residual and a ReLU in the vendor's kernel: cuDNN's graph API, without its headers. The
+// handle is the session's, the functions are those of the library that the CUDA provider has loaded. The numbers are
+// those of cudnn_graph.h, which have not changed since cuDNN 8.
+#pragma once
+
+#include <cuda_runtime.h>
+#include <dlfcn.h>
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "include/blaslt.h"
+#include "include/convolution.h"
+
+namespace fusion::gpu {
+
+struct CudnnFunctions {
+  int (*get_stream)(void*, cudaStream_t*) = nullptr;
+  int (*set_stream)(void*, cudaStream_t) = nullptr;
+  int (*create)(int, void**) = nullptr;
+  int (*destroy)(void*) = nullptr;
+  int (*set)(void*, int, int, int64_t, const void*) = nullptr;
+  int (*get)(void*, int, int, int64_t, int64_t*, void*) = nullptr;
+  int (*finalize)(void*) = nullptr;
+  int (*execute)(void*, void*, void*) = nullptr;
+
+  CudnnFunctions() {
+    void* const library = loaded_library({"libcudnn.so.9", "libcudnn.so.8"});
+    if (library == nullptr) return;
+    const bool whole =
+        get_function(library, "cudnnGetStream", get_stream) && get_function(library, "cudnnSetStream", set_stream) &&
+        get_function(library, "cudnnBackendCreateDescriptor", create) &&
+        get_function(library, "cudnnBackendDestroyDescriptor", destroy) &&
+        get_function(library, "cudnnBackendSetAttribute", set) && get_function(library, "cudnnBackendGetAttribute", get) &&
+        get_function(library, "cudnnBackendFinalize", finalize);
+    if (whole) get_function(library, "cudnnBackendExecute", execute);
+  }
+  static const CudnnFunctions& loaded() {
+    static const CudnnFunctions functions;
+    return functions;
+  }
+};
+
+// The provider's cuDNN handle, on the stream of a run; false where there is none.
+class Cudnn {
+ public:
+  static Cudnn find(const Api& api, const OrtKernelContext* context, cudaStream_t stream) {
+    constexpr int kVersion = 3, kHandle = 10001, kUseTf32 = 10011;  // ONNX Runtime's numbers of resources
+    const CudnnFunctions& functions = CudnnFunctions::loaded();
+    Cudnn found;
+    void* handle = nullptr;
+    if (functions.execute == nullptr || !obtain(api, context, kVersion, kHandle, &handle) || handle == nullptr) return found;
+    cudaStream_t current = nullptr;
+    if (functions.get_stream(handle, &current) != 0) return found;
+    if (current != stream && functions.set_stream(handle, stream) != 0) return found;
+    void* tf32 = nullptr;
+    found.tf32_ = obtain(api, context, kVersion, kUseTf32, &tf32) && tf32 != nullptr;
+    found.handle_ = handle;
+    return found;
+  }
+
+  explicit operator bool() const { return handle_ != nullptr; }
+  void* handle() const { return handle_; }
+  bool allows_tf32() const { return tf32_; }
+
+ private:
+  void* handle_ = nullptr;
+  bool tf32_ = false;
+};
+
+// One of cuDNN's descriptors, destroyed with this; `ok` as long as every call went well.
+class CudnnDescriptor {
+ public:
+  explicit CudnnDescriptor(int kind) { ok_ = CudnnFunctions::loaded().create(kind, &made_) == 0; }
+  CudnnDescriptor(CudnnDescriptor&& other) noexcept : made_(std::exchange(other.made_, nullptr)), ok_(other.ok_) {}
+  CudnnDescriptor& operator=(CudnnDescriptor&& other) noexcept {
+    std::swap(made_, other.made_), std::swap(ok_, other.ok_);
+    return *this;
+  }
+  ~CudnnDescriptor() {
+    if (made_ != nullptr) CudnnFunctions::loaded().destroy(made_);
+  }
+
+  template <class T>
+  CudnnDescriptor& set(int attribute, int type, const T* values, int64_t count = 1) {
+    ok_ = ok_ && CudnnFunctions::loaded().set(made_, attribute, type, count, values) == 0;
+    return *this;
+  }
+  CudnnDescriptor& set(int attribute, const CudnnDescriptor& other) {
+    ok_ = ok_ && other.ok_;
+    return set(attribute, kDescriptor, &other.made_);
+  }
+  template <class T>
+  bool get(int attribute, int type, T* values, int64_t most, int64_t* count) {
+    return ok_ && CudnnFunctions::loaded().get(made_, attribute, type, most, count, values) == 0;
+  }
+  CudnnDescriptor& finalize() {
+    ok_ = ok_ && CudnnFunctions::loaded().finalize(made_) == 0;
+    return *this;
+  }
+  bool ok() const { return ok_; }
+  void* const& raw() const { return made_; }
+
+  static constexpr int kDescriptor = 15;  // the type of an attribute that is another descriptor
+
+ private:
+  void* made_ = nullptr;
+  bool ok_ = false;
+};
+
+constexpr double kPassRate = 2e9;  // bytes per ms that a pass over a result reads and writes, about
+
+// Keeps, for every form of convolution that it has met, the fastest of the kernels that cuDNN's heuristic names. A sum
+// that takes longer than the convolution alone and a pass behind it has none.
+class CudnnConv {
+ public:
+  // out = conv(x, w) + bias + residual, then a ReLU if asked for; w is [M, ..., C / groups], `work` has kLtWorkspace
+  // bytes. False if cuDNN is not loaded or has no kernel for it.
+  template <class T>
+  bool operator()(const Cudnn& cudnn, cudaStream_t stream, void* work, const T* x, const T* w, T* out,
+                  const Convolution& c, const Addends<T>& add) {
+    const int type = static_cast<int>(BlasTypeOf<T>::value) == 14 ? 9 : static_cast<int>(BlasTypeOf<T>::value);
+    if (!cudnn || (type == 0 && !cudnn.allows_tf32())) return false;
+    const std::array<const void*, 5> data{x, w, out, add.residual, add.bias};
+    const Form form{c, type, add.residual != nullptr, add.bias != nullptr, add.relu, alignment(data)};
+    const std::lock_guard<std::mutex> lock(mutex_);
+    Choice& chosen = choice(cudnn, stream, work, form, data);
+    if (chosen.plans.empty()) return false;
+    if (!chosen.plans.front().run(cudnn.handle(), data, work)) throw Error("cuDNN failed to run a convolution");
+    return true;
+  }
+
+ private:
+  using Data = std::array<const void*, 5>;  // by tensor: x, w, out, residual, bias
+  enum Tensors : int64_t { kX, kW, kOut, kResidual, kBias, kVirtual };
+  static constexpr int kInts = 3, kFloat = 4, kBool = 2, kType = 1, kHandle = 0, kPointer = 6;  // types of attributes
+  static constexpr int kCandidates = 8;
+
+  static int64_t alignment(const Data& data) {
+    uintptr_t all = 16;
+    for (const void* p : data) all |= reinterpret_cast<uintptr_t>(p);
+    return static_cast<int64_t>(all & -all);
+  }
+
+  struct Form {
+    Convolution c;
+    int type;
+    bool residual, bias, relu;
+    int64_t align;
+
+    std::vector<int64_t> key() const {
+      std::vector<int64_t> all{c.axes, c.batch, c.channels, c.filters, c.groups, type, residual, bias, relu, align};
+      for (const auto& axes : {c.in, c.out, c.kernel, c.stride, c.before, c.after, c.dilation}) {
+        all.insert(all.end(), axes.begin(), axes.end());
+      }
+      return all;
+    }
+  };
+
+  // A kernel, and the tensors that it was last run on.
+  struct Plan {
+    CudnnDescriptor plan, pack{16};
+    Data bound{};
+    void* work = nullptr;
+    bool is_bound = false;
+
+    bool run(void* handle, const Data& data, void* scratch) {
+      if (!is_bound || data != bound || scratch != work) bind(data, scratch);
+      return is_bound && CudnnFunctions::loaded().execute(handle, plan.raw(), pack.raw()) == 0;
+    }
+    void bind(const Data& data, void* scratch) {
+      std::array<int64_t, 5> ids{};
+      std::array<const void*, 5> pointers{};
+      int64_t count = 0;
+      for (int64_t id = 0; id < 5; ++id) {
+        if (data[id] != nullptr) ids[count] = id + 1, pointers[count++] = data[id];
+      }
+      pack = CudnnDescriptor(16);
+      pack.set(1000, kInts, ids.data(), count).set(1001, kPointer, pointers.data(), count).set(1003, kPointer, &scratch);
+      bound = data, work = scratch, is_bound = pack.finalize().ok();
+    }
+  };
+
+  // The kernel to use, none or one, and how long it took in a trial.
+  struct Choice {
+    std::vector<Plan> plans;
+    float milliseconds = 0.0f;
+  };
+
+  Choice& choice(const Cudnn& cudnn, cudaStream_t stream, void* work, const Form& form, const Data& data) {
+    const auto [found, is_new] = choices_.try_emplace(form.key());
+    Choice& chosen = found->second;
+    if (!is_new) return chosen;
+    chosen = choose(cudnn, stream, work, form, data);
+    if (chosen.plans.empty() || !(form.residual || form.bias || form.relu)) return chosen;
+    const Form bare{form.c, form.type, false, false, false, form.align};
+    const Choice& alone = choice(cudnn, stream, work, bare, {data[kX], data[kW], data[kOut], nullptr, nullptr});
+    const double pass = 2.0 * static_cast<double>(form.c.results()) * (form.type == 0 ? 4 : 2) / kPassRate;
+    if (!alone.plans.empty() && chosen.milliseconds > alone.milliseconds + pass) chosen.plans.clear();
+    return chosen;
+  }
+
+  // Channels first in the description, last in memory.
+  static CudnnDescriptor tensor(int64_t id, const Form& f, int64_t rows, int64_t channels, const Convolution::Axes& sizes,
+                                bool is_virtual = false) {
+    std::vector<int64_t> dims{rows, channels};
+    dims.insert(dims.end(), sizes.end() - f.c.axes, sizes.end());
+    std::vector<int64_t> strides(dims.size(), 1);
+    int64_t step = channels;
+    for (size_t i = dims.size() - 1; i >= 2; --i) strides[i] = step, step *= dims[i];
+    strides[0] = step;
+    const int type = is_virtual ? 0 : f.type;
+    const int64_t number = id + 1, rank = static_cast<int64_t>(dims.size());
+    CudnnDescriptor made(17);
+    made.set(901, kType, &type).set(902, kInts, dims.data(), rank).set(903, kInts, strides.data(), rank);
+    made.set(906, kInts, &number).set(900, kInts, &f.align).set(907, kBool, &is_virtual);
+    return std::move(made.finalize());
+  }
+
+  static CudnnDescriptor pointwise(int mode, const CudnnDescriptor& x, const CudnnDescriptor* b, const CudnnDescriptor& y) {
+    const int precision = 0;
+    const float one = 1.0f;
+    CudnnDescriptor how(0), made(13);
+    how.set(0, 14, &mode).set(1, kType, &precision).finalize();
+    made.set(750, how).set(751, x).set(753, y).set(754, kFloat, &one);
+    if (b != nullptr) made.set(752, *b).set(755, kFloat, &one);
+    return std::move(made.finalize());
+  }
+
+  static CudnnDescriptor convolve(const Form& f, const CudnnDescriptor& x, const CudnnDescriptor& w, const CudnnDescriptor& y) {
+    const Convolution& c = f.c;
+    const int precision = 0, mode = 1;  // accumulated in float; cross-correlation
+    const int64_t n = c.axes;
+    const auto from = [n](const Convolution::Axes& axes) { return axes.data() + axes.size() - n; };
+    CudnnDescriptor how(1), made(10);
+    how.set(100, kType, &precision).set(101, 7, &mode).set(106, kInts, &n);
+    how.set(102, kInts, from(c.dilation), n).set(103, kInts, from(c.stride), n);
+    how.set(104, kInts, from(c.after), n).set(105, kInts, from(c.before), n).finalize();
+    const float one = 1.0f, zero = 0.0f;
+    made.set(700, kFloat, &one).set(701, kFloat, &zero).set(702, how).set(703, w).set(704, x).set(705, y);
+    return std::move(made.finalize());
+  }
+
+  // The sum as cuDNN's graph: each operation's result is the next one's operand, and the last one's lies in memory.
+  static CudnnDescriptor graph(void* handle, const Form& f) {
+    const Convolution& c = f.c;
+    int left = f.residual + f.bias + f.relu;
+    const auto result = [&] {
+      const int64_t id = left > 0 ? kVirtual + left : int64_t{kOut};
+      return tensor(id, f, c.batch, c.filters, c.out, left-- > 0);
+    };
+    std::vector<CudnnDescriptor> operations;
+    CudnnDescriptor last = result();
+    operations.push_back(convolve(f, tensor(kX, f, c.batch, c.channels, c.in),
+                                  tensor(kW, f, c.filters, c.channels_each(), c.kernel), last));
+    const auto then = [&](int mode, const CudnnDescriptor* operand) {
+      CudnnDescriptor next = result();
+      operations.push_back(pointwise(mode, last, operand, next));
+      last = std::move(next);
+    };
+    constexpr int kAdd = 0, kRelu = 100;
+    if (f.residual) {
+      const CudnnDescriptor residual = tensor(kResidual, f, c.batch, c.filters, c.out);
+      then(kAdd, &residual);
+    }
+    if (f.bias) {
+      const CudnnDescriptor bias = tensor(kBias, f, 1, c.filters, {1, 1, 1});
+      then(kAdd, &bias);
+    }
+    if (f.relu) then(kRelu, nullptr);
+    std::vector<void*> raw;
+    CudnnDescriptor made(15);
+    for (const CudnnDescriptor& o : operations) raw.push_back(o.ok() ? o.raw() : nullptr);
+    made.set(800, kHandle, &handle).set(801, CudnnDescriptor::kDescriptor, raw.data(), static_cast<int64_t>(raw.size()));
+    return std::move(made.finalize());
+  }
+
+  // What the heuristic names, the likeliest first, as far as it can be run in the workspace.
+  static std::vector<Plan> plans(void* handle, const Form& f) {
+    constexpr int kFallback = 2, kBest = 3;
+    std::vector<Plan> found;
+    const CudnnDescriptor operations = graph(handle, f);
+    for (const int mode : {kBest, kFallback}) {
+      CudnnDescriptor heuristic(4);
+      heuristic.set(201, operations).set(200, 8, &mode).finalize();
+      std::vector<CudnnDescriptor> named;
+      std::vector<void*> raw;
+      for (int i = 0; i < kCandidates; ++i) raw.push_back(named.emplace_back(3).raw());
+      int64_t count = 0;
+      if (!heuristic.get(202, CudnnDescriptor::kDescriptor, raw.data(), kCandidates, &count)) continue;
+      for (int64_t i = 0; i < count && i < kCandidates; ++i) {
+        Plan plan{CudnnDescriptor(5)};
+        plan.plan.set(400, kHandle, &handle).set(401, named[i]).finalize();
+        int64_t bytes = 0, ones = 0;
+        if (plan.plan.get(402, kInts, &bytes, 1, &ones) && bytes <= static_cast<int64_t>(kLtWorkspace)) {
+          found.push_back(std::move(plan));
+        }
+      }
+      if (!found.empty()) break;
+    }
+    return found;
+  }
+
+  // The fastest of them, by a short trial; while a graph is captured nothing can be timed.
+  static Choice choose(const Cudnn& cudnn, cudaStream_t stream, void* work, const Form& f, const Data& data) {
+    std::vector<Plan> tried = plans(cudnn.handle(), f);
+    Choice best;
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    check(cudaStreamIsCapturing(stream, &capture), "cudaStreamIsCapturing");
+    const bool can_time = capture == cudaStreamCaptureStatusNone;
+    for (Plan& plan : tried) {
+      const float took = can_time ? time(cudnn, stream, work, plan, data) : 0.0f;
+      if (took < 0.0f || (!best.plans.empty() && took >= best.milliseconds)) continue;
+      best.milliseconds = took;
+      best.plans.clear();
+      best.plans.push_back(std::move(plan));
+    }
+    return best;
+  }
+
+  // Milliseconds of a run, of several in a row; less than zero where it fails.
+  static float time(const Cudnn& cudnn, cudaStream_t stream, void* work, Plan& plan, const Data& data) {
+    constexpr int kRuns = 10, kAhead = 8;
+    if (!plan.run(cudnn.handle(), data, work)) return -1.0f;
+    cudaEvent_t begin = nullptr, end = nullptr;
+    check(cudaEventCreate(&begin), "cudaEventCreate");
+    check(cudaEventCreate(&end), "cudaEventCreate");
+    // With that much to do first, the host is ahead of what is timed.
+    for (int i = 0; i < kAhead; ++i) check(cudaMemsetAsync(work, 0, kLtWorkspace, stream), "cudaMemsetAsync");
+    bool ran = cudaEventRecord(begin, stream) == cudaSuccess;
+    for (int i = 0; i < kRuns; ++i) ran = plan.run(cudnn.handle(), data, work) && ran;
+    float took = -1.0f * kRuns;
+    ran = cudaEventRecord(end, stream) == cudaSuccess && cudaEventSynchronize(end) == cudaSuccess && ran;
+    if (!ran || cudaEventElapsedTime(&took, begin, end) != cudaSuccess) took = -1.0f * kRuns;
+    cudaEventDestroy(begin);
+    cudaEventDestroy(end);
+    return took / kRuns;
+  }
+
+  std::mutex mutex_;
+  std::map<std::vector<int64_t>, Choice> choices_;
+};
+
+}  // namespace fusion::gpu

@@ -1,0 +1,125 @@
+"""Regions whose images are kept with the channels last, against ONNX Runtime, which keeps them first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fusion_cli.planir.stages import Conv, Linear, Plan, Pointwise
+from tests.helpers.region_tools import all_values, check_region, parsed, whole
+
+RNG = np.random.default_rng(11)
+
+
+def check(text: str, feeds: dict[str, tuple[int, ...]]) -> Plan:
+    model = parsed(text, opset=18)
+    region = replace(whole(model), channels_last=True)
+    arrays = {name: RNG.standard_normal(shape).astype(np.float32) for name, shape in feeds.items()}
+    return check_region(region, all_values(model, arrays, [region]), 1e-5)
+
+
+def kinds(plan: Plan) -> list[type]:
+    return [type(s) for s in plan.stages]
+
+
+def test_a_chain_is_turned_over_at_its_ends_only() -> None:
+    plan = check(
+        """g (float[n, 6, h, w] x, float[8, 6, 3, 3] w1, float[8] b1, float[8, 8, 3, 3] w2, float[6, 8, 3, 3] w3) =>
+        (float[n, 6, h, w] y) {
+            c = Conv <pads = [1, 1, 1, 1]> (x, w1, b1)
+            d = Relu (c)
+            e = Conv <pads = [1, 1, 1, 1]> (d, w2)
+            f = Add (d, e)
+            i = Conv <pads = [1, 1, 1, 1]> (f, w3)
+            j = Add (i, x)
+            y = Relu (j)
+        }""",
+        {"x": (2, 6, 5, 7), "w1": (8, 6, 3, 3), "b1": (8,), "w2": (8, 8, 3, 3), "w3": (6, 8, 3, 3)},
+    )
+    assert kinds(plan) == [Pointwise, Conv, Conv, Conv, Pointwise]
+    assert all(s.channels_last for s in plan.stages if isinstance(s, Conv))
+
+
+def test_a_kernel_of_one_point_is_a_product() -> None:
+    plan = check(
+        """g (float[n, 6, h, w] x, float[8, 6, 1, 1] w1, float[8] b1, float[4, 8, 1, 1] w2) => (float[n, 4, h, w] y) {
+            c = Conv (x, w1, b1)
+            d = Sigmoid (c)
+            y = Conv <auto_pad = "SAME_UPPER"> (d, w2)
+        }""",
+        {"x": (2, 6, 5, 7), "w1": (8, 6, 1, 1), "b1": (8,), "w2": (4, 8, 1, 1)},
+    )
+    assert kinds(plan) == [Pointwise, Linear, Linear, Pointwise]
+
+
+def test_patches_are_rows_of_a_product() -> None:
+    """As a vision transformer begins: the reshape and the transpose behind it move nothing."""
+    plan = check(
+        """g (float[n, 3, 8, 12] x, float[10, 3, 4, 2] w, float[10] b) => (float[n, 12, 10] y)
+        <int64[3] to = {0, 10, 12}> {
+            c = Conv <strides = [4, 2]> (x, w, b)
+            r = Reshape (c, to)
+            y = Transpose <perm = [0, 2, 1]> (r)
+        }""",
+        {"x": (2, 3, 8, 12), "w": (10, 3, 4, 2), "b": (10,)},
+    )
+    assert kinds(plan) == [Pointwise, Linear]
+
+
+@pytest.mark.parametrize(
+    ("options", "x", "w"),
+    [
+        ("strides = [4, 4]", (2, 3, 8, 10), (5, 3, 4, 4)),  # patches that leave some of the image over
+        ("strides = [2, 2], pads = [1, 0, 0, 2]", (2, 3, 8, 9), (5, 3, 2, 2)),
+        ("strides = [2, 2], dilations = [2, 1]", (2, 3, 8, 8), (5, 3, 2, 2)),
+        ("group = 2", (2, 4, 5, 6), (6, 2, 1, 1)),
+        ("group = 4, pads = [1, 1, 1, 1]", (2, 4, 5, 6), (4, 1, 3, 3)),
+        ('auto_pad = "SAME_LOWER", strides = [2, 3]', (2, 4, 5, 7), (3, 4, 4, 2)),
+        ("strides = [2]", (2, 4, 9), (3, 4, 3)),
+        ("pads = [1, 0, 1, 0, 0, 1]", (1, 2, 4, 5, 3), (3, 2, 2, 1, 2)),
+        ("pads = [1, 1, 1, 1]", (2, 3, 1, 4), (5, 3, 1, 1)),
+    ],
+)
+def test_convolution(options: str, x: tuple[int, ...], w: tuple[int, ...]) -> None:
+    known, rank = ", ".join(map(str, x)), len(x)
+    free = ", ".join(["n", str(x[1]), *(f"s{i}" for i in range(rank - 2))])
+    made = ", ".join(f"o{i}" for i in range(rank))
+    filters = ", ".join(map(str, w))
+    for shape in (known,) if "auto_pad" in options else (known, free):  # shape inference has no word for the latter
+        check(
+            f"""g (float[{shape}] x, float[{filters}] w, float[{w[0]}] b) => (float[{made}] y) {{
+                c = Conv <{options}> (x, w, b)
+                y = Tanh (c)
+            }}""",
+            {"x": x, "w": w, "b": (w[0],)},
+        )
+
+
+@pytest.mark.parametrize("shape", [(6, 1, 1), (1, 6, 1, 1), (), (1,), (5, 7), (2, 6, 5, 7), (2, 1, 1, 7)])
+def test_operands_of_any_shape_that_broadcasts(shape: tuple[int, ...]) -> None:
+    dims = ", ".join(map(str, shape))
+    operand = f"float[{dims}] a" if shape else "float a"
+    plan = check(
+        f"""g (float[2, 3, 5, 7] x, float[6, 3, 1, 1] w, {operand}) => (float[2, 6, 5, 7] y, float[2, 6, 5, 7] z) {{
+            c = Conv (x, w)
+            y = Mul (a, c)
+            z = Sub (y, c)
+        }}""",
+        {"x": (2, 3, 5, 7), "w": (6, 3, 1, 1), "a": shape},
+    )
+    assert sum(isinstance(s, Linear) for s in plan.stages) == 1
+
+
+def test_literals() -> None:
+    check(
+        """g (float[2, 3, 4, 4] x, float[3, 3, 1, 1] w) => (float[2, 3, 4, 4] y)
+        <float two = {2.0}, float[1, 1, 1, 1] half = {0.5}> {
+            c = Conv (x, w)
+            d = Mul (c, two)
+            e = Add (half, d)
+            y = Max (e, half)
+        }""",
+        {"x": (2, 3, 4, 4), "w": (3, 3, 1, 1)},
+    )
