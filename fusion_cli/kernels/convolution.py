@@ -11,6 +11,7 @@ from fusion_cli.codegen.text import ints
 from fusion_cli.codes import emit as codes
 from fusion_cli.devices.work import Work, count
 from fusion_cli.errors import Unsupported
+from fusion_cli.kernels import tiles
 from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, product_work
 from fusion_cli.kernels.pointwise import PointwiseStage, epilogue
 from fusion_cli.planir.stages import Conv, Plan, own_operands
@@ -39,7 +40,10 @@ class ConvolutionFamily(Family):
         operands = [stage.operands[i] for i in own_operands(stage)]
         dtype = product_dtype(plan, operands[0])
         arrays = (dense(dtype, o.tensor, "" if o.perm is None else ints(o.perm)) for o in operands)
-        member = product_member("Conv", index, dtype, ["false" if stage.bias < 0 else "true", _attributes(stage)])
+        arguments = ["false" if stage.bias < 0 else "true", _attributes(stage)]
+        slot = tiles.constant_slot(plan, stage.operands[stage.w], dtype) if stage.group == 1 else None
+        kind = "Conv" if slot is None else "TileConv"
+        member = product_member(kind, index, dtype, [*arguments, *([] if slot is None else [str(slot)])])
         inputs = f"std::vector<Array<{compute(dtype)}>>{{{', '.join(arrays)}}}"
         return product_stage(plan, stage, dtype, member, inputs)
 

@@ -12,7 +12,7 @@ from fusion_cli.codegen.text import ints
 from fusion_cli.codes import emit as codes
 from fusion_cli.devices.work import Work, count
 from fusion_cli.errors import Unsupported
-from fusion_cli.kernels import skinny
+from fusion_cli.kernels import skinny, tiles
 from fusion_cli.kernels.addends import Addends, addends_of
 from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, product_work
 from fusion_cli.kernels.pointwise import PointwiseStage, epilogue
@@ -75,7 +75,11 @@ class LinearFamily(Family):
         factors = ((stage.a, stage.trans_a), (stage.b, stage.trans_b))
         sides = [_side(plan, stage.operands[k], trans, dtype) for k, trans in factors]
         arrays = ", ".join(array for array, _ in sides)
-        member = product_member("MatMul", index, dtype, ["true" if trans else "false" for _, trans in sides])
+        (_, trans_a), (_, trans_b) = sides
+        arguments = ["true" if trans else "false" for trans in (trans_a, trans_b)]
+        slot = tiles.constant_slot(plan, stage.operands[stage.b], dtype)
+        kind = "MatMul" if slot is None else "TileMatMul"
+        member = product_member(kind, index, dtype, [*arguments, *([] if slot is None else [str(slot)])])
         return product_stage(plan, stage, dtype, member, arrays, stage.alpha)
 
     def cuda(self, plan: Plan, stage: Linear, index: int) -> LinearStage:
