@@ -16,7 +16,8 @@ from fusion_cli.load.overridable import is_constant
 from fusion_cli.load.structure import bodies_of
 from fusion_cli.operators.dtypes import element_bytes
 from fusion_cli.operators.registry import RESHAPES, having, work_of
-from fusion_cli.score.vendor_fusions import Kernel, fused_kernels
+from fusion_cli.score.layouts import LayoutChanges, Reorder
+from fusion_cli.score.vendor_fusions import Kernel, edges, fused_kernels
 from fusion_cli.sizes.dims import dtype_of, numbers
 from fusion_cli.types import Region
 
@@ -30,20 +31,31 @@ class Baseline:
 
     def __init__(self, graph: ir.Graph, profile: DeviceProfile) -> None:
         self.profile = profile
-        kernels = (k for g in (graph, *graph.subgraphs()) for k in fused_kernels(_at_run_time(g), profile))
+        graphs = [_at_run_time(g) for g in (graph, *graph.subgraphs())]
+        kernels = [k for nodes in graphs for k in fused_kernels(nodes, profile)]
         self._kernel_of = {n: kernel for kernel in kernels for n in kernel.nodes}
+        blocks = profile.kind == "cpu" and any(n.op_type == "Conv" for n in self._kernel_of)
+        self._layouts = LayoutChanges(graph.all_nodes(), kernels) if blocks else None
         self._known: list[tuple[Mapping[str, int], dict[Kernel, list[Work]]]] = []
         """By sizes: the work of kernels, each looked at once, for many regions share it."""
 
     def work(self, region: Region, sizes: Mapping[str, int]) -> tuple[list[Work], list[Work]]:
         """The work of every kernel that the region takes part in, and of what is left of those kernels without the
         region's nodes. Views have none but are nodes all the same; what is computed from constants alone is none."""
-        kernels = dict.fromkeys(self._kernel_of[n] for n in region.nodes if n in self._kernel_of)
-        inside = set(region.nodes)
-        left = [n for kernel in kernels for n in kernel.nodes if n not in inside]
-        rest = fused_kernels(left, self.profile)
+        kernels, rest = self._parts(region)
         before = [w for kernel in kernels for w in self._work_of(kernel, sizes)]
         return before, total_work(rest, self.profile, sizes)
+
+    def reorders(self, region: Region) -> tuple[Sequence[Reorder], Sequence[Reorder]]:
+        """The reorders of images that a fusion of the region saves, and those that it takes, besides that work."""
+        return self._layouts.by(region.nodes, self._parts(region)[1]) if self._layouts else ((), ())
+
+    def _parts(self, region: Region) -> tuple[Sequence[Kernel], Sequence[Kernel]]:
+        """The kernels that have nodes of the region, and what becomes of the other nodes of those."""
+        kernels = list(dict.fromkeys(self._kernel_of[n] for n in region.nodes if n in self._kernel_of))
+        inside = set(region.nodes)
+        left = [n for kernel in kernels for n in kernel.nodes if n not in inside]
+        return kernels, fused_kernels(left, self.profile)
 
     def _work_of(self, kernel: Kernel, sizes: Mapping[str, int]) -> list[Work]:
         known = next((known for given, known in self._known if given is sizes), None)
@@ -76,6 +88,11 @@ def _is_drawn(node: ir.Node) -> bool:
 def total_work(kernels: Iterable[Kernel], profile: DeviceProfile, sizes: Mapping[str, int]) -> list[Work]:
     """What these kernels have to do."""
     return [w for kernel in kernels for w in _works(kernel, profile, sizes)]
+
+
+def reorder_work(reorder: Reorder, sizes: Mapping[str, int]) -> Work:
+    """An image is read and written."""
+    return Work(reorder.op, 2 * bytes_of([reorder.value], sizes))
 
 
 def one_kernel(nodes: Sequence[ir.Node], name: str, profile: DeviceProfile, sizes: Mapping[str, int]) -> Work:
@@ -114,16 +131,6 @@ def _works(kernel: Kernel, profile: DeviceProfile, sizes: Mapping[str, int]) -> 
     space = out if kernel.op in _PICKS else max([out, *(float(_count(v, sizes)) for v in read)])
     simple, special = work_of(kernel.op)
     return [Work(kernel.op, moved, simple=simple * space, special=special * space)]
-
-
-def edges(nodes: Sequence[ir.Node]) -> tuple[set[ir.Value], set[ir.Value]]:
-    """The values that go into these nodes, and those that others need of them."""
-    inside = set(nodes)
-    read = {v for n in nodes for v in n.inputs if v is not None and v.producer() not in inside}
-    written = {
-        v for n in nodes for v in n.outputs if v.is_graph_output() or any(user not in inside for user, _ in v.uses())
-    }
-    return read, written
 
 
 def bytes_of(values: Iterable[ir.Value], sizes: Mapping[str, int]) -> float:

@@ -14,12 +14,14 @@ from fusion_cli.errors import Unsupported
 from fusion_cli.kernels import Kind, Sized, family_of
 from fusion_cli.plan.shape_program import run_shape_program
 from fusion_cli.planir.stages import Plan
-from fusion_cli.score.baseline import Baseline, one_kernel, private_shape_nodes
+from fusion_cli.score.baseline import Baseline, bytes_of, one_kernel, private_shape_nodes, reorder_work
 from fusion_cli.sizes.dims import number, numbers
 from fusion_cli.types import Region, Score
 
 MARGIN = 0.02
 """The share of the time before that a fusion has to save: less is within the error of the prediction."""
+_NAMED = 2
+"""How many reorders of images are named."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class _Cost:
     after_us: float
     before: Sequence[Work]
     after: Sequence[Work]
+    reorders: Sequence[str]
+    """Those of `after` that bring images into blocks and out of them, in words."""
 
     @property
     def pays(self) -> bool:
@@ -74,12 +78,16 @@ def score_region(
 def _cost(region: Region, plan: Plan | None, baseline: Baseline, sizes: Mapping[str, int]) -> _Cost:
     profile = baseline.profile
     before, left = baseline.work(region, sizes)
+    saved, taken = baseline.reorders(region)
+    before += [reorder_work(r, sizes) for r in saved]
+    left += [reorder_work(r, sizes) for r in taken]
     own = _own_work(region, plan, profile, sizes)
     return _Cost(
         nodes_time(before, profile) + private_shape_nodes(region) * profile.shape_node_us,
         _operator_time(own, profile) + nodes_time(left, profile),
         before,
         [*own, *left],
+        [f"{r.op} of {r.value.name} ({bytes_of([r.value], sizes) / 1e6:.2g} MB)" for r in taken],
     )
 
 
@@ -140,5 +148,11 @@ def _turn_down(costs: Sequence[_Cost]) -> None:
     raise Unsupported(
         code,
         f"less than {worst.before_us:.1f} us, the time of the nodes",
-        f"{worst.after_us:.1f} us in {len(worst.after)} kernel(s), mostly {slowest.name}",
+        f"{worst.after_us:.1f} us in {len(worst.after)} kernel(s), mostly {slowest.name}{_with(worst.reorders)}",
     )
+
+
+def _with(reorders: Sequence[str]) -> str:
+    rest = len(reorders) - _NAMED
+    more = f" and {rest} more" if rest > 0 else ""
+    return f"; ONNX Runtime then needs {', '.join(reorders[:_NAMED])}{more}" if reorders else ""

@@ -20,11 +20,16 @@ _CHAINS: tuple[tuple[str, str], ...] = (
     ("Gelu", "Div|Mul Erf Add Mul Mul"),
     ("QuickGelu", "Mul Sigmoid Mul"),
     ("QuickGelu", "Sigmoid Mul"),
+    ("HardSwish", "HardSigmoid Mul"),
 )
-_NOT_ON = {"FastGelu": ("cpu",)}
-"""Kinds of devices without a fusion."""
+_NOT_ON = {"FastGelu": ("cpu",), "SkipLayerNormalization": ("cpu",), "HardSwish": ("cuda",)}
+"""Kinds of devices without a fusion. The residual and the norm after it are written so that they stay apart on CPUs."""
+_GATES = frozenset({"QuickGelu", "HardSwish"})
 _GELUS = frozenset({"Gelu", "FastGelu"})
 _CPU_ACTIVATIONS = frozenset({"Relu", "Clip", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "HardSwish"})
+_NOT_AFTER_ADD = frozenset({"Clip", "LeakyRelu"})
+"""Activations of a Conv that adds nothing else to its result."""
+_ALPHA_OF_HARD_SWISH = 1 / 6
 
 
 @dataclass(eq=False)
@@ -35,6 +40,16 @@ class Kernel:
     nodes: list[ir.Node] = field(default_factory=list)
 
 
+def edges(nodes: Sequence[ir.Node]) -> tuple[set[ir.Value], set[ir.Value]]:
+    """The values that go into these nodes, and those that others need of them."""
+    inside = set(nodes)
+    read = {v for n in nodes for v in n.inputs if v is not None and v.producer() not in inside}
+    written = {
+        v for n in nodes for v in n.outputs if v.is_graph_output() or any(user not in inside for user, _ in v.uses())
+    }
+    return read, written
+
+
 def fused_kernels(nodes: Sequence[ir.Node], profile: DeviceProfile) -> list[Kernel]:
     """The nodes, in order, grouped the way ONNX Runtime's own optimizer groups them on this device."""
     taken: dict[ir.Node, Kernel] = {}
@@ -42,7 +57,7 @@ def fused_kernels(nodes: Sequence[ir.Node], profile: DeviceProfile) -> list[Kern
     for name, chain in _CHAINS:
         for node in () if profile.kind in _NOT_ON.get(name, ()) else nodes:
             found = _chain(node, chain.split(), taken, inside)
-            if found:
+            if found and (name not in _GATES or _is_of_one_value(found)) and _follows(name, node):
                 kernel = Kernel(name, found)
                 taken.update(dict.fromkeys(found, kernel))
     kernels: dict[Kernel, None] = {}
@@ -74,6 +89,20 @@ def _chain(
     return nodes if len(escaping) <= 1 and not any(v.is_graph_output() for v in nodes[0].outputs) else []
 
 
+def _is_of_one_value(nodes: Sequence[ir.Node]) -> bool:
+    """Whether a chain computes from one value and constants: a gate that multiplies something else is none."""
+    return sum(v.const_value is None for v in edges(nodes)[0]) == 1
+
+
+def _follows(name: str, gate: ir.Node) -> bool:
+    """Whether a chain that starts here stands where it has to: a HardSwish is nothing but the activation of a Conv."""
+    if name != "HardSwish":
+        return True
+    producer = gate.inputs[0].producer() if gate.inputs[0] is not None else None
+    alpha = gate.attributes.get_float("alpha", 0.2)
+    return producer is not None and producer.op_type == "Conv" and abs(alpha - _ALPHA_OF_HARD_SWISH) < 1e-6
+
+
 def _join_producer(
     node: ir.Node, taken: dict[ir.Node, Kernel], kernels: dict[Kernel, None], profile: DeviceProfile
 ) -> None:
@@ -101,7 +130,7 @@ def _fusion(first: Kernel, second: Kernel, node: ir.Node, profile: DeviceProfile
     if second.op in _GELUS and first.op == "Add" and _adds_bias(first.nodes[0]):
         return second.op
     if second.op == "LayerNormalization" and first.op == "Add" and adds_equals(first.nodes[-1]):
-        return "SkipLayerNormalization"
+        return "" if profile.kind in _NOT_ON["SkipLayerNormalization"] else "SkipLayerNormalization"
     if second.op == "SkipLayerNormalization" and first.op == "Add" and _adds_bias(first.nodes[0]):
         return second.op
     if second.op == "Add" and first.op == "MatMul" and _adds_bias(node) and _rank(node) == 2:
@@ -110,10 +139,12 @@ def _fusion(first: Kernel, second: Kernel, node: ir.Node, profile: DeviceProfile
         return "MatMul"
     if second.op == "MatMul" and first.op == "Transpose":
         return "MatMul" if _swaps_last_two(first.nodes[0]) else ""
-    if first.op == "Conv" and second.op in ("Relu", "Add"):
-        return "Conv"
-    if profile.kind == "cpu" and first.op in ("Conv", "Gemm") and second.op in _CPU_ACTIVATIONS:
-        return first.op
+    if first.op == "Conv" and second.op == "Add":
+        return "Conv" if len(first.nodes) == 1 else ""
+    if first.op == "Conv" and len(first.nodes) > 1 and second.op in _NOT_AFTER_ADD:
+        return ""
+    if first.op in ("Conv", "Gemm") and first.nodes[-1].op_type in ("Conv", "Gemm", "Add"):
+        return first.op if second.op in (_CPU_ACTIVATIONS if profile.kind == "cpu" else ("Relu",)) else ""
     return ""
 
 
