@@ -31,17 +31,22 @@ class ConvolutionFamily(Family):
     def work(self, at: Sized) -> list[Work]:
         stage: Conv = at.stage
         flops = 2.0 * at.space * count(at.shape(stage.w)[1:])
+        if stage.group == 1 and max(stage.strides) <= tiles.MOST_STRIDE:
+            found = tiles.tile_work(at, stage.x, stage.w, flops)
+            if found is not None:
+                return found
         return product_work(at, own_operands(stage), flops, 1 / at.profile.conv_efficiency)
 
     def schedules(self, plan: Plan, stage: Conv, kind: Kind) -> tuple[Schedule, ...]:
-        return (Schedule("vendor", "always: ONNX Runtime's convolution, and a pass over its result"),)
+        tiled = [tiles.SCHEDULE] if kind == "cpu" and stage.group == 1 else []
+        return (*tiled, Schedule("vendor", "otherwise: ONNX Runtime's convolution, and a pass over its result"))
 
-    def cpu(self, plan: Plan, stage: Conv, index: int) -> ProductStage:
+    def cpu(self, plan: Plan, stage: Conv, index: int, arch: str) -> ProductStage:
         operands = [stage.operands[i] for i in own_operands(stage)]
         dtype = product_dtype(plan, operands[0])
         arrays = (dense(dtype, o.tensor, "" if o.perm is None else ints(o.perm)) for o in operands)
         arguments = ["false" if stage.bias < 0 else "true", _attributes(stage)]
-        slot = tiles.constant_slot(plan, stage.operands[stage.w], dtype) if stage.group == 1 else None
+        slot = tiles.constant_slot(plan, stage.operands[stage.w], dtype, arch) if stage.group == 1 else None
         kind = "Conv" if slot is None else "TileConv"
         member = product_member(kind, index, dtype, [*arguments, *([] if slot is None else [str(slot)])])
         inputs = f"std::vector<Array<{compute(dtype)}>>{{{', '.join(arrays)}}}"

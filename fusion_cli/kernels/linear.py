@@ -52,6 +52,8 @@ class LinearFamily(Family):
         rows = count(at.dims[stage.dims][:-1])
         slowdown = at.profile.gemm_slowdown(rows) if at.is_weight(stage.b) else 1.0
         flops = 2.0 * at.space * b[-1 if stage.trans_b else -2]
+        if len(b) == 2 and not stage.trans_a and (tiled := tiles.tile_work(at, stage.a, stage.b, flops)) is not None:
+            return tiled
         if at.profile.kind != "cpu" and skinny.is_skinny(at):
             return [replace(super().work(at)[0], flops=flops, dtype=at.dtype(stage.a))]
         slowdown /= at.profile.linear_efficiency
@@ -62,7 +64,7 @@ class LinearFamily(Family):
 
     def schedules(self, plan: Plan, stage: Linear, kind: Kind) -> tuple[Schedule, ...]:
         if kind == "cpu":
-            return (Schedule("vendor", "always: ONNX Runtime's product, and a loop over its result"),)
+            return (tiles.SCHEDULE, Schedule("vendor", "otherwise: ONNX Runtime's product, and a loop over its result"))
         return (
             skinny.SCHEDULE,
             *([_ADDING] if addends_of(plan, stage) else []),
@@ -70,14 +72,14 @@ class LinearFamily(Family):
             Schedule("tiles", "otherwise: our own product with the epilogue in it", _OWN_TILE),
         )
 
-    def cpu(self, plan: Plan, stage: Linear, index: int) -> ProductStage:
+    def cpu(self, plan: Plan, stage: Linear, index: int, arch: str) -> ProductStage:
         dtype = product_dtype(plan, stage.operands[stage.a])
         factors = ((stage.a, stage.trans_a), (stage.b, stage.trans_b))
         sides = [_side(plan, stage.operands[k], trans, dtype) for k, trans in factors]
         arrays = ", ".join(array for array, _ in sides)
         (_, trans_a), (_, trans_b) = sides
         arguments = ["true" if trans else "false" for trans in (trans_a, trans_b)]
-        slot = tiles.constant_slot(plan, stage.operands[stage.b], dtype)
+        slot = tiles.constant_slot(plan, stage.operands[stage.b], dtype, arch)
         kind = "MatMul" if slot is None else "TileMatMul"
         member = product_member(kind, index, dtype, [*arguments, *([] if slot is None else [str(slot)])])
         return product_stage(plan, stage, dtype, member, arrays, stage.alpha)

@@ -3,23 +3,33 @@ stages have them, and what they have to do. Where a machine lacks such registers
 
 from __future__ import annotations
 
-from fusion_cli.kernels.family import Schedule, Sized
+from fusion_cli.devices.work import Work
+from fusion_cli.kernels.family import Schedule, Sized, product_work
 from fusion_cli.planir.stages import Operand, Plan
 
+MOST_STRIDE = 2
+"""Of a convolution: what is further apart would be gathered number by number."""
 SCHEDULE = Schedule(
     "tiles",
-    "where the processor has tiles of bfloat16 (AMX): the constant factor's are made once; each factor is two numbers",
+    "target amx, where the processor has its tiles and a factor is constant: each factor as two bfloat16 numbers",
     (("rows", 32), ("columns", 32)),
 )
 
 
-def constant_slot(plan: Plan, operand: Operand, dtype: str) -> int | None:
+def constant_slot(plan: Plan, operand: Operand, dtype: str, arch: str) -> int | None:
     """The operator's input that an operand in float32 is as it lies there, of which tiles may be kept if it is constant;
-    None if it is none."""
+    None for other processors, or if it is none."""
     tensor = plan.tensors[operand.tensor]
-    return tensor.slot if tensor.role == "input" and dtype == "float32" and operand.perm is None else None
+    is_plain = tensor.role == "input" and tensor.dtype == "float32" and operand.perm is None
+    return tensor.slot if arch == "amx" and is_plain else None
 
 
-def has_tiles(at: Sized, factor: int) -> bool:
-    """Whether a product's tiles run: on a device that has them, with a constant factor in float32."""
-    return bool(at.profile.tile_tflops) and at.is_weight(factor) and at.dtype(factor) == "float32"
+def tile_work(at: Sized, data: int, weight: int, flops: float) -> list[Work] | None:
+    """What a product of `data` by a constant `weight` has to do in tiles, with a pass over its data that splits them,
+    as long as the vendor's arithmetic would take; None on a device without tiles, or for other than such products."""
+    profile = at.profile
+    if not profile.tile_tflops or not at.is_weight(weight) or at.dtype(weight) != "float32":
+        return None
+    share = profile.tflops["float32"] / profile.tile_tflops
+    moved = at.moved([at.stage.operands[data].tensor])
+    return [Work("Split", 2 * moved), *product_work(at, (data, weight), flops * share, 1.0)]
