@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnx_ir as ir
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from fusion_cli.operators.registry import COMMUTATIVE
 from fusion_cli.outline.apart import keep_apart
@@ -101,7 +101,7 @@ def _error(witness: Witness, model: onnx.ModelProto, left: ir.Model, rng: np.ran
         numbers = rng.normal(scale=4 * magnitude, size=_sizes(value, sizes))
         if witness.is_exact:
             numbers = np.where(rng.random(numbers.shape) < 0.3, rng.choice(_EXTREMES, numbers.shape), numbers)
-        feeds[value.name] = numbers.astype(np.float32)
+        feeds[value.name] = numbers.astype(helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))
     protos = (model, ir.to_proto(left))
     expected, found = (open_model(p.SerializeToString(), use="reference").run(feeds) for p in protos)
     return max(largest_error(expected[name], found[name]) for name in expected)

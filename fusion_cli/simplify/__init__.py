@@ -65,9 +65,6 @@ def simplify(model: ir.Model, again: Callable[[], ir.Model], algebra: bool = Tru
         model = attempt(steps, _prepare(model), start_again)
         infer_shapes(model)
         omit_outputs(model)
-        for body in model.graph.subgraphs():
-            # A body is written in its model's operators, and the stages after this one look at one graph at a time.
-            body.opset_imports.update(model.opset_imports)
     return Simplified(model, tuple(rewrites))
 
 
@@ -79,6 +76,9 @@ def _prepare(model: ir.Model) -> ir.Model:
         forget_names(function)
     passes.InlinePass()(model)
     forget_shapes(model)
+    for body in model.graph.subgraphs():
+        # A body is written in its model's operators, and what works on one graph at a time asks it for them.
+        body.opset_imports.update(model.opset_imports)
     for node in model.graph.all_nodes():
         if node.op_type == "Sum" and not node.domain and len(node.inputs) == 2:
             node.op_type = "Add"

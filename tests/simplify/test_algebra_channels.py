@@ -172,3 +172,37 @@ def test_any_machine_pads_as_was_decided(
     again = fusion_cli.optimize(image, paths[1], decisions=paths[0].with_suffix(".fusion") / "report.json")
     assert paths[0].read_bytes() == paths[1].read_bytes()
     assert rules(written) == rules(again) == ({"PadChannels"} if first == "avx512f" else set())
+
+
+PADDED_BEFORE = {"p": (20, 18, 3, 1), "q": (16, 18, 1, 3), "f": (16, 18, 1, 1), "l": (8, 18, 3, 1), "g": (18, 9, 3, 1)}
+
+
+def read_channels(body: str, opset: int = 17, inputs: str = "float[2, 18, 5, 8] x") -> list[str]:
+    used = {word.strip("(),") for word in body.split()}
+    weights = {k: v for k, v in PADDED_BEFORE.items() if k in used and f" {k}" not in inputs}
+    found = padded(parse(f"g ({inputs}) => (float[a, b, d, e] y) {{ {body} }}", weights, opset))
+    return [n.op_type for n in found.model.graph]
+
+
+def test_channels_that_something_else_makes_are_padded_once() -> None:
+    body = (
+        "e = Exp (x) c = Conv <pads = [1, 0, 1, 0]> (e, p) k = Conv <pads = [0, 1, 0, 1]> (e, q) "
+        "y = Concat <axis = 1> (c, k)"
+    )
+    assert read_channels(body) == ["Exp", "Pad", "Conv", "Conv", "Concat"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["y = Conv (x, f)", "y = Conv (x, l)", "y = Conv <group = 2> (x, g)"],
+    ids=["each read once", "few are made", "groups"],
+)
+def test_channels_that_something_else_makes_and_are_left(body: str) -> None:
+    assert read_channels(body) == ["Conv"]
+
+
+def test_channels_are_padded_where_pads_have_inputs_and_weights_are_constant() -> None:
+    body = "y = Conv (x, p)"
+    assert read_channels(body, opset=11) == ["Pad", "Conv"]
+    assert read_channels(body, opset=10) == ["Conv"]
+    assert read_channels(body, inputs="float[2, 18, 5, 8] x, float[20, 18, 3, 1] p") == ["Conv"]

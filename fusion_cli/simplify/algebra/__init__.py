@@ -14,21 +14,23 @@ import onnx_ir.passes.common as passes
 from fusion_cli.simplify.algebra.activations import name_activations
 from fusion_cli.simplify.algebra.blocked import write_batch_norms
 from fusion_cli.simplify.algebra.chains import combine_bounds, combine_factors
-from fusion_cli.simplify.algebra.channels import pad_channels
+from fusion_cli.simplify.algebra.channels import pad_channels, pad_read_channels
 from fusion_cli.simplify.algebra.edits import Applied
 from fusion_cli.simplify.algebra.faint import drop_faint
 from fusion_cli.simplify.algebra.fold_affine import fold_affine_nodes
 from fusion_cli.simplify.algebra.gates import combine_gates
 from fusion_cli.simplify.algebra.layers import LAYERS
+from fusion_cli.simplify.algebra.lines import lift_lines
 from fusion_cli.simplify.algebra.padding import fold_pads
 from fusion_cli.simplify.algebra.softmaxes import put_channels_last
 from fusion_cli.simplify.algebra.splits import split_convolutions
+from fusion_cli.simplify.algebra.tables import compute_tables, gather_one_hot
 from fusion_cli.simplify.algebra.transposes import cancel_transposes
 from fusion_cli.simplify.algebra.uniform import drop_neutral
 from fusion_cli.simplify.identities import drop_identities
 from fusion_cli.types import Rewrite, label
 
-BLOCK_RULES = frozenset({"ConvSplit", "PadChannels"})
+BLOCK_RULES = frozenset({"Conv1D", "ConvSplit", "PadChannels", "PadConvChannels"})
 """Those that are applied for machines whose convolutions take channels in blocks."""
 _FIRST_OPSET = 7
 """Before it arithmetic did not broadcast as it does."""
@@ -36,16 +38,20 @@ _FAMILIES: Mapping[Callable[[ir.Graph], Iterator[Applied]], tuple[str, ...]] = {
     drop_neutral: ("NeutralTensor",),
     combine_bounds: ("ClipClip",),  # before activations, in which they may be two nodes
     name_activations: ("HardSigmoid", "HardSwish"),  # before the additions in them are taken for biases
+    gather_one_hot: ("OneHotMatMul",),
+    compute_tables: ("GatherTable",),
     cancel_transposes: ("TransposeTranspose",),
     fold_affine_nodes: tuple(rule for op in LAYERS for rule in (f"{op}Affine", f"Affine{op}")),
     fold_pads: ("PadConv",),
     combine_gates: ("AddMul",),
     put_channels_last: ("SoftmaxConv",),
+    lift_lines: ("Conv1D",),
     write_batch_norms: ("BatchNorm",),
     combine_factors: ("MulMul",),  # after activations, whose factors have other factors behind them
     drop_faint: ("FaintWeight",),  # behind all that folds numbers into weights
     split_convolutions: ("ConvSplit",),
     pad_channels: ("PadChannels",),
+    pad_read_channels: ("PadConvChannels",),  # where what makes the channels cannot make more
 }
 """In order, with the names of the rules in each."""
 RULES = frozenset(rule for rules in _FAMILIES.values() for rule in rules)

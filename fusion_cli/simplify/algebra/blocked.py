@@ -23,6 +23,11 @@ IMAGE_RANK = 4
 """Of an image: batch, channels, height and width."""
 BLOCK = 16
 """Channels that lie together in that layout on CPUs with AVX-512."""
+PADDED_THERE = 4
+"""Multiples of this, from a block on, are padded by ONNX Runtime's convolutions."""
+POOLS = ("AveragePool", "GlobalAveragePool", "MaxPool")
+LINKS = ("Add", "Clip", "HardSigmoid", "HardSwish", "LeakyRelu", "Mul", "Relu", "Sigmoid", "Tanh", *POOLS)
+"""Operators in that layout that make a channel of that channel alone."""
 _NAMES = ("scale", "bias", "mean", "variance")
 _EPSILON = 1e-5
 """As ONNX Runtime's kernels on GPUs have it at least; with the variance below it makes one, in float32 too."""

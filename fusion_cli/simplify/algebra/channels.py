@@ -7,23 +7,22 @@ layout. Only weights and biases change: those that make a new channel are zeros,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 import onnx_ir as ir
 
-from fusion_cli.simplify.algebra.blocked import BLOCK, IMAGE_RANK
-from fusion_cli.simplify.algebra.edits import Applied, array_of, is_one_of
+from fusion_cli.operators.versions import opset_version
+from fusion_cli.simplify.algebra.blocked import BLOCK, IMAGE_RANK, LINKS, PADDED_THERE, POOLS
+from fusion_cli.simplify.algebra.edits import Applied, add_constant, array_of, graph_of, is_one_of
 from fusion_cli.simplify.algebra.layers import Layer, layer_of
 
-_PADDED_THERE = 4
-"""Multiples of this, from a block on, are padded by ONNX Runtime's convolutions."""
 _MOST = 2
 """How many times as many channels there may be at the most: what reads them multiplies as many more zeros."""
-_POOLS = ("AveragePool", "GlobalAveragePool", "MaxPool")
-_LINKS = ("Add", "Clip", "HardSigmoid", "HardSwish", "LeakyRelu", "Mul", "Relu", "Sigmoid", "Tanh", *_POOLS)
-"""Operators that make a channel of that channel alone, and of zeros what is no infinity."""
+_PAD_INPUT = 11
+"""The first opset in which a Pad has its sizes as an input."""
 _LARGEST = 1e3
 """Larger numbers might make one of zeros in the end."""
 
@@ -48,7 +47,7 @@ class _Images:
     @property
     def gains(self) -> bool:
         """Whether channels of zeros let some operator have the blocked layout, and are not too many."""
-        leaves = self.count < BLOCK or self.count % _PADDED_THERE > 0
+        leaves = self.count < BLOCK or self.count % PADDED_THERE > 0
         return 0 < self.added <= (_MOST - 1) * self.count and (self.is_pooled or (leaves and bool(self.readers)))
 
 
@@ -63,6 +62,40 @@ def pad_channels(graph: ir.Graph) -> Iterator[Applied]:
         if images.is_known and images.makers and images.gains:
             _pad(images)
             yield "PadChannels", [*images.makers, *images.keepers, *images.readers]
+
+
+def pad_read_channels(graph: ir.Graph) -> Iterator[Applied]:
+    """Put a Pad before each Conv that finds no multiple of four channels in an image that something else makes."""
+    for node in list(graph):
+        layer, image = _unaligned(node), node.inputs[0] if node.inputs else None
+        if layer is not None and image is not None:
+            added = -layer.source.count % PADDED_THERE
+            node.replace_input_with(0, _padded(image, layer.source.count, added, node))
+            layer.pad(read=added)
+            yield "PadConvChannels", [node]
+
+
+def _unaligned(node: ir.Node) -> Layer | None:
+    """A Conv that the blocked layout would take if it read more channels, and read each of them more than once."""
+    is_conv = is_one_of(node, "Conv") and opset_version(node) >= _PAD_INPUT
+    layer = layer_of(node) if is_conv and node.outputs[0].dtype == ir.DataType.FLOAT else None
+    if layer is None or len(layer.shape) != IMAGE_RANK or layer.groups > 1 or layer.result.count < BLOCK:
+        return None
+    is_unaligned = layer.source.count > BLOCK and layer.source.count % PADDED_THERE > 0
+    return layer if is_unaligned and math.prod(layer.shape[2:]) > 1 else None
+
+
+def _padded(image: ir.Value, count: int, added: int, reader: ir.Node) -> ir.Value:
+    """An image of `count` channels with so many channels of zeros more."""
+    graph, name = graph_of(reader), f"{image.name}_padded"
+    sizes = add_constant(graph, f"{name}_sizes", np.array([0, 0, 0, 0, 0, added, 0, 0]))
+    node = ir.Node("", "Pad", [image, sizes], name=name)
+    graph.insert_before(reader, node)
+    value = node.outputs[0]
+    value.name, value.type = name, image.type
+    if image.shape is not None:
+        value.shape = ir.Shape([image.shape[0], count + added, *image.shape[2:]])
+    return value
 
 
 def _pad(images: _Images) -> None:
@@ -109,10 +142,10 @@ def _around(node: ir.Node, index: int | None, images: _Images) -> list[ir.Value 
     """The values with the same channels of a node that reads them as its operand `index`, or with None makes them."""
     if is_one_of(node, "Conv"):
         return _around_conv(node, index, images)
-    if not is_one_of(node, *_LINKS) or not _is_moderate(node):
+    if not is_one_of(node, *LINKS) or not _is_moderate(node):
         images.is_known = False
         return []
-    images.is_pooled |= node.op_type in _POOLS
+    images.is_pooled |= node.op_type in POOLS
     return [*(v for v in node.inputs if v is not None and array_of(v) is None), *node.outputs]
 
 

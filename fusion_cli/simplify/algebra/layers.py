@@ -91,6 +91,16 @@ class Layer:
         if self.is_depthwise:
             self.node.attributes["group"] = ir.AttrInt64("group", self.groups + made)
 
+    def insert_axis(self, axis: int) -> None:
+        """Let the weight of a Conv have one axis more, of one place. It and the bias are constants of the node's own
+        graph then: ONNX Runtime takes convolutions of bodies into its blocked layout with such alone."""
+        graph, bias = graph_of(self.node), self.node.inputs[2] if len(self.node.inputs) > 2 else None
+        assert self.weight.const_value is not None
+        weight = np.expand_dims(self.weight.const_value.numpy(), axis)
+        self.node.replace_input_with(1, add_constant(graph, str(self.weight.name), weight))
+        if (array := array_of(bias)) is not None:
+            self.node.replace_input_with(2, add_constant(graph, f"{self.weight.name}_bias", array))
+
     def part(self, channels: slice) -> list[ir.Value]:
         """The weight and, where it has one, the bias that make some of a Conv's channels, as constants of its graph."""
         assert self.weight.const_value is not None
