@@ -1,4 +1,4 @@
-"""Files by their content, and copies that appear whole."""
+"""Files by their content, copies that appear whole, and what is to survive a loss of power."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import hashlib
 import os
 import shutil
 import tempfile
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -29,3 +31,27 @@ def copy_whole(source: Path, path: Path) -> None:
         if isinstance(e, OSError):
             e.filename = str(path)
         raise
+
+
+def flush(paths: Iterable[Path]) -> None:
+    """Wait until files, and folders with all that is in them, are on the disk. Raises OSError where one cannot be."""
+    for path in paths:
+        if path.is_dir():
+            flush(path.iterdir())
+            flush_names(path)
+        else:
+            _flush(path)
+
+
+def flush_names(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk, where the file system knows how."""
+    with suppress(OSError):
+        _flush(folder)
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -4,6 +4,7 @@ report."""
 from __future__ import annotations
 
 import shutil
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from fusion_cli.analyse import Analysis, Clock, analyse, report_of
 from fusion_cli.build import advice, build, find_compiler
 from fusion_cli.codes.emit import HINTS
 from fusion_cli.emit import emit, emit_registration
-from fusion_cli.errors import NumbersDiffer, Unsupported
+from fusion_cli.errors import GateError, NumbersDiffer, Unsupported
 from fusion_cli.explain.why import Answer
 from fusion_cli.files import file_sha256
 from fusion_cli.match import load_rules
@@ -139,7 +140,7 @@ class _Run:
             with self.clock.stage("verify"):
                 verification, failed = trial.run(self.stage.model, ops, libraries)
             if not failed:
-                self._require(verification)
+                self._require(verification, ops)
                 if untouched:
                     return self._original(verification, Choice("original", "nothing was found to simplify or to fuse"))
                 with self.clock.stage("choose"):
@@ -161,7 +162,7 @@ class _Run:
         if self.options.verify:
             with self.clock.stage("verify"):
                 verification, failed = trial.run(self.stage.model, ops, libraries)
-            self._require(verification)
+            self._require(verification, ops)
             for op, target, reason in failed:
                 raise NumbersDiffer(
                     f"{op} on {target}: expected {reason.expected}, found {reason.found}",
@@ -178,8 +179,8 @@ class _Run:
             save_model(self.model, self.stage, self.found.signature.outputs)
         return kept, libraries
 
-    def _require(self, verification: Verification) -> None:
-        """Raises NumbersDiffer where they do."""
+    def _require(self, verification: Verification, ops: Sequence[FusedOp]) -> None:
+        """Raises NumbersDiffer where they do, and GateError where they are asked for and not known."""
         if not verification.ok:
             worst = max(verification.outputs, key=lambda o: o.error)
             raise NumbersDiffer(
@@ -189,6 +190,15 @@ class _Run:
                 where=str(self.path),
                 hint="report this; --no-verify writes the model all the same",
             )
+        built, tried = {t for o in ops for t in o.targets} - {"portable"}, {c.target for c in verification.ops}
+        why = verification.skipped or "".join(
+            f"no {name} here to run its kernels" for name in sorted(built - tried)[:1]
+        )
+        if why and self.options.require_verified:
+            hint = "leave --require-verified out to write it all the same"
+            raise GateError(f"the model cannot be verified: {why}", where=str(self.path), hint=hint)
+        if verification.skipped:
+            warnings.warn(f"{self.path}: written, but not verified: {why}", stacklevel=2)
 
     def _is_as_it_was(self) -> bool:
         """Whether the model has as many nodes as the original and no others: all steps but the algebra only remove."""

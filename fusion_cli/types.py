@@ -246,6 +246,8 @@ class Options:
     dry_run: bool = False
     debug: bool = False
     verify: bool = True
+    require_verified: bool = False
+    """Whether it is an error where the model, or a kernel, cannot be run here and compared."""
     jobs: int = 0
     """Compilers to run at once; 0 means one per core."""
     timeout: float | None = None

@@ -22,6 +22,14 @@ def made_up_times() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def users_key(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A user of their own, with a key of their own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+        yield
+
+
 @pytest.fixture
 def both(tmp_path: Path) -> Both:
     """A model and what `optimize` makes of it, ready to run in stock ONNX Runtime; both must run and be compared."""

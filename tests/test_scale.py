@@ -61,6 +61,41 @@ def simplified(kind: str, nodes: int, folder: Path) -> ir.Model:
     return simplified_file(path)
 
 
+@pytest.mark.parametrize("shared", ["weight", "result"])
+def test_who_reads_a_value_is_not_listed_for_each_that_reads_it(
+    shared: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = 0
+    uses = ir.Value.uses
+
+    def counted(value: ir.Value) -> object:
+        nonlocal listed
+        found = uses(value)
+        listed += len(found)
+        return found
+
+    monkeypatch.setattr(ir.Value, "uses", counted)
+    taken = []
+    for nodes in (200, 400):
+        if shared == "weight":
+            names = ["x", *(f"v{i}" for i in range(nodes - 1)), "y"]
+            body = [helper.make_node("MatMul", [names[i], "w"], [names[i + 1]]) for i in range(nodes)]
+        else:
+            ops = [helper.make_node("Clip", ["h", "", f"w{i}"], [f"v{i}"]) for i in range(nodes)]
+            body = [helper.make_node("Relu", ["x"], ["h"]), *ops]
+            body.append(helper.make_node("Max", [f"v{i}" for i in range(nodes)], ["y"]))
+        bounds = [numpy_helper.from_array(np.float32(i + 1), f"w{i}") for i in range(nodes)]
+        tensors = [numpy_helper.from_array(np.eye(4, dtype=np.float32), "w")] if shared == "weight" else bounds
+        ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", 4]) for n in "xy"]
+        graph = helper.make_graph(body, "g", ends[:1], ends[1:], tensors)
+        path = tmp_path / f"{nodes}.onnx"
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+        listed = 0
+        simplified_file(path)
+        taken.append(listed)
+    assert taken[1] < 3 * taken[0], taken
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_matching_twice_the_nodes_takes_twice_the_steps(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

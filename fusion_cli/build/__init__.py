@@ -18,7 +18,7 @@ from pathlib import Path
 
 import ninja
 
-from fusion_cli.build.cache import default_cache_dir, digest, find, included, put, strip_comments
+from fusion_cli.build.cache import claim, default_cache_dir, digest, find, included, put, strip_comments
 from fusion_cli.build.compiler import Compiler
 from fusion_cli.build.toolchain import Toolchain, advice, find_compiler, toolchain
 from fusion_cli.errors import BuildError
@@ -56,7 +56,7 @@ def build(
 
     `jobs` compilers run at once (0: one per core). The library is named by its content; `Library.compiled` counts the
     sources that were not in the cache. Raises BuildError without a compiler, if one fails or takes more than the
-    `budget`, or if a file cannot be written.
+    `budget`, if a file cannot be written, or if others can write to the cache.
     """
     start = time.perf_counter()
     tools = toolchain(target, debug=debug)
@@ -66,6 +66,7 @@ def build(
     budget = budget or Budget()
     units = [_unit(s, tools, debug) for s in sources]
     try:
+        claim(cache)
         objects, compiled = _compile(units, tools, cache, jobs, budget)
         library = _link(objects, target, tools, cache, budget)
         path = out_dir / f"lib{target.name}-{library.stem[:16]}.so"
@@ -97,7 +98,6 @@ def _compile(
     found = {key: path for key, folder in folders.items() if (path := find(folder)) is not None}
     missing = {u.key: u for u in units if u.key not in found}
     if missing:
-        cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache, prefix="build-") as name:
             work = Path(name)
             for key, unit in missing.items():

@@ -8,10 +8,12 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import stat
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from fusion_cli.errors import BuildError
 from fusion_cli.files import copy_whole, file_sha256
 
 _TOKEN = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|//[^\n]*|/\*.*?\*/', re.DOTALL)
@@ -25,6 +27,16 @@ def default_cache_dir() -> Path:
         return Path(own)
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "fusion-cli"
+
+
+def claim(cache: Path) -> None:
+    """Make the cache where there is none, and see that nobody else writes to it: what is in it runs. Raises BuildError
+    or OSError."""
+    cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = cache.stat()
+    if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        hint = "remove it, or give a folder of your own in FUSION_CLI_CACHE"
+        raise BuildError("others can write to the cache of kernels", where=str(cache), hint=hint)
 
 
 def digest(parts: Iterable[str]) -> str:

@@ -18,6 +18,7 @@ _COMMANDS = {
     "explain": ("explain", "Say what would be fused in MODEL, and why nothing else is."),
     "optimize": ("optimize", "Fuse MODEL and write the result to OUT, with its kernels."),
     "rules": ("rules", "List, show, check, write and try fusion rules."),
+    "trust": ("models", "Have the libraries of MODEL run as if they were built here."),
     "verify": ("models", "Run A and B on the same inputs and compare every output."),
 }
 """By name: the module, loaded when the command is used (libraries for models take a second), and a line for --help."""

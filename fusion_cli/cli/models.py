@@ -1,4 +1,4 @@
-"""`fusion-cli verify` and `fusion-cli bench`: two models side by side in ONNX Runtime."""
+"""`fusion-cli verify` and `bench`: two models side by side in ONNX Runtime. `trust`: whose libraries run there."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from fusion_cli.types import Options
 from fusion_cli.verify.whole_model import Reference, reference_for, verify_model
 
 _PROVIDERS: dict[str, Providers] = {"cpu": CPU, "cuda": CUDA}
+_trust = click.option("--trust", is_flag=True, help="Run libraries too that were not built by this user here.")
 _provider = click.option(
     "--provider", type=click.Choice(list(_PROVIDERS)), default="cpu", show_default=True, help="Where to run."
 )
@@ -33,9 +34,10 @@ _provider = click.option(
 @model_options
 @budget_options
 @_provider
+@_trust
 @json_option
 @debug_option
-def verify(original: Path, fused: Path, provider: str, as_json: bool, debug: bool, **asked: Any) -> None:
+def verify(original: Path, fused: Path, provider: str, trust: bool, as_json: bool, debug: bool, **asked: Any) -> None:
     """Run A and B on the same inputs and compare every output; exit code 3 if they differ.
 
     B runs both in stock ONNX Runtime and with the libraries of its bundle that fit the machine.
@@ -45,7 +47,7 @@ def verify(original: Path, fused: Path, provider: str, as_json: bool, debug: boo
     with progress("verifying"), _process(options) as process:
         opener = partial(process.open, providers=providers)
         reference = _reference(original, fused, options, opener)
-        variants = (partial(opener, fused), partial(_with_kernels, fused, providers, process))
+        variants = (partial(opener, fused), partial(_with_kernels, fused, providers, process, trust))
         result = verify_model(reference, variants, opener=opener)
     if result.skipped:
         raise NumbersDiffer(result.skipped, where=str(fused))
@@ -66,11 +68,19 @@ def verify(original: Path, fused: Path, provider: str, as_json: bool, debug: boo
 @model_options
 @budget_options
 @_provider
+@_trust
 @click.option("--seconds", type=click.FloatRange(min=0), default=5.0, show_default=True, help="How long to measure.")
 @json_option
 @debug_option
 def bench(
-    first: Path, second: Path | None, provider: str, seconds: float, as_json: bool, debug: bool, **asked: Any
+    first: Path,
+    second: Path | None,
+    provider: str,
+    trust: bool,
+    seconds: float,
+    as_json: bool,
+    debug: bool,
+    **asked: Any,
 ) -> None:
     """Time A and B in one process, alternating: the median of A, and B relative to it, round by round.
 
@@ -83,8 +93,9 @@ def bench(
         opener = partial(process.open, providers=providers)
         feeds = _reference(first, second or first, options, opener).feeds
         try:
-            a = opener(first, use="timing") if second is None else _with_kernels(first, providers, process, "timing")
-            b = _with_kernels(second or first, providers, process, "timing")
+            kernels = partial(_with_kernels, providers=providers, process=process, trust=trust, use="timing")
+            a = opener(first, use="timing") if second is None else kernels(first)
+            b = kernels(second or first)
             timing = a.time_against([b], feeds, seconds=seconds, most=10**6)
         except CannotRun as error:
             raise ModelError(f"ONNX Runtime cannot run it: {error}", where=f"{first}, {second or first}") from error
@@ -114,6 +125,18 @@ def bench(
     console.print(f"ratio {timing.speed(1).ratio:.3f} (over {timing.rounds} alternating rounds)", highlight=False)
 
 
+@click.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@debug_option
+def trust(model: Path, debug: bool) -> None:
+    """Have the libraries of MODEL run for this user as if they were built here.
+
+    They are programs, and can do all that you can: trust those whose origin you know.
+    """
+    listed = ", ".join(library.target for library in runtime.trust_model(model))
+    click.echo(printable(f"trusted from now on: the libraries of {model} ({listed})"))
+
+
 def _reference(first: Path, second: Path, options: Options, opener: Opener) -> Reference:
     """Inputs for both, and what the first gives for them. A user's mistake in either file is told as such before ONNX
     Runtime sees it."""
@@ -131,7 +154,7 @@ def _process(options: Options, measuring: float = 0.0) -> Process:
     return Process(replace(budget, seconds=budget.seconds + measuring))
 
 
-def _with_kernels(path: Path, providers: Providers, process: Process, use: Use = "check") -> RemoteRunner:
-    library = runtime.find_library(path, providers, process.available_providers())
+def _with_kernels(path: Path, providers: Providers, process: Process, trust: bool, use: Use = "check") -> RemoteRunner:
+    library = runtime.find_library(path, providers, process.available_providers(), trust)
     libraries = [] if library is None else [library.path]
     return process.open(path, libraries=libraries, providers=providers, use=use)

@@ -109,6 +109,7 @@ analysis_options = option_group(
 @click.option("--jobs", type=click.IntRange(min=0), default=0, help="Compilers at once (0: one per core).")
 @budget_options
 @click.option("--no-verify", is_flag=True, help="Neither compare nor time the models; write the fused one.")
+@click.option("--require-verified", is_flag=True, help="Exit with 4, and write nothing, where they cannot be compared.")
 @json_option
 @debug_option
 def optimize(
@@ -117,6 +118,8 @@ def optimize(
     """Fuse MODEL and write the result to OUT, with its kernels in a folder beside it."""
     if (model is None) == (model_option is None):
         raise click.UsageError("give one model: MODEL or --input MODEL")
+    if no_verify and asked["require_verified"]:
+        raise click.UsageError("--no-verify and --require-verified contradict each other")
     path = model or model_option
     assert path is not None
     if output is None and not asked["dry_run"]:

@@ -141,6 +141,8 @@ class CudaGroup:
     """Its macro `together` takes the group and prints the function."""
     chains: tuple[tuple[CudaStage, ...], ...]
     """Every stage reads what nothing in the group writes but those before it in its chain."""
+    prepares: bool = False
+    """Whether its function NAME_prepare(device) has to run before the first call."""
     name: str = field(default="", compare=False)
 
     @property

@@ -92,6 +92,11 @@ def _cast(arg: str, source: str, target: str) -> str:
     return arg if compute(source) == compute(target) else f"static_cast<{compute(target)}>({arg})"
 
 
+def _inverse(divisor: float) -> float | None:
+    """What multiplies as dividing by `divisor` does, up to the rounding of float32."""
+    return 1 / divisor if 1e-30 < abs(divisor) < 1e30 else None
+
+
 def needed(program: Sequence[Instr], roots: Collection[int], known: Collection[int] = ()) -> frozenset[int]:
     """The instructions that `roots` depend on, themselves included, but for what is `known` and goes into that."""
     found = set(roots).difference(known)
@@ -133,6 +138,10 @@ def render_program(
             special = _POWERS.get(float(operands[1].value or 0))
             if special:
                 return special.format(args[0])
+        if instr.op == "Div" and operands[1].op == "const" and instr.dtype in NARROW:
+            inverse = _inverse(float(operands[1].value or 0))
+            if inverse:
+                return f"{args[0]} * {literal(inverse, instr.dtype)}"
         return expression(instr.op, args, [o.dtype for o in operands], instr.dtype)
 
     lines = []

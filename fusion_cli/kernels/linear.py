@@ -1,5 +1,5 @@
 """Matrix products: the vendor's kernel with a pass over its result, or our own with the epilogue in it; those of few
-rows and one left operand in one launch."""
+rows and one left operand in one launch, and on Hopper gate and up."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fusion_cli.codegen.text import ints
 from fusion_cli.codes import emit as codes
 from fusion_cli.devices.work import Work, count
 from fusion_cli.errors import Unsupported
-from fusion_cli.kernels import skinny, tiles
+from fusion_cli.kernels import skinny, tiles, wide
 from fusion_cli.kernels.addends import Addends, addends_of
 from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, product_work
 from fusion_cli.kernels.pointwise import PointwiseStage, epilogue
@@ -40,6 +40,14 @@ class LinearStage(CudaStage):
     """The epilogue as a pass of its own after a vendor product; None where there is nothing left to do."""
     addends: tuple[str, str, str] | None
     """Bias, residual and ReLU as the vendor's product takes them: host expressions."""
+    wide: wide.Wide | None
+    """Hopper's own kernel, where the vendor's product needs a pass after it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProductGroup(CudaGroup):
+    wide: wide.Wide | None
+    """Hopper's own kernel for the group's only chain."""
 
 
 class LinearFamily(Family):
@@ -56,6 +64,8 @@ class LinearFamily(Family):
             return tiled
         if at.profile.kind != "cpu" and skinny.is_skinny(at):
             return [replace(super().work(at)[0], flops=flops, dtype=at.dtype(stage.a))]
+        if (together := wide.work_together(at)) is not None:
+            return [together]
         slowdown /= at.profile.linear_efficiency
         if at.profile.kind != "cpu" and addends_of(at.plan, stage):
             moved = at.moved(stage.tensors)
@@ -65,8 +75,12 @@ class LinearFamily(Family):
     def schedules(self, plan: Plan, stage: Linear, kind: Kind) -> tuple[Schedule, ...]:
         if kind == "cpu":
             return (tiles.SCHEDULE, Schedule("vendor", "otherwise: ONNX Runtime's product, and a loop over its result"))
+        position = plan.stages.index(stage)
+        together, alone = wide.chain_with(plan, position), _wide_alone(plan, stage, position)
+        wide_schedules = [wide.CHAIN] if together else [wide.SCHEDULE] if alone else []
         return (
             skinny.SCHEDULE,
+            *wide_schedules,
             *([_ADDING] if addends_of(plan, stage) else []),
             Schedule("vendor", "else where cuBLAS is loaded and takes the operands' strides; a pass over its result"),
             Schedule("tiles", "otherwise: our own product with the epilogue in it", _OWN_TILE),
@@ -100,10 +114,14 @@ class LinearFamily(Family):
         )
         tail = epilogue(plan, stage, a.dtype, index)
         adds = _adding(names, addends_of(plan, stage))
+        own = _wide_alone(plan, stage, index)
+        headers = ["linear.cuh", "blas.h", *(["blaslt.h"] if adds else []), "skinny.cuh", "vector.cuh"]
+        if own or wide.chain_with(plan, index):
+            headers.append("linear_wgmma.cuh")
         return LinearStage(
-            **names.common(
-                "linear", "linear.cuh", "blas.h", *(["blaslt.h"] if adds else []), "skinny.cuh", "vector.cuh"
-            ),
+            **names.common("linear", *headers),
+            wide=own,
+            prepares=own is not None,
             takes=("const gpu::Blas& blas", "void* accumulator", *(_LT_PARAMETERS if adds else ())),
             arguments=("blas", tail.accumulator, *((f"lt_{index}", "work + lt_work") if adds else ())),
             members=(Member("gpu::BlasLt", f"lt_{index}", ""),) if adds else (),
@@ -113,8 +131,8 @@ class LinearFamily(Family):
             body=body,
             a=a,
             b=b,
-            trans_a=_column_major(plan, stage.operands[stage.a], stage.trans_a),
-            trans_b=_column_major(plan, stage.operands[stage.b], stage.trans_b),
+            trans_a=wide.column_major(plan, stage.operands[stage.a], stage.trans_a),
+            trans_b=wide.column_major(plan, stage.operands[stage.b], stage.trans_b),
             a_view=f"gpu::transposed({a.view})" if stage.trans_a else a.view,
             b_view=f"gpu::transposed({b.view})" if stage.trans_b else b.view,
             alpha=f"{stage.alpha!r}f",
@@ -125,7 +143,21 @@ class LinearFamily(Family):
         chains = skinny.chains_of(plan, group)
         if chains is None:
             return None
-        return CudaGroup(template=stages[0].template, chains=tuple(tuple(stages[i] for i in c) for c in chains))
+        found = wide.chain_with(plan, group.stages[0])
+        return ProductGroup(
+            template=stages[0].template,
+            chains=tuple(tuple(stages[i] for i in c) for c in chains),
+            wide=found,
+            prepares=found is not None,
+        )
+
+
+def _wide_alone(plan: Plan, stage: Linear, position: int) -> wide.Wide | None:
+    """Hopper's kernel of a product that the vendor's would need a pass after, unless it goes with others."""
+    bare = len(stage.stores) == 1 and stage.program[stage.stores[0].instr].op == "acc"
+    if bare or addends_of(plan, stage) or wide.chain_with(plan, position):
+        return None
+    return wide.wide_of(plan, (position,))
 
 
 def _adding(names: Names, found: Addends | None) -> tuple[str, str, str] | None:
@@ -148,11 +180,3 @@ def _side(plan: Plan, operand: Operand, trans: bool, dtype: str) -> tuple[str, b
     if trans and dtype != "float32":
         perm, trans = (*perm[:-2], perm[-1], perm[-2]), False
     return dense(dtype, operand.tensor, "" if perm == straight else ints(perm)), trans
-
-
-def _column_major(plan: Plan, operand: Operand, transposed: bool) -> bool:
-    """Whether the matrix is contiguous along its rows' axis, the last but one as the product sees it."""
-    rank = len(plan.tensors[operand.tensor].shape)
-    perm = operand.perm or tuple(range(rank))
-    innermost = rank - 1 - perm.index(rank - 1)
-    return innermost == (0 if transposed else 1)

@@ -17,6 +17,8 @@ from fusion_cli.load.structure import (
     check_bodies,
     check_external_data,
     check_functions,
+    check_references,
+    check_sizes,
     check_text,
     check_types,
     check_values,
@@ -43,12 +45,14 @@ def load_model(path: Path, assume_constant: Collection[str] = ()) -> ir.Model:
     Graph inputs named in `assume_constant` become the constants that their initializers are ("all": every one that
     has an initializer). Raises ModelError when the file is missing, is no ONNX model, is cut short, refers to data
     that is missing or outside its folder, uses an opset outside OLDEST_OPSET..NEWEST_OPSET, is no graph (values that
-    nothing makes, two of one name, cycles), has functions that call each other without end, or has no initializer for
-    a name of `assume_constant`.
+    nothing makes, two of one name, cycles), has nodes or tensors of too many parts, has functions that call each other
+    without end, or has no initializer for a name of `assume_constant`.
     """
     proto = _parse(path)
+    check_sizes(proto, path)
     _check_opset(proto, path)
     check_text(proto, path)
+    check_references(proto, path)
     check_external_data(proto, path)
     check_types(proto, path)
     to_common_form(proto, path)

@@ -51,7 +51,12 @@ def nodes_of(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
 def graphs_of(proto: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
     """The graph and every body in it and in the functions."""
     yield proto.graph
-    pending: list[Iterable[onnx.NodeProto]] = [proto.graph.node, *(f.node for f in proto.functions)]
+    yield from bodies_in(proto.graph, *proto.functions)
+
+
+def bodies_in(*owners: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.GraphProto]:
+    """Every body in these graphs and functions."""
+    pending: list[Iterable[onnx.NodeProto]] = [owner.node for owner in owners]
     while pending:
         for node in pending.pop():
             for attribute in node.attribute:

@@ -14,12 +14,16 @@ import onnx
 import onnx_ir as ir
 
 from fusion_cli.errors import ModelError
-from fusion_cli.load.accepted import graphs_of, nodes_of
+from fusion_cli.load.accepted import bodies_in, graphs_of, nodes_of
 
 _TYPED = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 """Fields that hold a tensor's elements, where these are not raw bytes."""
-_MOST_NODES = 1_000_000
-"""Of a model whose functions are put where they are called."""
+_MOST_NODES = 250_000
+"""Of a model, also with its functions where they are called: more take more than minutes and gigabytes."""
+_MOST_PARTS = 10_000
+"""Inputs or outputs of a node, or outputs of a graph. To replace one takes time that grows with their number."""
+_MOST_AXES = 64
+"""Of a tensor: as many as arrays have."""
 _ONNX_DOMAINS = frozenset({"", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.training", "ai.onnx.preview.training"})
 
 
@@ -53,6 +57,39 @@ def check_text(proto: onnx.ModelProto, path: Path) -> None:
         if isinstance(name, bytes):
             hint = "export the model again with names in UTF-8"
             raise ModelError(f"the name {name!r} is not text", where=str(path), hint=hint)
+
+
+def check_sizes(proto: onnx.ModelProto, path: Path) -> None:
+    """Refuse models, nodes and tensors of more parts than can be worked with."""
+    nodes = sum(len(owner.node) for owner in (*graphs_of(proto), *proto.functions))
+    if nodes > _MOST_NODES:
+        hint = f"divide it into models: {_MOST_NODES} are the most"
+        raise ModelError(f"the model has {nodes} nodes", where=str(path), hint=hint)
+    read = ((f"a node '{n.op_type}'", "inputs", len(n.input)) for n in nodes_of(proto))
+    made = ((f"a node '{n.op_type}'", "outputs", len(n.output)) for n in nodes_of(proto))
+    given = (("a graph", "outputs", len(g.output)) for g in graphs_of(proto))  # its inputs may be all of its weights
+    for owner, role, count in chain(read, made, given):
+        if count > _MOST_PARTS:
+            hint = f"divide it: {_MOST_PARTS} are the most"
+            raise ModelError(f"{owner} has {count} {role}", where=str(path), hint=hint)
+    declared = (v for g in graphs_of(proto) for v in (*g.input, *g.output, *g.value_info))
+    ranks = ((v.name, len(v.type.tensor_type.shape.dim)) for v in declared)
+    for name, rank in chain(ranks, ((t.name, len(t.dims)) for t in tensors(proto))):
+        if rank > _MOST_AXES:
+            hint = f"a tensor has {_MOST_AXES} at the most"
+            raise ModelError(f"'{name}' has {rank} axes", where=str(path), hint=hint)
+
+
+def check_references(proto: onnx.ModelProto, path: Path) -> None:
+    """Refuse attributes that refer to those of a function, outside of functions: there they have no value."""
+    for graph in (proto.graph, *bodies_in(proto.graph)):
+        for node in graph.node:
+            for attribute in node.attribute:
+                if attribute.ref_attr_name:
+                    said = (
+                        f"'{attribute.name}' of '{node.op_type}' refers to the attribute of a function, and is in none"
+                    )
+                    raise ModelError(said, where=str(path), hint="export the model again")
 
 
 def check_types(proto: onnx.ModelProto, path: Path) -> None:

@@ -4,19 +4,21 @@ written with them.
 {"version": 1, "model": "fused.onnx", "model_sha256": "...", "data": ["fused.onnx-5b0c83f1d2e4a697.data"],
  "libraries": [{"target": "sm_90a", "kind": "cuda", "arch": "sm_90a", "path": "lib/libsm_90a-0f3c.so",
                 "sha256": "...", "ops": ["LayerNormLinear_3fa9c1d2"]}],
- "files": ["lib/libsm_90a-0f3c.so", "report.json", ...], "ops": [...]}
+ "files": ["lib/libsm_90a-0f3c.so", "report.json", ...], "ops": [...], "seal": "..."}
 """
 
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from fusion_cli.errors import ModelError
+from fusion_cli.errors import FusionError, ModelError
 from fusion_cli.files import file_sha256
+from fusion_cli.runtime.seal import is_sealed, seal
 from fusion_cli.types import Library, Target
 
 METADATA_KEY = "fusion.bundle"
@@ -50,6 +52,14 @@ class Manifest:
     files: frozenset[str]
     """Everything in the bundle but the manifest, relative to it."""
     libraries: tuple[LibraryEntry, ...]
+    statement: bytes
+    """All that it says, but for its seal."""
+    seal: str
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this user has sealed it. Raises FusionError where others know the key."""
+        return is_sealed(self.statement, self.seal)
 
 
 def write_manifest(
@@ -86,8 +96,27 @@ def write_manifest(
         "files": sorted(files_in(bundle) - {FILENAME}),
         "ops": [dict(o) for o in ops],
     }
-    path.write_text(json.dumps(content, indent=1) + "\n")
+    try:
+        sealed = seal(_statement(content)) if entries else ""
+    except (OSError, FusionError) as e:
+        warnings.warn(f"the libraries are not sealed as yours, and run where they are trusted only: {e}", stacklevel=2)
+        sealed = ""
+    _write(path, content, sealed)
     return path
+
+
+def reseal(bundle: Path) -> None:
+    """Make a bundle this user's, as it is. Raises ModelError, FusionError or OSError."""
+    manifest = read_manifest(bundle)
+    _write(bundle / FILENAME, json.loads(manifest.statement), seal(manifest.statement))
+
+
+def _write(path: Path, content: Mapping[str, Any], sealed: str) -> None:
+    path.write_text(json.dumps({**content, "seal": sealed}, indent=1) + "\n")
+
+
+def _statement(content: Mapping[str, Any]) -> bytes:
+    return json.dumps({k: v for k, v in content.items() if k != "seal"}, sort_keys=True).encode()
 
 
 def read_manifest(bundle: Path) -> Manifest:
@@ -99,7 +128,8 @@ def read_manifest(bundle: Path) -> Manifest:
             raise ModelError(f"bundle version {content['version']!r} is not {_VERSION}", where=str(path))
         libraries = tuple(_entry(bundle, e) for e in content["libraries"])
         data, files = tuple(map(str, content["data"])), frozenset(map(str, content["files"]))
-        return Manifest(str(content["model"]), str(content["model_sha256"]), data, files, libraries)
+        model, digest = str(content["model"]), str(content["model_sha256"])
+        return Manifest(model, digest, data, files, libraries, _statement(content), str(content.get("seal", "")))
     except FileNotFoundError as e:
         raise ModelError("the bundle has no manifest", where=str(path), hint="optimize the model again") from e
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as e:

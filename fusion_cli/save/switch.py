@@ -3,7 +3,8 @@
 The rename of the model is the switch. What the new one needs arrives before, under names that nothing else has: weights
 in files named by their content, the bundle under a name that tells which model it is for, by which
 `fusion_cli.runtime` finds it too. Afterwards the bundle takes the name that people know it by. Whatever a run that is
-killed leaves undone or behind is for `settle` at the start of the next.
+killed leaves undone or behind is for `settle` at the start of the next. So it is where the power fails: what the new
+model needs is on the disk before the switch, and the switch before the old one goes.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from glob import escape
 from pathlib import Path
 
 from fusion_cli.errors import FusionError
-from fusion_cli.files import file_sha256
+from fusion_cli.files import file_sha256, flush, flush_names
 from fusion_cli.load import data_locations
 from fusion_cli.runtime.manifest import switching
 from fusion_cli.save.folders import working_folder
@@ -36,6 +37,7 @@ def switch(model: Path, bundle: Path, data: Sequence[Path], output: Path) -> Non
         os.rename(path, place)
         moved.append((path, place))
 
+    flush([bundle, *data, model])
     try:
         move(bundle, switching(bundle_of(output), file_sha256(model)))
         for path in data:
@@ -45,12 +47,14 @@ def switch(model: Path, bundle: Path, data: Sequence[Path], output: Path) -> Non
             elif file_sha256(place) != file_sha256(path):
                 hint = "move it away: weights of the output need this name"
                 raise FusionError("is not what its name says", where=str(place), hint=hint)
+        flush_names(output.parent)
         os.replace(model, output)
     except BaseException:
         if model.exists():
             for path, place in reversed(moved):
                 os.rename(place, path)
         raise
+    flush_names(output.parent)
 
 
 def settle(output: Path, original: Path) -> None:

@@ -40,6 +40,7 @@ class OpenOptions(TypedDict, total=False):
     providers: Providers
     folder: Path | None
     use: Use
+    threads: int
     constants: Mapping[str, Array]
 
 

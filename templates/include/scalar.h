@@ -125,7 +125,7 @@ FUSION_FN float erf(float x) {
   p = p * z + 0.112836002f;
   p = p * z - 0.376126271f;
   p = p * z + 1.12837917f;
-  const float t = select(a > 4.0f, 4.0f, a) - 2.5f;  // erfc by a polynomial around 2.5
+  const float t = select(a > 3.92f, 3.92f, a) - 2.5f;  // erfc by a polynomial around 2.5
   float q = 8.59584474e-06f;
   q = q * t - 2.12993162e-05f;
   q = q * t - 5.87140991e-05f;
@@ -139,6 +139,7 @@ FUSION_FN float erf(float x) {
   q = q * t + 0.00544718693f;
   q = q * t - 0.00217802106f;
   q = q * t + 0.000406917845f;
+  q = select(a < 3.92f, q, 0.0f);  // beyond, erf is 1 in float: GELU multiplies what is left by x
   return select(a < 1.0f, x * p, select(x == x, __builtin_copysignf(1.0f - q, x), x));
 }
 
@@ -227,6 +228,10 @@ template <class T>
 FUSION_FN T sigmoid(T x) {
   return T(1) / (T(1) + exp(-x));
 }
+#if defined(__CUDA_ARCH__)
+// Within 2 units in the last place, and without the branches of a division.
+FUSION_FN float sigmoid(float x) { return __fdividef(1.0f, 1.0f + exp(-x)); }
+#endif
 template <class T>
 FUSION_FN T relu(T x) {
   return max(x, T(0));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "include/mma.cuh"
+#include "include/tensor_map.h"
 
 // Whether this is compiled for Hopper alone; host code must not choose kernels that are not there.
 #if defined(__CUDA_ARCH_LIST__)
@@ -29,6 +30,11 @@ struct Barrier {
   // Arrives once all copies that this thread has started are there.
   __device__ __forceinline__ void arrive_after_copies() {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(&state)) : "memory");
+  }
+  // Arrives, and the phase also waits for so many bytes of the copy engine's.
+  __device__ __forceinline__ void arrive_expecting(int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&state)), "r"(bytes)
+                 : "memory");
   }
   __device__ __forceinline__ void wait(int parity) {
     asm volatile(
@@ -84,10 +90,18 @@ __device__ __forceinline__ uint64_t panel(uint32_t address, uint32_t next = 16) 
   return uint64_t{(address & 0x3ffff) >> 4} | uint64_t{next >> 4} << 16 | uint64_t{1024 >> 4} << 32 | uint64_t{1} << 62;
 }
 
+// Has the copy engine bring the box at (column, row) of a described matrix to shared memory; the barrier counts its bytes.
+__device__ __forceinline__ void copy_box(uint32_t shared, const TensorMap& map, Barrier& arrived, int column, int row) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(shared),
+      "l"(&map), "r"(shared_address(&arrived.state)), "r"(column), "r"(row)
+      : "memory");
+}
+
 // c += a * b of 64 rows, 16 deep; lane l of warp w has rows 16 w + l / 4 and the eighth after it of c, columns l % 4 * 2
 // and the next of every eight. `by_rows`: a and b are panels of which 16 columns count, a's rows being those of c, b's
-// its columns. `by_columns`: a is in registers as for multiply_add, of b 16 rows count, its columns being those of c.
-// Unless `adds`, c is what the product is.
+// its columns. `by_columns`: of b 16 rows count, its columns being those of c; a is as there, or in registers as for
+// multiply_add. Unless `adds`, c is what the product is.
 template <class T, int kColumns>
 struct WarpgroupProduct;
 
@@ -95,16 +109,20 @@ struct WarpgroupProduct;
 #define FUSION_C8(j) \
   FUSION_C4(j), FUSION_C4(j + 1), FUSION_C4(j + 2), FUSION_C4(j + 3), FUSION_C4(j + 4), FUSION_C4(j + 5), FUSION_C4(j + 6), \
       FUSION_C4(j + 7)
-#define FUSION_NAMES_32 \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, " \
-  "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define FUSION_NAMES_64 \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, " \
-  "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, " \
-  "%42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, " \
-  "%62, %63"
+#define FUSION_TEN(t) \
+  "%" t "0, %" t "1, %" t "2, %" t "3, %" t "4, %" t "5, %" t "6, %" t "7, %" t "8, %" t "9, "
+#define FUSION_NAMES_30 FUSION_TEN("") FUSION_TEN("1") FUSION_TEN("2")
+#define FUSION_NAMES_60 FUSION_NAMES_30 FUSION_TEN("3") FUSION_TEN("4") FUSION_TEN("5")
+#define FUSION_NAMES_90 FUSION_NAMES_60 FUSION_TEN("6") FUSION_TEN("7") FUSION_TEN("8")
+#define FUSION_NAMES_32 FUSION_NAMES_30 "%30, %31"
+#define FUSION_NAMES_64 FUSION_NAMES_60 "%60, %61, %62, %63"
+#define FUSION_NAMES_96 FUSION_NAMES_90 "%90, %91, %92, %93, %94, %95"
+#define FUSION_NAMES_128 \
+  FUSION_NAMES_90 FUSION_TEN("9") FUSION_TEN("10") FUSION_TEN("11") "%120, %121, %122, %123, %124, %125, %126, %127"
 #define FUSION_C32 FUSION_C8(0)
 #define FUSION_C64 FUSION_C8(0), FUSION_C8(8)
+#define FUSION_C96 FUSION_C64, FUSION_C8(16)
+#define FUSION_C128 FUSION_C96, FUSION_C8(24)
 #define FUSION_WARPGROUP_PRODUCT(T, kType, kColumns, kC, kNames, k0, k1, k2, k3, k4, k5)                               \
   template <>                                                                                                        \
   struct WarpgroupProduct<T, kColumns> {                                                                             \
@@ -113,6 +131,13 @@ struct WarpgroupProduct;
       asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, " k2 ", 0;\n"                                             \
                    "wgmma.mma_async.sync.aligned.m64n" #kColumns "k16.f32." kType "." kType                          \
                    " {" kNames "}, " k0 ", " k1 ", adds, 1, 1, 0, 0;\n}"                                             \
+                   : kC                                                                                              \
+                   : "l"(a), "l"(b), "r"(int{adds}));                                                                \
+    }                                                                                                                \
+    __device__ static __forceinline__ void by_columns(C& c, uint64_t a, uint64_t b, bool adds) {                     \
+      asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, " k2 ", 0;\n"                                             \
+                   "wgmma.mma_async.sync.aligned.m64n" #kColumns "k16.f32." kType "." kType                          \
+                   " {" kNames "}, " k0 ", " k1 ", adds, 1, 1, 0, 1;\n}"                                             \
                    : kC                                                                                              \
                    : "l"(a), "l"(b), "r"(int{adds}));                                                                \
     }                                                                                                                \
@@ -126,15 +151,25 @@ struct WarpgroupProduct;
   }
 #define FUSION_WARPGROUP_PRODUCTS(T, kType)                                                                            \
   FUSION_WARPGROUP_PRODUCT(T, kType, 64, FUSION_C32, FUSION_NAMES_32, "%32", "%33", "%34", "%35", "%36", "%37");     \
-  FUSION_WARPGROUP_PRODUCT(T, kType, 128, FUSION_C64, FUSION_NAMES_64, "%64", "%65", "%66", "%67", "%68", "%69")
+  FUSION_WARPGROUP_PRODUCT(T, kType, 128, FUSION_C64, FUSION_NAMES_64, "%64", "%65", "%66", "%67", "%68", "%69");    \
+  FUSION_WARPGROUP_PRODUCT(T, kType, 192, FUSION_C96, FUSION_NAMES_96, "%96", "%97", "%98", "%99", "%100", "%101");  \
+  FUSION_WARPGROUP_PRODUCT(T, kType, 256, FUSION_C128, FUSION_NAMES_128, "%128", "%129", "%130", "%131", "%132", "%133")
 
 FUSION_WARPGROUP_PRODUCTS(half, "f16");
 FUSION_WARPGROUP_PRODUCTS(bfloat, "bf16");
 
 #undef FUSION_WARPGROUP_PRODUCTS
 #undef FUSION_WARPGROUP_PRODUCT
+#undef FUSION_NAMES_128
+#undef FUSION_NAMES_96
+#undef FUSION_NAMES_90
 #undef FUSION_NAMES_64
+#undef FUSION_NAMES_60
 #undef FUSION_NAMES_32
+#undef FUSION_NAMES_30
+#undef FUSION_TEN
+#undef FUSION_C128
+#undef FUSION_C96
 #undef FUSION_C64
 #undef FUSION_C32
 #undef FUSION_C8

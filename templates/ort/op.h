@@ -157,7 +157,7 @@ OrtStatus* guarded(const Api& api, const std::string& label, Body body) {
 
 template <class Kernel, size_t kInputs, size_t kOutputs>
 struct Op : OrtCustomOp {
-  Op(const char* name, const char* provider, const Port (&in)[kInputs], const Port (&out)[kOutputs])
+  Op(const char* name, const char* provider, const Port* in, const Port* out)
       : OrtCustomOp{}, name(name), provider(provider), inputs(in), outputs(out) {
     version = kApiVersion;
     GetName = [](const OrtCustomOp* self) { return get(self).name; };

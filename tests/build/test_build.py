@@ -64,6 +64,17 @@ def test_what_is_damaged_in_the_cache_is_built_again(tmp_path: Path, kind: str, 
     assert make([op], tmp_path / "c", cache).compiled == 0
 
 
+@pytest.mark.parametrize("mode", [0o770, 0o707])
+def test_a_cache_that_others_can_write_to_is_not_used(tmp_path: Path, mode: int) -> None:
+    cache = tmp_path / "cache"
+    make([activation("Exp")], tmp_path / "a", cache)
+    assert cache.stat().st_mode & 0o777 == 0o700
+    cache.chmod(mode)
+    with pytest.raises(BuildError, match=r"others can write to the cache of kernels \(remove it"):
+        make([activation("Exp")], tmp_path / "b", cache)
+    assert not (tmp_path / "b").exists()
+
+
 def test_a_full_disk_names_what_could_not_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make([activation("Exp")], tmp_path / "a", tmp_path / "cache")
 

@@ -275,7 +275,7 @@ def test_a_process_of_its_own_reports_the_same(tmp_path: Path) -> None:
 
 def test_help_of_every_command() -> None:
     names = main.list_commands(click.Context(main))
-    assert {"bench", "devices", "doctor", "explain", "optimize", "rules", "verify"} == set(names)
+    assert {"bench", "devices", "doctor", "explain", "optimize", "rules", "trust", "verify"} == set(names)
     for name in names:
         result = call(name, "--help")
         assert result.exit_code == 0

@@ -12,11 +12,13 @@ import onnxruntime as ort
 import pytest
 
 from fusion_cli.codegen.expr import onnx_type
+from fusion_cli.planir.stages import Pointwise, Rowwise, Store
 from fusion_cli.types import FusedOp
 from tests.helpers.cuda_case import Array, Case, assert_close, fused_op
 from tests.helpers.cuda_host_library import host_library
 from tests.helpers.cuda_plans import all_cases
 from tests.helpers.emit_helpers import open_session, ort_value
+from tests.helpers.plan_builder import Builder, Program, operands
 from tests.helpers.plan_interpreter import interpret, numpy_dtype
 
 _BEYOND, _UNTOUCHED = 256, 0xA5
@@ -91,3 +93,44 @@ def test_one_nan_makes_the_row_nan(case: Case, library: Callable[[Case, bool], P
 @pytest.mark.parametrize("case", PRODUCTS, ids=lambda c: c.name)
 def test_product_by_the_vendor_agrees_with_fp64(case: Case, library: Callable[[Case, bool], Path]) -> None:
     compare(case, library(case, True))
+
+
+_EDGES = [0, -0.0, 1, -4, -10, -50, 50, -200, 200, 6e4, -6e4, math.inf, -math.inf, math.nan]
+
+
+def gates(dtype: str) -> Case:
+    """What activations are made of, and the extremes of rows."""
+    b = Builder()
+    x = b.input(dtype, "n", "m")
+    p = Program()
+    value, dims = p.load(0, dtype), b.dims(x)
+    gelu = p("Mul", p("Mul", value, p.const(0.5)), p("Add", p("Erf", value), p.const(1.0)))
+    made = [gelu, *(p(op, value) for op in ("Erf", "Sigmoid", "Tanh", "Sign", "Relu"))]
+    stores = tuple(Store(b.output("float32", ("n", "m"), dims), v) for v in made)
+    b.stages.append(Pointwise(operands(x), p.done(), stores, dims))
+    p, rows = Program(), b.op("reduce", dims, ints=(1, -1))
+    value = p.load(0, dtype)
+    made = [p("reduce_max", value), p("reduce_min", value)]
+    stores = tuple(Store(b.output("float32", ("n", 1), rows), v) for v in made)
+    b.stages.append(Rowwise(operands(x), p.done(), stores, dims))
+    return Case(f"gates_{dtype}", b.plan(), ())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_numbers_at_the_edge(dtype: str, tmp_path: Path) -> None:
+    """GELU of far below zero is nothing, not what is left of erf times x; a NaN is the largest and the least of its
+    row wherever it stands."""
+    op = fused_op(gates(dtype))
+    session = open_session(op, host_library([op], tmp_path, vendor=False))
+    rows = np.tile(np.array(_EDGES), (len(_EDGES), 1)).astype(dtype)
+    for i, row in enumerate(rows):
+        row[:] = np.where(np.isnan(row), 1, row) if i % 2 else np.roll(row, i)
+    for x in (rows, rows[:0]):
+        with np.errstate(all="ignore"):
+            want = interpret(gates(dtype).plan, [x])
+        found = run_within(session, op, [x], want)
+        for a, b in zip(found, want, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
+        assert (found[0][(x < -20) & np.isfinite(x)] == 0).all()
+        assert np.isnan(found[6][::2]).all()
+        assert np.isnan(found[7][::2]).all()

@@ -19,7 +19,7 @@ from fusion_cli.types import Target
 from tests.helpers.cuda_attention_plans import attention, causal
 from tests.helpers.cuda_case import fused_op, merged
 from tests.helpers.cuda_plans import all_cases, everything, sliced
-from tests.helpers.cuda_product_plans import conv, linear
+from tests.helpers.cuda_product_plans import conv, gated, linear
 from tests.helpers.cuda_row_plans import pointwise
 
 CPU = Target("cpu", "cpu")
@@ -34,7 +34,7 @@ def test_kernels_compile_to_machine_code_and_ptx_where_others_run_it(target: Tar
     ops = [fused_op(pointwise("float32")), fused_op(attention("float16", 64))]
     if target in (SM_80, SM_90A):
         ops = [fused_op(everything(dtype)) for dtype in ("float32", "float16", "bfloat16")]
-        ops.append(fused_op(sliced("float16")))
+        ops += [fused_op(sliced("float16")), fused_op(gated("bfloat16", trans_b=True))]
     sources = [emit(op, target) for op in ops] + [emit_registration(target, ops)]
     library = build(sources, target, tmp_path, jobs=2, cache_dir=tmp_path / "cache")
     assert library.ops == tuple(op.name for op in ops)

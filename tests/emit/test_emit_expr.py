@@ -117,6 +117,29 @@ def test_float_functions_are_within_a_few_ulp(name: str, limit: int, built: Path
     assert np.max(np.abs(result - exact) / np.maximum(ulp, 2.0**-149)) <= limit
 
 
+def test_what_a_gate_multiplies_by_x_ends_exactly(tmp_path: Path) -> None:
+    """GELU is x times what is left of erf: any rest would grow with x."""
+    b, p = Builder(), Program("float32")
+    x = b.input("float32", "N")
+    stores = []
+    for op in ("Erf", "Sigmoid", "Tanh"):
+        stores.append(Store(b.output("float32", ("N",), b.dims(0)), p(op, p.load(0))))
+    gelu = p("Mul", p("Mul", p.load(0), p.const(0.5)), p("Add", p("Erf", p.load(0)), p.const(1.0)))
+    stores.append(Store(b.output("float32", ("N",), b.dims(0)), gelu))
+    b.stages.append(Pointwise(operands(x), p.done(), tuple(stores), b.dims(0)))
+    op = fused_op("Gates", b.plan())
+    low = np.array([-4.0, -6.0, -10.0, -50.0, -200.0, -6e4, -1e30, -np.finfo("f4").max], "f4")
+    erf, sigmoid, tanh, gelus = run(open_session(op, library([op], tmp_path).path), low)
+    assert (erf == -1).all()
+    assert (sigmoid[4:] == 0).all()
+    np.testing.assert_allclose(sigmoid[:4], 1 / (1 + np.exp(-low[:4].astype("f8"))), rtol=1e-6)
+    assert (tanh[2:] == -1).all()
+    assert (gelus == 0).all()
+    high = run(open_session(op, library([op], tmp_path).path), np.append(-low, np.float32(np.inf)))
+    assert (high[0] == 1).all()
+    np.testing.assert_array_equal(high[3], np.append(-low, np.float32(np.inf)))
+
+
 def test_casts(tmp_path: Path) -> None:
     b, p = Builder(), Program()
     x = b.input("float32", "N")
@@ -173,3 +196,19 @@ def test_dead_code_and_given_names() -> None:
     assert needed(program, [2]) == {0, 1, 2}
     lines = render_program(program, load=lambda k: f"x{k}[i]", names={3: "e"})
     assert lines == ["const float v0 = x0[i];", "const float v2 = v0 * v0;", "const float v4 = v2 + e;"]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "divisor", "expected"),
+    [
+        ("float16", 4.0, "const float v2 = x * 0.25f;"),
+        ("bfloat16", -8.0, "const float v2 = x * (-0.125f);"),
+        ("float16", 0.0, "const float v2 = fusion::div(x, 0.0f);"),
+        ("bfloat16", 1e-39, "const float v2 = fusion::div(x, 1e-39f);"),
+        ("float32", 4.0, "const float v2 = fusion::div(x, 4.0f);"),
+    ],
+)
+def test_sixteen_bits_are_not_divided_by_constants(dtype: str, divisor: float, expected: str) -> None:
+    """A multiplication rounds differently, in a place that these types do not have."""
+    program = [Instr("load", (), dtype, 0), Instr("const", (), dtype, divisor), Instr("Div", (0, 1), dtype)]
+    assert render_program(program, load=lambda _: "x")[-1].replace("v0", "x") == expected

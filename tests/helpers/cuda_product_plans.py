@@ -40,6 +40,7 @@ def linear(dtype: str, *, trans_a: bool = False, trans_b: bool = False, narrow: 
         {"m": 0, "n": 4, "k": 8},
         {"m": 3, "n": 4, "k": 0},
         {"m": 257, "n": 384, "k": 520},
+        {"m": 1024, "n": 3072, "k": 768},
         {"m": 301, "n": 333, "k": 401},
     )
     layout = ("t" if trans_a else "n") + ("t" if trans_b else "n")
@@ -122,6 +123,39 @@ def products(dtype: str) -> Case:
         {"b": 0, "s": 1, "k": 8, "n": 8, "m": 8},
     )
     return Case(f"linear_products_{dtype}", b.plan(), sizes)
+
+
+def gated(dtype: str, *, trans_b: bool = False, kept: bool = False) -> Case:
+    """silu(x @ gate + bias) * (x @ up * 0.5), the only products of x; `kept`: the first is a result as well."""
+    b = Builder()
+    x = b.input(dtype, "b", "s", "k")
+    gate, up = (b.input(dtype, *(("n", "k") if trans_b else ("k", "n"))) for _ in range(2))
+    bias = b.input(dtype, "n")
+    product = b.op("permute", b.dims(gate), ints=(1, 0)) if trans_b else b.dims(gate)
+    dims = b.op("matmul", b.dims(x), product)
+    hidden = b.output(dtype, ("b", "s", "n"), dims) if kept else b.temp(dtype, ("b", "s", "n"), dims)
+    p = Program()
+    value = p.silu(p("Add", p("acc", dtype=dtype), p.load(2, dtype)))
+    operands = (Operand(x), Operand(gate), Operand(bias))
+    b.stages.append(Linear(operands, p.done(), (Store(hidden, value),), dims, ("/gate",), trans_b=trans_b))
+    p = Program()
+    value = p("Mul", p("acc", dtype=dtype), p.load(2, dtype))
+    out = b.output(dtype, ("b", "s", "n"), dims)
+    operands = (Operand(x), Operand(up), Operand(hidden))
+    b.stages.append(Linear(operands, p.done(), (Store(out, value),), dims, ("/up",), trans_b=trans_b, alpha=0.5))
+    sizes = (
+        {"b": 2, "s": 50, "k": 104, "n": 200},
+        {"b": 1, "s": 64, "k": 8, "n": 8},
+        {"b": 1, "s": 1, "k": 64, "n": 32},
+        {"b": 1, "s": 63, "k": 24, "n": 16},
+        {"b": 1, "s": 70, "k": 24, "n": 9},
+        {"b": 1, "s": 70, "k": 15, "n": 16},
+        {"b": 0, "s": 64, "k": 8, "n": 8},
+        {"b": 1, "s": 64, "k": 0, "n": 8},
+        {"b": 3, "s": 523, "k": 1000, "n": 1032},
+    )
+    name = f"linear_gated_{dtype}{'_t' * trans_b}{'_kept' * kept}"
+    return Case(name, b.plan(), sizes, {0: ((0, 0, 0), float("nan"))})
 
 
 def conv(dtype: str) -> Case:

@@ -3,7 +3,7 @@ write for them. What is drawn runs at each of a few sizes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -52,14 +52,16 @@ class Drawn:
         self.values[name] = (array,) * len(self.sizes)
         return name
 
-    def add(self, op: str, *inputs: str, outputs: int = 1, **attributes: object) -> str:
-        """The first result of a node; raises ValueError for what does not run at each of the sizes."""
+    def add(self, op: str, *inputs: str, outputs: int = 1, outer: Sequence[str] = (), **attributes: object) -> str:
+        """The first result of a node whose bodies read `outer`; raises ValueError for what does not run at each of the
+        sizes."""
         names = [f"v{len(self.values)}_{i}" for i in range(outputs)]
         node = helper.make_node(op, inputs, names, **attributes)
+        read = dict.fromkeys(n for n in (*inputs, *outer) if n)
         try:
-            session = opened(_as_model(node, {n: self.values[n][0] for n in inputs}))
+            session = opened(_as_model(node, {n: self.values[n][0] for n in read}))
             runs = range(len(self.sizes))
-            found = [tuple(session.run(None, {n: self.values[n][i] for n in inputs})) for i in runs]
+            found = [tuple(session.run(None, {n: self.values[n][i] for n in read})) for i in runs]
         except Exception as e:
             raise ValueError(op) from e
         if any(a.size > _MOST_ELEMENTS for arrays in found for a in arrays):
@@ -273,7 +275,7 @@ class Drawn:
                 return self.add("Concat", *kept, axis=0) if len(kept) > 1 else kept[0]
 
 
-_OPERATORS = (
+OPERATORS = (
     *(Drawn.slice,) * 5,
     *(Drawn.reshape, Drawn.expand, Drawn.binary, Drawn.filled) * 3,
     *(Drawn.concat, Drawn.split, Drawn.pad, Drawn.where, Drawn.squeeze, Drawn.matmul, Drawn.counted, Drawn.gather) * 2,
@@ -281,17 +283,19 @@ _OPERATORS = (
 )
 
 
-def draw(rng: Random, least: int = 1) -> tuple[onnx.ModelProto, list[dict[str, np.ndarray]]]:
+def draw(
+    rng: Random, least: int = 1, kind: type[Drawn] = Drawn, operators: Sequence[Callable[..., None]] = OPERATORS
+) -> tuple[onnx.ModelProto, list[dict[str, np.ndarray]]]:
     """A graph, and inputs for it of a few sizes, of which each is at least `least`."""
     names = "abcd"
     sizes = [{n: max(least, rng.choice((0, 1, 1, 2, 3, 4, 6, 7, 12))) for n in names} for _ in range(3)]
-    drawn = Drawn(rng, sizes)
+    drawn = kind(rng, sizes)
     for _ in range(rng.randrange(2, 4)):
         drawn.give([rng.choice((*names, *names, 1, 2, 4)) for _ in range(rng.randrange(1, 4))])
     for _ in range(STEPS):
         kept = len(drawn.nodes), dict(drawn.values)
         try:
-            rng.choice(_OPERATORS)(drawn)
+            rng.choice(operators)(drawn)
         except ValueError:
             del drawn.nodes[kept[0] :]
             drawn.values = kept[1]
@@ -300,7 +304,8 @@ def draw(rng: Random, least: int = 1) -> tuple[onnx.ModelProto, list[dict[str, n
 
 
 def _model(drawn: Drawn) -> onnx.ModelProto:
-    read = {n for node in drawn.nodes for n in node.input}
+    bodies = (b for node in drawn.nodes for a in node.attribute if a.HasField("g") for b in a.g.node)
+    read = {n for node in (*drawn.nodes, *bodies) for n in node.input}
     made = {n: drawn.values[n][0] for node in drawn.nodes for n in node.output}
     claims = [
         _info(n, v, [drawn.rng.choice("abcde") for _ in range(v.ndim)])

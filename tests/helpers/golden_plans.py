@@ -79,6 +79,9 @@ GRAPHS = {
     "gated_by_two_products": """
         (float[B, S, 32] x, float[32, 64] wg, float[32, 64] wu, float[64, 32] wd) => (float[B, S, 32] y)
         { g = MatMul (x, wg) u = MatMul (x, wu) s = Sigmoid (g) a = Mul (g, s) h = Mul (a, u) y = MatMul (h, wd) }""",
+    "gated_float16": """
+        (float16[B, S, 64] x, float16[64, 128] wg, float16[64, 128] wu) => (float16[B, S, 128] y)
+        { g = MatMul (x, wg) u = MatMul (x, wu) s = Sigmoid (g) a = Mul (g, s) y = Mul (a, u) }""",
     "einsum": """
         (float[B, S, H, 16] q, float[B, T, H, 16] k) => (float[B, H, S, T] y)
         { y = Einsum <equation = "bshd,bthd->bhst"> (q, k) }""",

@@ -21,6 +21,7 @@ OPERATORS = {
     "linear_float16": "linear_float16",
     "linear_pair": "linear_pair",
     "linear_products": "gated_by_two_products",
+    "linear_gated": "gated_float16",
     "conv": "conv_block",
     "attention": "attention_masked",
     "attention_float16": "attention_float16",

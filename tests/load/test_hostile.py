@@ -59,11 +59,12 @@ def odd_attribute(**fields: object) -> onnx.NodeProto:
         node("Cast", to=99),
         node("Loop", ["", "", "x"]),
         node("If"),
+        odd_attribute(name="axis", i=0, type=onnx.AttributeProto.INT, ref_attr_name="other"),
         node("MatMul"),
         node("Softmax", []),
         node("LayerNormalization"),
     ],
-    ids=["nameless", "typeless", "float", "string", "cast", "loop", "if", "matmul", "softmax", "norm"],
+    ids=["nameless", "typeless", "float", "string", "cast", "loop", "if", "reference", "matmul", "softmax", "norm"],
 )
 def test_a_malformed_node_is_the_models_fault(tmp_path: Path, made: onnx.NodeProto) -> None:
     refused(write(tmp_path, model([made])), "m.onnx: ")
@@ -128,6 +129,22 @@ def test_functions_without_end(tmp_path: Path) -> None:
     refused(write(tmp_path, with_functions([["F1"], ["F0"]])), "functions call themselves: 'F")
     doubling = [["Relu"], *([f"F{i}", f"F{i}"] for i in range(30))]
     refused(write(tmp_path, with_functions(doubling)), "where its functions are called there are 1073741824 nodes")
+
+
+def test_what_has_too_many_parts(tmp_path: Path) -> None:
+    refused(write(tmp_path, model([node("Concat", ["x"] * 1_000_000, axis=0)])), "'Concat' has 1000000 inputs (divide")
+    many = model([])
+    many.graph.node.extend([node("Relu")] * 250_001)
+    refused(write(tmp_path, many), "the model has 250001 nodes (divide")
+    parts = helper.make_node("Split", ["x"], [f"s{i}" for i in range(100_000)], axis=0)
+    refused(write(tmp_path, model([parts, node("Relu")])), "'Split' has 100000 outputs (divide it: 10000 are the most")
+    many = model([node("Relu")])
+    many.graph.output.extend([Y] * 100_000)
+    refused(write(tmp_path, many), "a graph has 100001 outputs")
+    deep = model([node("Relu")])
+    deep.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", TensorProto.FLOAT, [1] * 65))
+    refused(write(tmp_path, deep), "'x' has 65 axes (a tensor has 64 at the most")
+    refused(write(tmp_path, tensor(data_type=1, dims=[1] * 65, raw_data=b"1234")), "'w' has 65 axes")
 
 
 def chain(op: Callable[[str, str], onnx.NodeProto], start: onnx.NodeProto | None, length: int = 40) -> onnx.ModelProto:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -122,6 +123,38 @@ def test_a_move_that_fails_leaves_what_was_there(
             put(original, 2, "two")
     assert content(tmp_path) == old
     put(original, 2, "two")
+
+
+def test_a_loss_of_power_leaves_the_old_or_the_new_output_whole(
+    original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what is not flushed nothing may be on the disk: all that is new when the model takes its name has to be, with
+    the names of what went before, and that name has to be before anything old goes."""
+    put(original, 1, "one")
+    flushed: set[int] = set()
+    switched = False
+
+    def fsync(descriptor: int) -> None:
+        flushed.add(os.fstat(descriptor).st_ino)
+
+    def replace(real: Callable[[Path, Path], None], source: Path, target: Path) -> None:
+        nonlocal switched
+        if target.name == "out.onnx":
+            arrived = next(tmp_path.glob(".out.fusion-*"))
+            new = [source, *(p for p in (arrived, *arrived.rglob("*"))), *set(tmp_path.glob("*.data")) - old]
+            assert [p for p in (*new, tmp_path) if p.stat().st_ino not in flushed] == []
+            switched = True
+            flushed.clear()
+        elif switched and not target.name.startswith("."):
+            assert tmp_path.stat().st_ino in flushed
+        real(source, target)
+
+    old = set(tmp_path.glob("*.data"))
+    monkeypatch.setattr(os, "fsync", fsync)
+    for name in ("rename", "replace"):
+        monkeypatch.setattr(os, name, partial(replace, getattr(os, name)))
+    put(original, 2, "two")
+    assert switched
 
 
 # ---- what is not ours stays

@@ -161,6 +161,32 @@ def test_a_dimension_below_zero_that_onnx_runtime_refuses_is_not_made_loadable(t
         assert list(tmp_path.iterdir()) == [path]
 
 
+def test_what_cannot_be_verified_is_said_and_not_written_where_that_is_asked_for(tmp_path: Path) -> None:
+    """ONNX Runtime has no such kernel for CPUs, which says nothing of the model."""
+    path, out = tmp_path / "m.onnx", tmp_path / "out.onnx"
+    onnx.save(parse("g (double[2] x) => (double[2] y) { y = Erf (x) }"), path)
+    command = ("optimize", path, "-o", out, "--target", "portable")
+    result = call(*command, "--require-verified")
+    assert result.exit_code == 4, result.output
+    assert "m.onnx: the model cannot be verified: " in result.stderr
+    assert list(tmp_path.iterdir()) == [path]
+    result = call(*command)
+    assert result.exit_code == 0
+    assert "warning: " in result.stderr
+    assert "written, but not verified: " in result.stderr
+    assert call(*command, "--no-verify", "--require-verified").exit_code == 2
+
+
+def test_kernels_that_nothing_here_runs_are_not_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fusion_cli.verify.rollback.runs_here", lambda _: False)
+    path = write_model(tmp_path / "m.onnx")
+    command = ("optimize", path, "-o", tmp_path / "out.onnx", "--force", "--require-verified")
+    assert call(*command, "--target", "cpu").exit_code == 0
+    result = call(*command, "--target", "cpu", "--target", "sm_80")
+    assert result.exit_code == 4
+    assert "no sm_80 here to run its kernels" in result.stderr
+
+
 # ---- compilers
 
 

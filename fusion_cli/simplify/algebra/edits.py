@@ -54,13 +54,18 @@ def graph_of(node: ir.Node) -> ir.Graph:
     return node.graph
 
 
+def count_uses(value: ir.Value) -> int:
+    """How often nodes read a value. `uses()` lists them, which for each reader of one value is quadratic in these."""
+    return len(value._uses)
+
+
 def only_reader(value: ir.Value) -> tuple[ir.Node, int] | None:
     """What alone reads a computed value, and as which operand. None where another node reads it too, one in the body of
     a node, or whoever runs the model."""
-    uses, producer = value.uses(), value.producer()
-    if len(uses) != 1 or producer is None or value.is_graph_output():
+    producer = value.producer()
+    if count_uses(value) != 1 or producer is None or value.is_graph_output():
         return None
-    reader, index = next(iter(uses))
+    ((reader, index),) = value.uses()
     return (reader, index) if reader.graph is producer.graph else None
 
 

@@ -11,7 +11,16 @@ from fusion_cli.load.overridable import is_constant
 from fusion_cli.operators.dtypes import ONNX_FLOATS
 from fusion_cli.operators.versions import attribute
 from fusion_cli.simplify.algebra.affine import Affine, Channels
-from fusion_cli.simplify.algebra.edits import Array, add_constant, array_of, graph_of, in_float64, is_one_of, rounded
+from fusion_cli.simplify.algebra.edits import (
+    Array,
+    add_constant,
+    array_of,
+    count_uses,
+    graph_of,
+    in_float64,
+    is_one_of,
+    rounded,
+)
 
 LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 MOST_BYTES = 1 << 26
@@ -168,7 +177,7 @@ def layer_of(node: ir.Node) -> Layer | None:
 
 def _is_own(weight: ir.Value) -> bool:
     """Whether a weight is a constant that nothing else reads."""
-    is_read_once = len(weight.uses()) == 1 and not weight.is_graph_output()
+    is_read_once = count_uses(weight) == 1 and not weight.is_graph_output()
     return is_read_once and weight.is_initializer() and is_constant(weight)
 
 

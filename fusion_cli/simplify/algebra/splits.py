@@ -42,9 +42,10 @@ def _activation(value: ir.Value) -> Sequence[ir.Node] | None:
     """The node that alone reads a value, or the two that do where one is a gate, and the other its product."""
     if (reader := only_reader(value)) is not None:
         return [reader[0]] if _is_unary(reader[0], value) else None
-    for gate, _ in value.uses():
-        product = only_reader(gate.outputs[0]) if _is_unary(gate, value) and not value.is_graph_output() else None
-        if product is not None and is_one_of(product[0], "Mul") and {n for n, _ in value.uses()} == {gate, product[0]}:
+    readers = set(value.consumers())
+    for gate in readers if len(readers) == 2 and not value.is_graph_output() else ():
+        product = only_reader(gate.outputs[0]) if _is_unary(gate, value) else None
+        if product is not None and is_one_of(product[0], "Mul") and {gate, product[0]} == readers:
             return [gate, product[0]]
     return None
 

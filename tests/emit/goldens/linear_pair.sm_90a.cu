@@ -143,7 +143,8 @@ void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
   }
   const gpu::View a = gpu::view(t0), b = gpu::view(t1);
   gpu::Product tall = gpu::product(a, b, 1.0f);
-  if (blas && gpu::prefer_vendor(tall, dims)) {
+  const bool vendor = blas && gpu::prefer_vendor(tall, dims);
+  if (vendor) {
     const gpu::View matrices[] = {a, b};
     gpu::Space<2> batches = gpu::space<2>(dims, matrices, 2);
     gpu::fold_batches(tall, batches, {tall.a_row, 0});

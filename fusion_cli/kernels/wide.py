@@ -1,0 +1,126 @@
+"""Products of many rows on Hopper: our own kernel with the epilogue in it, for one product, or for two of one left
+operand where the epilogue of the second reads what the first made: gate and up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fusion_cli.codegen.cuda_parts import Body, Names
+from fusion_cli.devices.work import Work
+from fusion_cli.kernels.family import Schedule, Sized
+from fusion_cli.kernels.skinny import chains_of
+from fusion_cli.planir.stages import Linear, Operand, Plan
+
+_MOST = 2
+"""Products at a time: their sums share the registers."""
+_ROWS = 64
+"""From so many on, as in linear_wgmma.cuh."""
+_ARCH, _EIGHT = "sm_90a", 8
+_SLOWDOWN = 1.05
+"""860 us at 2048x18944x3584, where the vendor's products of this size take 825 on an H200."""
+_FITS = f"sm_90a: at least {_ROWS} rows, columns by the eight, all operands on 16-byte boundaries"
+
+SCHEDULE = Schedule(
+    "warpgroups",
+    f"{_FITS}, and faster than the vendor's with its pass: up to 12 billion multiplications that fill the GPU",
+    (("rows", 128), ("columns", 256)),
+)
+CHAIN = Schedule(
+    "warpgroups together",
+    f"{_FITS}: with its neighbour of the same left operand in one launch, the epilogues in it",
+    (("rows", 128), ("columns", 128)),
+)
+
+
+@dataclass(frozen=True)
+class WidePart:
+    """A product's epilogue for eight neighbours of a row: `x` holds its operands, `y` what it and others made."""
+
+    body: Body
+    stored: tuple[str, ...]
+    """The names of those results that somebody else reads."""
+
+
+@dataclass(frozen=True)
+class Wide:
+    """Products that one kernel computes at once, by their epilogues."""
+
+    parts: tuple[WidePart, ...]
+    trans_b: bool
+    """Whether the right operands are contiguous along K."""
+
+
+def column_major(plan: Plan, operand: Operand, transposed: bool) -> bool:
+    """Whether the matrix is contiguous along its rows' axis, the last but one as the product sees it."""
+    rank = len(plan.tensors[operand.tensor].shape)
+    perm = operand.perm or tuple(range(rank))
+    innermost = rank - 1 - perm.index(rank - 1)
+    return innermost == (0 if transposed else 1)
+
+
+def wide_of(plan: Plan, chain: Sequence[int]) -> Wide | None:
+    """The kernel of a chain of products, by position in the plan; None where there is none for them."""
+    stages = [stage for i in chain if isinstance(stage := plan.stages[i], Linear)]
+    types = {plan.tensors[s.operands[k].tensor].dtype for s in stages for k in (s.a, s.b)}
+    turned = {column_major(plan, s.operands[s.b], s.trans_b) for s in stages}
+    upright = not any(column_major(plan, s.operands[s.a], s.trans_a) for s in stages)
+    if len(stages) > _MOST or len(types) > 1 or not types <= {"float16", "bfloat16"} or len(turned) > 1 or not upright:
+        return None
+    made: dict[int, str] = {}
+    parts = []
+    for n, stage in enumerate(stages):
+        body = _body(plan, stage, n, made)
+        stored = [
+            y.name for y, s in zip(body.outs, stage.stores, strict=True) if not _is_private(plan, chain, s.tensor)
+        ]
+        parts.append(WidePart(body, tuple(stored)))
+        made |= {s.tensor: f"y{n}_{k}[i]" for k, s in enumerate(stage.stores)}
+    return Wide(tuple(parts), turned.pop())
+
+
+def chain_with(plan: Plan, position: int) -> Wide | None:
+    """The kernel of the products that a stage is one of, where they are a chain of all that have their left operand."""
+    group = next((g for g in plan.groups if g.kind == "products" and position in g.stages), None)
+    chains = chains_of(plan, group) if group else None
+    if group is None or chains is None or len(chains) > 1:
+        return None
+    return wide_of(plan, [group.stages[i] for i in chains[0]])
+
+
+def work_together(at: Sized) -> Work | None:
+    """What one of the products of such a chain has to do at these sizes, nobody storing what only the chain reads; None
+    where they do not run together."""
+    stage: Linear = at.stage
+    position = at.plan.stages.index(stage)
+    rows, columns, depth = math.prod(at.dims[stage.dims][:-1]), at.dims[stage.dims][-1], at.shape(stage.a)[-1]
+    if at.profile.arch != _ARCH or rows < _ROWS or columns % _EIGHT or depth % _EIGHT:
+        return None
+    if chain_with(at.plan, position) is None:
+        return None
+    group = next(g for g in at.plan.groups if g.kind == "products" and position in g.stages)
+    moved = at.moved(t for t in stage.tensors if not _is_private(at.plan, group.stages, t))
+    return Work("Linear", moved, 2.0 * at.space * depth, at.dtype(stage.a), slowdown=_SLOWDOWN)
+
+
+def _body(plan: Plan, stage: Linear, n: int, made: dict[int, str]) -> Body:
+    """The n-th product's epilogue; `made` are the results of those before it, as the kernel writes them."""
+    names = Names(plan, stage)
+    outs = names.outs()
+
+    def load(k: int) -> str:
+        return made.get(stage.operands[k].tensor) or f"fusion::load(&x.in{n}_{k}.element[i])"
+
+    body = names.body(
+        stage.program, [o.instr for o in outs], outs, load=load, position=lambda back: f"e{n}.axis_{back}.at(e + i)"
+    )
+    read = tuple(x for x in body.loads if stage.operands[x.operand].tensor not in made)
+    return Body(read, body.outs, body.axes, body.lines)
+
+
+def _is_private(plan: Plan, chain: Sequence[int], tensor: int) -> bool:
+    """Whether nothing but the chain reads a tensor that it writes."""
+    others = (s for i, s in enumerate(plan.stages) if i not in chain)
+    read = {plan.root(o.tensor) for s in others for o in s.operands}
+    return plan.tensors[tensor].role == "temp" and tensor not in read

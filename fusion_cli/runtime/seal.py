@@ -1,0 +1,70 @@
+"""Whose libraries run here. A library is a program; that it hashes to what a manifest says shows only that the two fit.
+So a manifest has a seal: an HMAC-SHA256 of what it says, with a key that this user alone can read."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+import stat
+import tempfile
+from pathlib import Path
+
+from fusion_cli.errors import FusionError
+
+_BYTES = 32
+
+
+def key_path() -> Path:
+    """`fusion-cli/key` in the user's configuration folder."""
+    base = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(base) if base else Path.home() / ".config") / "fusion-cli" / "key"
+
+
+def seal(statement: bytes) -> str:
+    """The seal of a statement; the user's key is made where there is none. Raises OSError or FusionError where there
+    can be none, or others know it."""
+    path = key_path()
+    if not os.path.lexists(path):
+        _make(path)
+    return _seal(statement, path)
+
+
+def is_sealed(statement: bytes, by: str) -> bool:
+    """Whether the seal is this user's, and of this statement. Raises FusionError where others know the key."""
+    try:
+        return hmac.compare_digest(_seal(statement, key_path()).encode(), by.encode())
+    except OSError:  # no key, so nothing was sealed with it
+        return False
+
+
+def _seal(statement: bytes, path: Path) -> str:
+    return hmac.new(_read(path), statement, hashlib.sha256).hexdigest()
+
+
+def _read(path: Path) -> bytes:
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+        found, key = os.fstat(file.fileno()), file.read()
+    if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+        hint = "remove it, and build again or trust again what it has sealed"
+        raise FusionError("others can read the key that tells which libraries are yours", where=str(path), hint=hint)
+    if len(key) != _BYTES:
+        raise FusionError(f"is no key of {_BYTES} bytes", where=str(path), hint="remove it")
+    return key
+
+
+def _make(path: Path) -> None:
+    """Put a new key at `path`, whole, unless another run is first."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor, made = tempfile.mkstemp(dir=path.parent, prefix=".key-")  # which others cannot read
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(secrets.token_bytes(_BYTES))
+            file.flush()
+            os.fsync(descriptor)
+        os.link(made, path)
+    except FileExistsError:
+        pass
+    finally:
+        os.unlink(made)

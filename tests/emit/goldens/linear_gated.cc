@@ -1,0 +1,120 @@
+// LinearGated: rule Test, for the CPU.
+#include "include/dims.h"
+#include "include/scalar.h"
+#include "cpu/loop.h"
+#include "cpu/vendor.h"
+#include "ort/op.h"
+
+namespace {
+using namespace fusion;
+using namespace fusion::cpu;
+
+// stage_0: MatMul, Sigmoid, Mul
+template <bool kUnit>
+FUSION_FN void stage_0_body(const int64_t* at, const int64_t* step, int64_t n, float* acc, fusion::half* y0) {
+  acc += at[0];
+  y0 += at[1];
+  float y0_wide[kBlock];
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) {
+    const float v0 = acc[i];
+    const float v1 = fusion::sigmoid(v0);
+    const float v2 = v0 * v1;
+    store(y0_wide + i, v2);
+  }
+  narrow(y0_wide, n, y0);
+}
+void stage_0_unit(const int64_t* at, const int64_t* step, int64_t n, float* acc, fusion::half* y0) {
+  stage_0_body<true>(at, step, n, acc, y0);
+}
+FUSION_WIDE void stage_0_wide(const int64_t* at, const int64_t* step, int64_t n, float* acc, fusion::half* y0) {
+  stage_0_body<true>(at, step, n, acc, y0);
+}
+void stage_0_any(const int64_t* at, const int64_t* step, int64_t n, float* acc, fusion::half* y0) {
+  stage_0_body<false>(at, step, n, acc, y0);
+}
+void stage_0(const Run& run, const Ints& space, float* acc, const Array<fusion::half>& y0) {
+  const Loop<2> loop(space, {contiguous(space), contiguous(space)}, false);
+  const bool unit = loop.fits({1, 1});
+  const auto walk = !unit ? stage_0_any : has_wide_vectors() ? stage_0_wide : stage_0_unit;
+  const int64_t block = kBlock;
+  parallel(run, loop.total(), 2340, [&](int64_t begin, int64_t end) {
+    loop.spans(begin, end, block, [&](const int64_t* at, int64_t n) {
+      walk(at, loop.inner(), n, acc, y0.data);
+    });
+  });
+}
+
+
+// stage_1: MatMul, Mul
+template <bool kUnit>
+FUSION_FN void stage_1_body(const int64_t* at, const int64_t* step, int64_t n, float* acc, const fusion::half* x2, fusion::half* y0) {
+  acc += at[0];
+  x2 += at[1];
+  y0 += at[2];
+  float x2_wide[kBlock];
+  widen(x2, step[1], n, x2_wide);
+  float y0_wide[kBlock];
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) {
+    const float v0 = acc[i];
+    const float v1 = x2_wide[i];
+    const float v2 = v1 * v0;
+    store(y0_wide + i, v2);
+  }
+  narrow(y0_wide, n, y0);
+}
+void stage_1_unit(const int64_t* at, const int64_t* step, int64_t n, float* acc, const fusion::half* x2, fusion::half* y0) {
+  stage_1_body<true>(at, step, n, acc, x2, y0);
+}
+void stage_1_any(const int64_t* at, const int64_t* step, int64_t n, float* acc, const fusion::half* x2, fusion::half* y0) {
+  stage_1_body<false>(at, step, n, acc, x2, y0);
+}
+void stage_1(const Run& run, const Ints& space, float* acc, const Array<fusion::half>& x2, const Array<fusion::half>& y0) {
+  const Loop<3> loop(space, {contiguous(space), strides_over(space, x2), contiguous(space)}, false);
+  const bool unit = loop.fits({1, 1, 1});
+  const auto walk = !unit ? stage_1_any : stage_1_unit;
+  const int64_t block = kBlock;
+  parallel(run, loop.total(), 10922, [&](int64_t begin, int64_t end) {
+    loop.spans(begin, end, block, [&](const int64_t* at, int64_t n) {
+      walk(at, loop.inner(), n, acc, x2.data, y0.data);
+    });
+  });
+}
+
+
+constexpr Port kInputs[] = {{10, false}, {10, false}, {10, false}};
+constexpr Port kOutputs[] = {{10, false}};
+
+struct Kernel {
+  Kernel(const Api& api, const OrtKernelInfo* info) : product_0(api, info, 1, false, false), product_1(api, info, 1, false, false) {}
+
+  void compute(Run& run) {
+    const Ints h0 = run.dims(0);
+    const Ints h1 = run.dims(1);
+    const Ints h2 = host::matmul(h0, h1);
+    const Ints h3 = run.dims(2);
+    const Ints h4 = host::matmul(h0, h3);
+    void* const buffer0 = run.scratch(std::max<size_t>({bytes<fusion::half>(h2)}));
+    const auto t0 = array<fusion::half>(run.input(0), h0);
+    const auto t1 = array<fusion::half>(run.input(1), h1);
+    const auto t2 = array<fusion::half>(run.input(2), h3);
+    const auto t3 = array<fusion::half>(run.output(0, h2), h2);
+    const auto t4 = array<fusion::half>(buffer0, h2);
+    {
+      const Array<float> acc{static_cast<float*>(run.scratch(bytes<float>(h2))), h2};
+      product_0(run, dense<float>(run, t0), dense<float>(run, t1), acc);
+      stage_0(run, h2, acc.data, t4);
+    }
+    {
+      const Array<float> acc{static_cast<float*>(run.scratch(bytes<float>(h4))), h4};
+      product_1(run, dense<float>(run, t0), dense<float>(run, t2), acc);
+      stage_1(run, h4, acc.data, t4, t3);
+    }
+  }
+  MatMul product_0;
+  MatMul product_1;
+};
+}  // namespace
+
+FUSION_OP(LinearGated, "CPUExecutionProvider", kInputs, kOutputs, Kernel)

@@ -1,0 +1,453 @@
+// LinearGated: CUDA kernels of one fused operator.
+// Rule: Test
+// Original nodes:
+#include "include/blas.h"
+#include "include/linear.cuh"
+#include "include/linear_wgmma.cuh"
+#include "include/skinny.cuh"
+#include "include/vector.cuh"
+#include "include/workspace.cuh"
+#include "ort/op.h"
+
+namespace {
+
+using fusion::Ints;
+namespace gpu = fusion::gpu;
+namespace host = fusion::host;
+
+// stage_0.
+//   MatMul
+//   Sigmoid
+//   Mul
+struct stage_0_pass_args {
+  const fusion::half* in2;
+  fusion::half* out0;
+  gpu::Space<1> space;
+};
+
+template <int V>
+__global__ void __launch_bounds__(gpu::kPointwiseThreads) stage_0_pass_kernel(const stage_0_pass_args a) {
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x * V;
+  for (int64_t e = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * V; e < a.space.count; e += stride) {
+    const int valid = a.space.count - e < V ? static_cast<int>(a.space.count - e) : V;
+    int64_t at[1];
+    a.space.locate(e, at);
+    float x2[V];
+    gpu::load_vector(a.in2 + at[0], a.space.stride[0][0], valid, x2);
+    float y0[V];
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      const float v0 = x2[i];
+      const float v1 = fusion::sigmoid(v0);
+      const float v2 = v0 * v1;
+      y0[i] = v2;
+    }
+    gpu::store_vector(a.out0 + e, 1, valid, y0);
+  }
+}
+
+void stage_0_pass(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& product, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2) {
+  const gpu::View views[] = {gpu::view(product)};
+  const stage_0_pass_args a{
+      static_cast<const fusion::half*>(product.data),
+      static_cast<fusion::half*>(t2.data),
+      gpu::space<1>(dims, views)};
+  if (a.space.count == 0) return;
+  if (gpu::vectorizable(a.space, 8)) {
+    stage_0_pass_kernel<8>
+        <<<gpu::pointwise_grid(device, a.space.count, 8), gpu::kPointwiseThreads, 0, stream>>>(a);
+  } else {
+    stage_0_pass_kernel<1><<<gpu::pointwise_grid(device, a.space.count, 1), gpu::kPointwiseThreads, 0, stream>>>(a);
+  }
+  gpu::check(cudaGetLastError(), "stage_0_pass");
+}
+
+// What our own kernel does with an element of the product.
+struct stage_0_epilogue {
+  fusion::half* out0;
+  int64_t rows, columns;
+
+  __device__ __forceinline__ void operator()(const int64_t (&at)[2], int64_t batch, int64_t row, int64_t column,
+                                             float acc) const {
+    const int64_t e = (batch * rows + row) * columns + column;
+    const float v0 = acc;
+    const float v1 = fusion::sigmoid(v0);
+    const float v2 = v0 * v1;
+    fusion::store(out0 + e, v2);
+  }
+};
+
+// What the product is made of; operands 0 and 1 of the batch space are A and B.
+struct stage_0_operands {
+  const fusion::half* a;
+  const fusion::half* b;
+  gpu::Product p;
+  gpu::Space<2> batches;
+  stage_0_epilogue epilogue;
+};
+
+stage_0_operands stage_0_of(const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2) {
+  const gpu::View a = gpu::view(t0), b = gpu::view(t1);
+  gpu::Product p = gpu::product(a, b, 1.0f);
+  const gpu::View views[] = {a, b};
+  gpu::Space<2> batches = gpu::space<2>(dims, views, 2);
+  gpu::fold_batches(p, batches, {p.a_row, 0});
+  const stage_0_epilogue epilogue{
+      static_cast<fusion::half*>(t2.data),
+      p.m, p.n};
+  return {static_cast<const fusion::half*>(t0.data),
+          static_cast<const fusion::half*>(t1.data), p, batches, epilogue};
+}
+
+__global__ void __launch_bounds__(gpu::kTensorThreads)
+    stage_0_kernel(const stage_0_operands x) {
+  gpu::linear_tensor<fusion::half, false, false>(x.a, x.b, x.p, x.batches, x.epilogue);
+}
+
+template <int kRows>
+__global__ void __launch_bounds__(gpu::kSkinnyThreads, gpu::kSkinnyBlocks)
+    stage_0_skinny(const stage_0_operands x0, int lanes) {
+  __shared__ gpu::SkinnySums<fusion::half, kRows> sums;
+  int64_t strip = blockIdx.x;
+  gpu::skinny_strip<fusion::half, kRows>(x0, strip, lanes, sums);
+}
+
+void stage_0_launch(const gpu::Device& device, cudaStream_t stream, const stage_0_operands& x0) {
+  const gpu::Product* const widths[] = {&x0.p};
+  int64_t columns = 0, strips = 0;
+  for (const gpu::Product* p : widths) columns += p->n;
+  const int lanes = gpu::skinny_lanes<fusion::half>(device, columns);
+  for (const gpu::Product* p : widths) strips += gpu::skinny_strips<fusion::half>(*p, lanes);
+  const unsigned grid = gpu::grid_size(strips, "stage_0");
+  if (x0.p.m == 1) {
+    stage_0_skinny<1><<<grid, gpu::kSkinnyThreads, 0, stream>>>(x0, lanes);
+  } else {
+    stage_0_skinny<gpu::kSkinnyRows><<<grid, gpu::kSkinnyThreads, 0, stream>>>(x0, lanes);
+  }
+  gpu::check(cudaGetLastError(), "stage_0");
+}
+
+// `product` is memory for the bare product, if the vendor's kernel computes it.
+void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Blas& blas, void* accumulator) {
+  const stage_0_operands x = stage_0_of(dims, t0, t1, t2);
+  if (gpu::is_skinny(x)) {
+    stage_0_launch(device, stream, x);
+    return;
+  }
+  const gpu::View a = gpu::view(t0), b = gpu::view(t1);
+  gpu::Product tall = gpu::product(a, b, 1.0f);
+  const bool vendor = blas && gpu::prefer_vendor(tall, dims);
+  if (vendor) {
+    const gpu::View matrices[] = {a, b};
+    gpu::Space<2> batches = gpu::space<2>(dims, matrices, 2);
+    gpu::fold_batches(tall, batches, {tall.a_row, 0});
+    if (blas.multiply(x.a, x.b, static_cast<fusion::half*>(accumulator), tall, batches)) {
+      const gpu::Tensor product{accumulator, &dims};
+      stage_0_pass(device, stream, dims, product, t0, t1, t2);
+      return;
+    }
+  }
+  const unsigned grid = gpu::tile_grid(x.p, x.batches.count, "stage_0");
+  if (grid == 0) return;
+  stage_0_kernel<<<grid, gpu::kTensorThreads, 0, stream>>>(x);
+  gpu::check(cudaGetLastError(), "stage_0");
+}
+
+// stage_1.
+//   MatMul
+//   Mul
+struct stage_1_pass_args {
+  const fusion::half* in2;
+  const fusion::half* in3;
+  fusion::half* out0;
+  gpu::Space<2> space;
+};
+
+template <int V>
+__global__ void __launch_bounds__(gpu::kPointwiseThreads) stage_1_pass_kernel(const stage_1_pass_args a) {
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x * V;
+  for (int64_t e = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * V; e < a.space.count; e += stride) {
+    const int valid = a.space.count - e < V ? static_cast<int>(a.space.count - e) : V;
+    int64_t at[2];
+    a.space.locate(e, at);
+    float x2[V];
+    gpu::load_vector(a.in2 + at[0], a.space.stride[0][0], valid, x2);
+    float x3[V];
+    gpu::load_vector(a.in3 + at[1], a.space.stride[1][0], valid, x3);
+    float y0[V];
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      const float v0 = x3[i];
+      const float v1 = x2[i];
+      const float v2 = v1 * v0;
+      y0[i] = v2;
+    }
+    gpu::store_vector(a.out0 + e, 1, valid, y0);
+  }
+}
+
+void stage_1_pass(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& product, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3) {
+  const gpu::View views[] = {gpu::view(t2), gpu::view(product)};
+  const stage_1_pass_args a{
+      static_cast<const fusion::half*>(t2.data),
+      static_cast<const fusion::half*>(product.data),
+      static_cast<fusion::half*>(t3.data),
+      gpu::space<2>(dims, views)};
+  if (a.space.count == 0) return;
+  if (gpu::vectorizable(a.space, 8)) {
+    stage_1_pass_kernel<8>
+        <<<gpu::pointwise_grid(device, a.space.count, 8), gpu::kPointwiseThreads, 0, stream>>>(a);
+  } else {
+    stage_1_pass_kernel<1><<<gpu::pointwise_grid(device, a.space.count, 1), gpu::kPointwiseThreads, 0, stream>>>(a);
+  }
+  gpu::check(cudaGetLastError(), "stage_1_pass");
+}
+
+// What our own kernel does with an element of the product.
+struct stage_1_epilogue {
+  const fusion::half* in2;
+  int64_t row2, column2;
+  static constexpr int at2 = 2;
+  fusion::half* out0;
+  int64_t rows, columns;
+
+  __device__ __forceinline__ void operator()(const int64_t (&at)[3], int64_t batch, int64_t row, int64_t column,
+                                             float acc) const {
+    const int64_t e = (batch * rows + row) * columns + column;
+    const float v0 = acc;
+    const float v1 = fusion::load(in2 + at[at2] + row * row2 + column * column2);
+    const float v2 = v1 * v0;
+    fusion::store(out0 + e, v2);
+  }
+};
+
+// What the product is made of; operands 0 and 1 of the batch space are A and B.
+struct stage_1_operands {
+  const fusion::half* a;
+  const fusion::half* b;
+  gpu::Product p;
+  gpu::Space<3> batches;
+  stage_1_epilogue epilogue;
+};
+
+stage_1_operands stage_1_of(const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3) {
+  const gpu::View a = gpu::view(t0), b = gpu::view(t1);
+  gpu::Product p = gpu::product(a, b, 1.0f);
+  const gpu::View views[] = {a, b, gpu::view(t2)};
+  gpu::Space<3> batches = gpu::space<3>(dims, views, 2);
+  gpu::fold_batches(p, batches, {p.a_row, 0, views[2].step(2)});
+  const stage_1_epilogue epilogue{
+      static_cast<const fusion::half*>(t2.data), views[2].step(2), views[2].step(1),
+      static_cast<fusion::half*>(t3.data),
+      p.m, p.n};
+  return {static_cast<const fusion::half*>(t0.data),
+          static_cast<const fusion::half*>(t1.data), p, batches, epilogue};
+}
+
+__global__ void __launch_bounds__(gpu::kTensorThreads)
+    stage_1_kernel(const stage_1_operands x) {
+  gpu::linear_tensor<fusion::half, false, false>(x.a, x.b, x.p, x.batches, x.epilogue);
+}
+
+template <int kRows>
+__global__ void __launch_bounds__(gpu::kSkinnyThreads, gpu::kSkinnyBlocks)
+    stage_1_skinny(const stage_1_operands x0, int lanes) {
+  __shared__ gpu::SkinnySums<fusion::half, kRows> sums;
+  int64_t strip = blockIdx.x;
+  gpu::skinny_strip<fusion::half, kRows>(x0, strip, lanes, sums);
+}
+
+void stage_1_launch(const gpu::Device& device, cudaStream_t stream, const stage_1_operands& x0) {
+  const gpu::Product* const widths[] = {&x0.p};
+  int64_t columns = 0, strips = 0;
+  for (const gpu::Product* p : widths) columns += p->n;
+  const int lanes = gpu::skinny_lanes<fusion::half>(device, columns);
+  for (const gpu::Product* p : widths) strips += gpu::skinny_strips<fusion::half>(*p, lanes);
+  const unsigned grid = gpu::grid_size(strips, "stage_1");
+  if (x0.p.m == 1) {
+    stage_1_skinny<1><<<grid, gpu::kSkinnyThreads, 0, stream>>>(x0, lanes);
+  } else {
+    stage_1_skinny<gpu::kSkinnyRows><<<grid, gpu::kSkinnyThreads, 0, stream>>>(x0, lanes);
+  }
+  gpu::check(cudaGetLastError(), "stage_1");
+}
+
+// `product` is memory for the bare product, if the vendor's kernel computes it.
+void stage_1(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3, const gpu::Blas& blas, void* accumulator) {
+  const stage_1_operands x = stage_1_of(dims, t0, t1, t2, t3);
+  if (gpu::is_skinny(x)) {
+    stage_1_launch(device, stream, x);
+    return;
+  }
+  const gpu::View a = gpu::view(t0), b = gpu::view(t1);
+  gpu::Product tall = gpu::product(a, b, 1.0f);
+  const bool vendor = blas && gpu::prefer_vendor(tall, dims);
+  if (vendor) {
+    const gpu::View matrices[] = {a, b};
+    gpu::Space<2> batches = gpu::space<2>(dims, matrices, 2);
+    gpu::fold_batches(tall, batches, {tall.a_row, 0});
+    if (blas.multiply(x.a, x.b, static_cast<fusion::half*>(accumulator), tall, batches)) {
+      const gpu::Tensor product{accumulator, &dims};
+      stage_1_pass(device, stream, dims, product, t0, t1, t2, t3);
+      return;
+    }
+  }
+  const unsigned grid = gpu::tile_grid(x.p, x.batches.count, "stage_1");
+  if (grid == 0) return;
+  stage_1_kernel<<<grid, gpu::kTensorThreads, 0, stream>>>(x);
+  gpu::check(cudaGetLastError(), "stage_1");
+}
+
+// stage_0, stage_1 in one launch.
+
+template <int kRows>
+__global__ void __launch_bounds__(gpu::kSkinnyThreads, gpu::kSkinnyBlocks)
+    group_0_skinny(const stage_0_operands x0, const stage_1_operands x1, int lanes) {
+  __shared__ gpu::SkinnySums<fusion::half, kRows> sums;
+  int64_t strip = blockIdx.x;
+  gpu::skinny_strip<fusion::half, kRows>(x0, strip, lanes, sums);
+  gpu::skinny_strip<fusion::half, kRows>(x1, strip, lanes, sums);
+}
+
+void group_0_launch(const gpu::Device& device, cudaStream_t stream, const stage_0_operands& x0, const stage_1_operands& x1) {
+  const gpu::Product* const widths[] = {&x0.p};
+  int64_t columns = 0, strips = 0;
+  for (const gpu::Product* p : widths) columns += p->n;
+  const int lanes = gpu::skinny_lanes<fusion::half>(device, columns);
+  for (const gpu::Product* p : widths) strips += gpu::skinny_strips<fusion::half>(*p, lanes);
+  const unsigned grid = gpu::grid_size(strips, "group_0");
+  if (x0.p.m == 1) {
+    group_0_skinny<1><<<grid, gpu::kSkinnyThreads, 0, stream>>>(x0, x1, lanes);
+  } else {
+    group_0_skinny<gpu::kSkinnyRows><<<grid, gpu::kSkinnyThreads, 0, stream>>>(x0, x1, lanes);
+  }
+  gpu::check(cudaGetLastError(), "group_0");
+}
+
+#if FUSION_HOPPER
+// Eight neighbours of a row at a time.
+struct group_0_wide {
+  stage_0_epilogue e0;
+  float alpha0;
+  stage_1_epilogue e1;
+  float alpha1;
+
+  struct Operands {
+  };
+
+  __device__ __forceinline__ Operands fetch(int64_t row, int64_t column) const {
+    Operands x;
+    return x;
+  }
+
+  __device__ __forceinline__ void store(int64_t row, int64_t column, const float (&sums)[2][8], const Operands& x) const {
+    const int64_t e = row * e0.columns + column;
+    float y0_0[8];
+    float y1_0[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      {
+        const float acc = alpha0 * sums[0][i];
+        const float v0 = acc;
+        const float v1 = fusion::sigmoid(v0);
+        const float v2 = v0 * v1;
+        y0_0[i] = v2;
+      }
+      {
+        const float acc = alpha1 * sums[1][i];
+        const float v0 = acc;
+        const float v1 = y0_0[i];
+        const float v2 = v1 * v0;
+        y1_0[i] = v2;
+      }
+    }
+    gpu::store_eight(e1.out0 + e, y1_0);
+  }
+};
+
+template <class Tile>
+__global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
+    group_0_wide_kernel(const __grid_constant__ gpu::WideOperands<2> x, const __grid_constant__ group_0_wide epilogue) {
+  gpu::linear_wgmma<fusion::half, Tile, false>(x, epilogue);
+}
+
+// False where the kernel does not suit the operands.
+bool group_0_wide_launch(const gpu::Device& device, cudaStream_t stream, const stage_0_operands& x0, const stage_1_operands& x1) {
+  gpu::WideOperands<2> x;
+  if (!gpu::describe_wide<false>(x, x0, x1)) return false;
+  if (!gpu::in_eights(x1.epilogue.out0, x1.p.n, 1)) return false;
+  const group_0_wide epilogue{x0.epilogue, x0.p.alpha, x1.epilogue, x1.p.alpha};
+  return gpu::with_wide_tile(device, x, x0.a, x0.p.a_row, [&](auto tile, unsigned grid) {
+    using Tile = decltype(tile);
+    group_0_wide_kernel<Tile><<<grid, Tile::kThreads, Tile::kBytes, stream>>>(x, epilogue);
+    gpu::check(cudaGetLastError(), "group_0");
+  });
+}
+#endif
+
+// Once: a block's tiles need more shared memory than is given without asking.
+void group_0_prepare(const gpu::Device& device) {
+  (void)device;
+#if FUSION_HOPPER
+  gpu::for_wide_tiles<2>([&](auto tile) {
+    using Tile = decltype(tile);
+    gpu::allow_shared_memory(device, group_0_wide_kernel<Tile>, Tile::kBytes);
+  });
+#endif
+}
+
+bool group_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims0, const gpu::Tensor& s0_t0, const gpu::Tensor& s0_t1, const gpu::Tensor& s0_t2, const Ints& dims1, const gpu::Tensor& s1_t0, const gpu::Tensor& s1_t1, const gpu::Tensor& s1_t2, const gpu::Tensor& s1_t3) {
+  const stage_0_operands x0 = stage_0_of(dims0, s0_t0, s0_t1, s0_t2);
+  const stage_1_operands x1 = stage_1_of(dims1, s1_t0, s1_t1, s1_t2, s1_t3);
+#if FUSION_HOPPER
+  if (group_0_wide_launch(device, stream, x0, x1)) return true;
+#endif
+  if (!gpu::is_skinny(x0) || !gpu::is_skinny(x1)) return false;
+  group_0_launch(device, stream, x0, x1);
+  return true;
+}
+
+struct Kernel {
+  gpu::Device device;
+  gpu::Workspace workspace;
+
+  Kernel(const fusion::Api& api, const OrtKernelInfo* info) {
+    (void)api, (void)info;
+    group_0_prepare(device);
+  }
+
+  void compute(fusion::Run& run) {
+    // Shapes.
+    const Ints h0 = run.dims(0);
+    const Ints h1 = run.dims(1);
+    const Ints h2 = host::matmul(h0, h1);
+    const Ints h3 = run.dims(2);
+    const Ints h4 = host::matmul(h0, h3);
+
+    // Memory.
+    const cudaStream_t stream = static_cast<cudaStream_t>(run.stream());
+    void* const output_0 = run.output(0, h2);
+    gpu::Layout layout;
+    const size_t buffer_0 = layout.add(gpu::largest({gpu::bytes<fusion::half>(h2)}));
+    char* const work = workspace.reserve(stream, layout.size());
+    const gpu::Tensor t0{const_cast<void*>(run.input(0)), &h0};
+    const gpu::Tensor t1{const_cast<void*>(run.input(1)), &h1};
+    const gpu::Tensor t2{const_cast<void*>(run.input(2)), &h3};
+    const gpu::Tensor t3{output_0, &h2};
+    const gpu::Tensor t4{work + buffer_0, &h2};
+
+    // Kernels.
+    const gpu::Blas blas = gpu::Blas::find(run.api, run.context, stream);
+    if (!group_0(device, stream, h2, t0, t1, t4, h4, t0, t2, t4, t3)) {
+      stage_0(device, stream, h2, t0, t1, t4, blas, t4.data);
+      stage_1(device, stream, h4, t0, t2, t4, t3, blas, t3.data);
+    }
+  }
+};
+
+const fusion::Port kInputs[] = {{10, false}, {10, false}, {10, false}};
+const fusion::Port kOutputs[] = {{10, false}};
+
+}  // namespace
+
+FUSION_OP(LinearGated, "CUDAExecutionProvider", kInputs, kOutputs, Kernel)

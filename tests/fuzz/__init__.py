@@ -1,0 +1,1 @@
+"""Fuzzing: random graphs and damaged models (`python -m tests.fuzz`)."""

@@ -1,0 +1,120 @@
+"""Which products Hopper's own kernel takes, what of them nobody stores, and what the score makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fusion_cli.emit import emit
+from fusion_cli.kernels import family_of
+from fusion_cli.kernels.wide import chain_with, wide_of
+from fusion_cli.planir.stages import Linear, Plan
+from fusion_cli.types import Target
+from tests.helpers.cuda_product_plans import adding, batched, gated, linear, products
+from tests.helpers.plan_builder import fused_op
+from tests.helpers.sized_stages import sized_stages
+
+SM_90A = Target("sm_90a", "cuda", "sm_90a")
+DTYPE = "float16"
+
+
+def variants(plan: Plan) -> list[list[str]]:
+    return [[s.variant for s in family_of(plan, x, "cuda").schedules(plan, x, "cuda")] for x in plan.stages]
+
+
+def test_gate_and_up_are_one_kernel_that_stores_only_what_others_read() -> None:
+    plan = gated(DTYPE).plan
+    found = chain_with(plan, 0)
+    assert found is not None
+    assert chain_with(plan, 1) == found
+    assert [part.stored for part in found.parts] == [(), ("out0",)]
+    assert all("warpgroups together" in names and "warpgroups" not in names for names in variants(plan))
+    kept = chain_with(gated(DTYPE, kept=True).plan, 0)
+    assert kept is not None
+    assert [part.stored for part in kept.parts] == [("out0",), ("out0",)]
+
+
+def test_the_second_epilogue_reads_the_first_ones_result_where_it_was_made() -> None:
+    found = chain_with(gated(DTYPE).plan, 0)
+    assert found is not None
+    gate, up = found.parts
+    assert [x.operand for x in gate.body.loads] == [2]
+    assert up.body.loads == ()
+    assert any("y0_0[i]" in line for line in up.body.lines)
+
+
+def test_a_result_that_another_stage_reads_is_stored() -> None:
+    plan = gated(DTYPE).plan
+    gate, up = plan.stages
+    again = replace(plan, stages=(gate, up, up))
+    found = wide_of(again, (0, 1))
+    assert found is not None
+    assert found.parts[0].stored == ("out0",)
+
+
+@pytest.mark.parametrize("trans_b", [False, True])
+def test_the_right_operands_lie_as_they_lie(trans_b: bool) -> None:
+    found = chain_with(gated(DTYPE, trans_b=trans_b).plan, 0)
+    assert found is not None
+    assert found.trans_b == trans_b
+
+
+def test_right_operands_that_lie_differently_do_not_go_together() -> None:
+    plan = gated(DTYPE).plan
+    gate, up = plan.stages
+    assert isinstance(up, Linear)
+    assert wide_of(replace(plan, stages=(gate, replace(up, trans_b=True))), (0, 1)) is None
+
+
+@pytest.mark.parametrize(
+    ("plan", "expected"),
+    [
+        pytest.param(linear(DTYPE).plan, True, id="an epilogue that the vendor has not"),
+        pytest.param(linear("bfloat16").plan, True, id="bfloat16"),
+        pytest.param(linear(DTYPE, trans_b=True).plan, True, id="right operand turned"),
+        pytest.param(linear(DTYPE, trans_a=True, trans_b=True).plan, False, id="left operand turned"),
+        pytest.param(linear("float32").plan, False, id="float32"),
+        pytest.param(adding(DTYPE, "br").plan, False, id="what the vendor adds itself"),
+    ],
+)
+def test_a_product_whose_epilogue_would_be_a_pass_has_the_kernel(plan: Plan, expected: bool) -> None:
+    assert ("warpgroups" in variants(plan)[0]) == expected
+    text = emit(fused_op("Product", plan), SM_90A).text
+    assert ("stage_0_wide_launch(device, stream, x)" in text) == expected
+    assert ("linear_wgmma.cuh" in text) == expected
+
+
+def test_a_bare_product_is_the_vendors() -> None:
+    assert "warpgroups" not in variants(batched(DTYPE).plan)[1]
+
+
+def test_a_chain_among_other_products_of_its_operand_stays_apart() -> None:
+    plan = products(DTYPE).plan
+    assert chain_with(plan, 3) is None
+    assert "warpgroups" in variants(plan)[3]
+
+
+SIZES = {"b": 2, "s": 512, "k": 256, "n": 1024}
+
+
+def test_the_score_counts_neither_passes_nor_what_nobody_stores() -> None:
+    stages = sized_stages(gated(DTYPE).plan, SIZES, "cuda")
+    rows, inner, bias = 2 * 512, 256, 1024
+    hidden, left, right = rows * 1024, rows * inner, inner * 1024
+    works = [family_of(at.plan, at.stage, "cuda").work(at) for at in stages]
+    assert [len(w) for w in works] == [1, 1]
+    assert [w.bytes for (w,) in works] == [2 * (left + right + bias), 2 * (left + right + hidden)]
+    assert all(w.flops == 2.0 * rows * inner * 1024 for (w,) in works)
+
+
+@pytest.mark.parametrize("change", [{"b": 1, "s": 63}, {"n": 1028}, {"k": 260}])
+def test_sizes_that_do_not_suit_the_kernel_have_a_pass(change: dict[str, int]) -> None:
+    at = sized_stages(gated(DTYPE).plan, SIZES | change, "cuda")[0]
+    assert len(family_of(at.plan, at.stage, "cuda").work(at)) == 2
+
+
+def test_other_gpus_have_a_pass() -> None:
+    at = sized_stages(gated(DTYPE).plan, SIZES, "cuda")[0]
+    older = replace(at, profile=replace(at.profile, arch="sm_80"))
+    assert len(family_of(at.plan, at.stage, "cuda").work(older)) == 2
