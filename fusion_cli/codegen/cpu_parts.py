@@ -13,7 +13,6 @@ from fusion_cli.codegen.text import comment
 from fusion_cli.operators.dtypes import NARROW
 from fusion_cli.planir.stages import Conv, Linear, Operand, Plan, Stage
 
-
 HEADERS = {
     "Conv": "cpu/vendor.h",
     "MatMul": "cpu/vendor.h",

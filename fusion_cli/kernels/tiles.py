@@ -17,8 +17,8 @@ SCHEDULE = Schedule(
 
 
 def constant_slot(plan: Plan, operand: Operand, dtype: str, arch: str) -> int | None:
-    """The operator's input that an operand in float32 is as it lies there, of which tiles may be kept if it is constant;
-    None for other processors, or if it is none."""
+    """The operator's input that an operand in float32 is as it lies there: of constants tiles may be kept. None for
+    other processors, or if it is none."""
     tensor = plan.tensors[operand.tensor]
     is_plain = tensor.role == "input" and tensor.dtype == "float32" and operand.perm is None
     return tensor.slot if arch == "amx" and is_plain else None
