@@ -112,7 +112,7 @@ def analyse(
     """
     targets = resolve_targets(options.targets)
     blocks = takes_blocks(targets) if blocks is None else blocks
-    rules = load_rules(options.rules, options.rule_paths, options.opt_level)
+    rules = load_rules(options.rules, options.rule_paths, options.opt_level, [t.name for t in targets])
     with clock.stage("load"):
         model = load_model(path, options.assume_constant)
         if is_fused(model):

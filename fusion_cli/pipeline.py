@@ -4,7 +4,6 @@ report."""
 from __future__ import annotations
 
 import shutil
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from fusion_cli.analyse import Analysis, Clock, analyse, report_of
 from fusion_cli.build import advice, build, find_compiler
 from fusion_cli.codes.emit import HINTS
 from fusion_cli.emit import emit, emit_registration
-from fusion_cli.errors import GateError, NumbersDiffer, Unsupported
+from fusion_cli.errors import NumbersDiffer, Unsupported
 from fusion_cli.explain.why import Answer
 from fusion_cli.files import file_sha256
 from fusion_cli.match import load_rules
@@ -29,6 +28,7 @@ from fusion_cli.sessions.process import Process
 from fusion_cli.types import FusedOp, Library, Options, Rejection, Source
 from fusion_cli.verify.blame import blaming
 from fusion_cli.verify.contest import Contest
+from fusion_cli.verify.gate import require
 from fusion_cli.verify.rollback import Failed, Trial
 
 __all__ = ["explain", "load_rules", "optimize"]
@@ -146,7 +146,7 @@ class _Run:
             with self.clock.stage("verify"):
                 verification, failed = trial.run(self.stage.model, ops, libraries)
             if not failed:
-                self._require(verification, ops)
+                require(self.path, verification, ops, asked=self.options.require_verified)
                 if untouched:
                     return self._original(verification, Choice("original", "nothing was found to simplify or to fuse"))
                 with self.clock.stage("choose"):
@@ -177,7 +177,7 @@ class _Run:
                 verification, failed = trial.run(self.stage.model, ops, libraries)
             if failed and is_check:
                 return self._as_decided(trial, self._without(ops, failed), sources, choice, is_check)
-            self._require(verification, ops)
+            require(self.path, verification, ops, asked=self.options.require_verified)
             if is_check:
                 with self.clock.stage("choose"):
                     choice = Contest(trial, self.found.targets).measure(self.stage.model, libraries, choice)
@@ -196,27 +196,6 @@ class _Run:
         with self.clock.stage("save"):
             save_model(self.model, self.stage, self.found.signature.outputs)
         return kept, libraries
-
-    def _require(self, verification: Verification, ops: Sequence[FusedOp]) -> None:
-        """Raises NumbersDiffer where they do, and GateError where they are asked for and not known."""
-        if not verification.ok:
-            worst = max(verification.outputs, key=lambda o: o.error)
-            raise NumbersDiffer(
-                verification.skipped
-                or f"output '{worst.output}' differs by {worst.error:.2g} of its largest value, "
-                f"{worst.tolerance:g} is allowed",
-                where=str(self.path),
-                hint="report this; --no-verify writes the model all the same",
-            )
-        built, tried = {t for o in ops for t in o.targets} - {"portable"}, {c.target for c in verification.ops}
-        why = verification.skipped or "".join(
-            f"no {name} here to run its kernels" for name in sorted(built - tried)[:1]
-        )
-        if why and self.options.require_verified:
-            hint = "leave --require-verified out to write it all the same"
-            raise GateError(f"the model cannot be verified: {why}", where=str(self.path), hint=hint)
-        if verification.skipped:
-            warnings.warn(f"{self.path}: written, but not verified: {why}", stacklevel=2)
 
     def _is_as_it_was(self) -> bool:
         """Whether the model has as many nodes as the original and no others: all steps but the algebra only remove."""

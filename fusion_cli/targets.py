@@ -17,8 +17,9 @@ from fusion_cli.types import Target
 _CPU_INFO = Path("/proc/cpuinfo")
 PORTABLE = Target("portable", "portable")
 CPU = Target("cpu", "cpu")
+AMX = Target("amx", "cpu", "amx")
 CUDA = tuple(Target(arch, "cuda", arch) for arch in ARCHITECTURES)
-NAMES = ("auto", "portable", "cpu", *ARCHITECTURES)
+NAMES = ("auto", "portable", "cpu", "amx", *ARCHITECTURES)
 
 
 def resolve_targets(names: Sequence[str]) -> tuple[Target, ...]:
@@ -34,7 +35,7 @@ def resolve_targets(names: Sequence[str]) -> tuple[Target, ...]:
 def _target(name: str) -> Target:
     if name not in NAMES:
         raise FusionError(f"no target '{name}'", hint=did_you_mean(name, NAMES) or f"there are {', '.join(NAMES)}")
-    return next(t for t in (PORTABLE, CPU, *CUDA) if t.name == name)
+    return next(t for t in (PORTABLE, CPU, AMX, *CUDA) if t.name == name)
 
 
 def _auto() -> tuple[Target, ...]:
@@ -52,14 +53,21 @@ def _auto() -> tuple[Target, ...]:
 def takes_blocks(targets: Sequence[Target]) -> bool:
     """Whether the one target is the CPU, and on this machine's ONNX Runtime takes channels of convolutions in blocks of
     16: it has AVX-512."""
+    return all(t.kind == "cpu" for t in targets) and has_cpu_flag("avx512f")
+
+
+def has_cpu_flag(name: str) -> bool:
+    """Whether this machine's processor has a feature, as Linux names it."""
     try:
-        return all(t.kind == "cpu" for t in targets) and " avx512f " in _CPU_INFO.read_text(encoding="utf-8")
+        return f" {name} " in _CPU_INFO.read_text(encoding="utf-8")
     except OSError:
         return False
 
 
 def runs_here(arch: str) -> bool:
-    """Whether a GPU of this machine runs code for an architecture."""
+    """Whether a processor of this machine runs code for an architecture."""
+    if arch == AMX.arch:
+        return has_cpu_flag("amx_bf16")
     return any(fit(arch, capability) for capability in _capabilities())
 
 

@@ -30,7 +30,7 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Target:
-    """What kernels are built for: `kind` "portable" (none), "cpu" or "cuda"; `arch` such as "sm_90a"."""
+    """What kernels are built for: `kind` "portable" (none), "cpu" or "cuda"; `arch` such as "sm_90a" or "amx"."""
 
     name: str
     kind: Literal["portable", "cpu", "cuda"]

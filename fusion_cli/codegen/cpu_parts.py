@@ -13,6 +13,14 @@ from fusion_cli.codegen.text import comment
 from fusion_cli.operators.dtypes import NARROW
 from fusion_cli.planir.stages import Conv, Linear, Operand, Plan, Stage
 
+HEADERS = {
+    "Conv": "cpu/vendor.h",
+    "MatMul": "cpu/vendor.h",
+    "TileConv": "cpu/tile_conv.h",
+    "TileMatMul": "cpu/tile_matmul.h",
+}
+"""Where the kinds of products are."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class CpuStage:
@@ -64,7 +72,7 @@ def product_stage(
     copies = [stage.program[s.instr].op == "acc" for s in stage.stores] == [True]
     done = copies and home is not None and factor == 1.0
     return ProductStage(
-        **common(stage, "product", "cpu/vendor.h"),
+        **common(stage, "product", HEADERS[member.type]),
         body=None if done else loop(plan, stage, False, dtype, factor),
         members=(member,),
         type=compute(dtype),

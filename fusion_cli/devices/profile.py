@@ -45,6 +45,8 @@ class DeviceProfile:
     vendor_attention_efficiency: float
     """Of ONNX Runtime's own Attention operator in half precision without a mask; 0 where it stores the scores."""
     conv_efficiency: float
+    tile_tflops: float
+    """Of products of float32 by a constant factor in tiles; 0 where there are none."""
     bandwidth_share: dict[str, float]
     """Share of the bandwidth that kernels reach, by ONNX operator or by kind of generated kernel; "default" for the
     rest."""
@@ -82,7 +84,7 @@ def load_profile(target: Target) -> DeviceProfile:
     profiles = [read_profile(path) for path in sorted(resource_dir("devices").glob("*.toml"))]
     gpus = sorted((p for p in profiles if p.kind == "cuda"), key=lambda p: _capability(p.arch))
     if target.kind == "cpu":
-        found = next(p for p in profiles if p.kind == "cpu")
+        found = next(p for p in profiles if p.kind == "cpu" and p.arch == target.arch)
     elif target.kind == "portable":
         found = gpus[0]
     else:
@@ -112,6 +114,7 @@ def _profile(data: dict[str, Any]) -> DeviceProfile:
         "cache_bytes": memory["cache_mb"] * 2**20,
         "onchip_bytes": memory["onchip_kb"] * 2**10,
         "vendor_attention_efficiency": data.get("vendor", {}).get("attention_efficiency", 0.0),
+        "tile_tflops": generated.get("tile_tflops", 0.0),
     }
     floats: dict[str, Any] = {f.name: float(numbers[f.name]) for f in fields(DeviceProfile) if f.type == "float"}
     return DeviceProfile(

@@ -20,7 +20,7 @@ View = TypeVar("View", bound=CpuStage | CudaStage)
 def from_plan(plan: Plan, target: Target) -> dict[str, Any]:
     """What a file generated from a plan is made of. Raises Unsupported for a plan that has no form for the target."""
     if target.kind == "cpu":
-        loops = [family_of(plan, stage, "cpu").cpu(plan, stage, i) for i, stage in enumerate(plan.stages)]
+        loops = [family_of(plan, stage, "cpu").cpu(plan, stage, i, target.arch) for i, stage in enumerate(plan.stages)]
         return _functions(loops) | {"tensors": _cpu_tensors(plan), "buffers": _buffers(plan, "buffer", "bytes")}
     views = [family_of(plan, stage, "cuda").cuda(plan, stage, i) for i, stage in enumerate(plan.stages)]
     made = _functions(views)

@@ -133,7 +133,7 @@ class AttentionFamily(Family):
             found.append(Schedule("split keys", "few queries, or tiles of them, for the multiprocessors"))
         return tuple(found)
 
-    def cpu(self, plan: Plan, stage: Attention, index: int) -> CpuAttentionStage:
+    def cpu(self, plan: Plan, stage: Attention, index: int, arch: str) -> CpuAttentionStage:
         q, k, v = (stage.operands[i] for i in (stage.q, stage.k, stage.v))
         if product_dtype(plan, q) != "float32":
             expected = "attention in float32, float16 or bfloat16"

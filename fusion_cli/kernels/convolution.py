@@ -11,6 +11,7 @@ from fusion_cli.codegen.text import ints
 from fusion_cli.codes import emit as codes
 from fusion_cli.devices.work import Work, count
 from fusion_cli.errors import Unsupported
+from fusion_cli.kernels import tiles
 from fusion_cli.kernels.conv_last import sizes
 from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, product_work
 from fusion_cli.kernels.pointwise import PointwiseStage, epilogue
@@ -32,6 +33,8 @@ class ConvolutionFamily(Family):
     def work(self, at: Sized) -> list[Work]:
         stage: Conv = at.stage
         flops = 2.0 * at.space * count(at.shape(stage.w)[1:])
+        if tiles.takes(stage) and (tiled := tiles.tile_work(at, stage.x, stage.w, flops)) is not None:
+            return tiled
         product, *rest = product_work(at, own_operands(stage), flops, 1 / at.profile.conv_efficiency)
         narrow = at.profile.kind != "cpu" and at.dtype(stage.x) in NARROW
         if narrow or stage.channels_last:
@@ -41,9 +44,10 @@ class ConvolutionFamily(Family):
         return [product, *rest]
 
     def schedules(self, plan: Plan, stage: Conv, kind: Kind) -> tuple[Schedule, ...]:
-        return (Schedule("vendor", "always: ONNX Runtime's convolution, and a pass over its result"),)
+        tiled = [tiles.SCHEDULE] if kind == "cpu" and tiles.takes(stage) else []
+        return (*tiled, Schedule("vendor", "otherwise: ONNX Runtime's convolution, and a pass over its result"))
 
-    def cpu(self, plan: Plan, stage: Conv, index: int) -> ProductStage:
+    def cpu(self, plan: Plan, stage: Conv, index: int, arch: str) -> ProductStage:
         operands = [stage.operands[i] for i in own_operands(stage)]
         dtype = product_dtype(plan, operands[0])
         perms = [o.perm for o in operands]
@@ -52,7 +56,9 @@ class ConvolutionFamily(Family):
             perms[0] = stage.image(perms[0] or range(rank))
         arrays = (dense(dtype, o.tensor, "" if p is None else ints(p)) for o, p in zip(operands, perms, strict=True))
         flags = ["false" if stage.bias < 0 else "true", "true" if stage.channels_last else "false"]
-        member = product_member("Conv", index, dtype, [*flags, sizes(stage)])
+        slot = tiles.constant_slot(plan, stage.operands[stage.w], dtype, arch) if tiles.takes(stage) else None
+        made = "Conv" if slot is None else "TileConv"
+        member = product_member(made, index, dtype, [*flags, sizes(stage), *([] if slot is None else [str(slot)])])
         inputs = f"std::vector<Array<{compute(dtype)}>>{{{', '.join(arrays)}}}"
         return product_stage(plan, stage, dtype, member, inputs)
 

@@ -98,8 +98,8 @@ class Family(ABC):
     def schedules(self, plan: Plan, stage: Any, kind: Kind) -> tuple[Schedule, ...]:
         """The variants that are compiled in; the sizes of a run choose among them."""
 
-    def cpu(self, plan: Plan, stage: Any, index: int) -> CpuStage:
-        """The stage as the CPU templates print it. Raises Unsupported."""
+    def cpu(self, plan: Plan, stage: Any, index: int, arch: str) -> CpuStage:
+        """The stage as the CPU templates print it, for processors with `arch` (any if empty). Raises Unsupported."""
         raise NotImplementedError(f"{self.name} accepts no stage for CPUs")
 
     def cuda(self, plan: Plan, stage: Any, index: int) -> CudaStage:

@@ -12,7 +12,7 @@ from fusion_cli.codegen.text import ints
 from fusion_cli.codes import emit as codes
 from fusion_cli.devices.work import Work, count
 from fusion_cli.errors import Unsupported
-from fusion_cli.kernels import skinny, wide
+from fusion_cli.kernels import skinny, tiles, wide
 from fusion_cli.kernels.addends import addends_of, adding
 from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, product_work
 from fusion_cli.kernels.pointwise import PointwiseStage, epilogue
@@ -60,6 +60,8 @@ class LinearFamily(Family):
         rows = count(at.dims[stage.dims][:-1])
         slowdown = at.profile.gemm_slowdown(rows) if at.is_weight(stage.b) else 1.0
         flops = 2.0 * at.space * b[-1 if stage.trans_b else -2]
+        if len(b) == 2 and not stage.trans_a and (tiled := tiles.tile_work(at, stage.a, stage.b, flops)) is not None:
+            return tiled
         if at.profile.kind != "cpu" and skinny.is_skinny(at):
             return [replace(super().work(at)[0], flops=flops, dtype=at.dtype(stage.a))]
         if (together := wide.work_together(at)) is not None:
@@ -72,7 +74,7 @@ class LinearFamily(Family):
 
     def schedules(self, plan: Plan, stage: Linear, kind: Kind) -> tuple[Schedule, ...]:
         if kind == "cpu":
-            return (Schedule("vendor", "always: ONNX Runtime's product, and a loop over its result"),)
+            return (tiles.SCHEDULE, Schedule("vendor", "otherwise: ONNX Runtime's product, and a loop over its result"))
         position = plan.stages.index(stage)
         together, alone = wide.chain_with(plan, position), _wide_alone(plan, stage, position)
         wide_schedules = [wide.CHAIN] if together else [wide.SCHEDULE] if alone else []
@@ -84,12 +86,16 @@ class LinearFamily(Family):
             Schedule("tiles", "otherwise: our own product with the epilogue in it", _OWN_TILE),
         )
 
-    def cpu(self, plan: Plan, stage: Linear, index: int) -> ProductStage:
+    def cpu(self, plan: Plan, stage: Linear, index: int, arch: str) -> ProductStage:
         dtype = product_dtype(plan, stage.operands[stage.a])
         factors = ((stage.a, stage.trans_a), (stage.b, stage.trans_b))
         sides = [_side(plan, stage.operands[k], trans, dtype) for k, trans in factors]
         arrays = ", ".join(array for array, _ in sides)
-        member = product_member("MatMul", index, dtype, ["true" if trans else "false" for _, trans in sides])
+        (_, trans_a), (_, trans_b) = sides
+        arguments = ["true" if trans else "false" for trans in (trans_a, trans_b)]
+        slot = tiles.constant_slot(plan, stage.operands[stage.b], dtype, arch)
+        kind = "MatMul" if slot is None else "TileMatMul"
+        member = product_member(kind, index, dtype, [*arguments, *([] if slot is None else [str(slot)])])
         return product_stage(plan, stage, dtype, member, arrays, stage.alpha)
 
     def cuda(self, plan: Plan, stage: Linear, index: int) -> LinearStage:

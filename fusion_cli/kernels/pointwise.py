@@ -41,7 +41,7 @@ class PointwiseFamily(Family):
             Schedule("elements", "otherwise", (("width", 1),)),
         )
 
-    def cpu(self, plan: Plan, stage: Pointwise, index: int) -> CpuStage:
+    def cpu(self, plan: Plan, stage: Pointwise, index: int, arch: str) -> CpuStage:
         return CpuStage(**common(stage, "pointwise"), body=loop(plan, stage, rowwise=False))
 
     def cuda(self, plan: Plan, stage: Stage, index: int) -> PointwiseStage:

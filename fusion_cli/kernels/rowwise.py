@@ -74,7 +74,7 @@ class RowwiseFamily(Family):
             Schedule("passes", "longer rows: read again in every pass"),
         )
 
-    def cpu(self, plan: Plan, stage: Rowwise, index: int) -> CpuStage:
+    def cpu(self, plan: Plan, stage: Rowwise, index: int, arch: str) -> CpuStage:
         return CpuStage(**common(stage, "rowwise"), body=loop(plan, stage, rowwise=True))
 
     def cuda(self, plan: Plan, stage: Rowwise, index: int) -> RowwiseStage:

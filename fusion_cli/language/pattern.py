@@ -126,6 +126,8 @@ class Rule:
     counted: bool
     """Whether the idiom is a meaning to report, or only a piece of others."""
     patterns: tuple[Pattern, ...]
+    targets: frozenset[str] = frozenset()
+    """Fusions: the only targets that they are for; all if empty."""
     by_value: bool = False
     """Whether the rule is a definition to compare functions with, not a graph to find (see match/values.py)."""
     channels_last: bool = False

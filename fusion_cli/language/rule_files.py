@@ -18,8 +18,11 @@ from fusion_cli.language.pattern import Call, Parameter, Pattern, Rule, RuleSet
 from fusion_cli.resources import resource_dir
 
 
-def load_rules(names: Sequence[str] = (), rule_paths: Sequence[Path] = (), opt_level: int = 3) -> RuleSet:
-    """The bundled rules and those of `rule_paths`, with fusions limited to `names` (all if empty) and `opt_level`.
+def load_rules(
+    names: Sequence[str] = (), rule_paths: Sequence[Path] = (), opt_level: int = 3, targets: Sequence[str] = ()
+) -> RuleSet:
+    """The bundled rules and those of `rule_paths`, with fusions limited to `names` (all if empty), `opt_level` and, if
+    any are given, those for some of `targets`.
 
     A folder holds `idioms/*.rule` and `fusions/*.rule`; files directly in it are fusions. A user's rule replaces a
     bundled one of the same name. Raises RuleError for a folder or rule that does not exist, and with the first
@@ -32,7 +35,8 @@ def load_rules(names: Sequence[str] = (), rule_paths: Sequence[Path] = (), opt_l
             hint = did_you_mean(name, known) or "see `fusion-cli rules list`"
             raise RuleError(f"no fusion rule '{name}'", hint=hint)
     chosen = (r for r in rules.fusions if (r.name in names if names else r.opt_level <= opt_level))
-    return RuleSet(rules.idioms, tuple(chosen))
+    fitting = (r for r in chosen if not (r.targets and targets) or r.targets.intersection(targets))
+    return RuleSet(rules.idioms, tuple(fitting))
 
 
 def parse_rules(path: Path, kind: Kind) -> list[Rule]:
@@ -90,6 +94,7 @@ def _rule(file: RuleFile, name: str, functions: Sequence[FunctionText]) -> Rule:
         tuple(unless),
         keys.get("counted", "yes") != "no",
         tuple(_pattern(f) for f in functions),
+        frozenset(keys.get("targets", "").split()),
         keys.get("match", "graph") == "values",
         keys.get("layout") == "channels-last",
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fusion_cli.codes import verify as codes
 from fusion_cli.errors import ModelError
+from fusion_cli.kernels import kind_of
 from fusion_cli.measured import OpCheck, Verification
 from fusion_cli.sessions import CPU, CUDA_FLOAT32, CannotRun, OverBudget, Providers, Refused, Use
 from fusion_cli.sessions.process import Process, Runner
@@ -76,7 +77,7 @@ class Trial:
         target = library.target
         fresh = [o for o in ops if o.name in library.ops and (o.name, target) not in self._checks]
         assert self.reference is not None
-        is_timed = target == "cpu" and self.options.decisions is None
+        is_timed = kind_of(target) == "cpu" and self.options.decisions is None
         found = check_ops(
             fused,
             fresh,
@@ -98,8 +99,10 @@ class Trial:
                 available = self.process.available_providers()
             except CannotRun:
                 return ()
-            can_run = "CUDAExecutionProvider" in available and runs_here(target)
-            self._providers[target] = CUDA_FLOAT32 if can_run else ()
+            needed, own = (
+                ("CPUExecutionProvider", CPU) if kind_of(target) == "cpu" else ("CUDAExecutionProvider", CUDA_FLOAT32)
+            )
+            self._providers[target] = own if needed in available and runs_here(target) else ()
         return self._providers[target]
 
 

@@ -35,4 +35,4 @@ def test_families_are_told_apart_by_name() -> None:
 
 
 def test_targets_without_kernels_have_no_kind() -> None:
-    assert [kind_of(t) for t in ("portable", "cpu", "sm_80", "sm_90a")] == [None, "cpu", "cuda", "cuda"]
+    assert [kind_of(t) for t in ("portable", "cpu", "amx", "sm_80", "sm_90a")] == [None, "cpu", "cpu", "cuda", "cuda"]

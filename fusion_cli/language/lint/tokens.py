@@ -13,7 +13,20 @@ import onnx
 from fusion_cli.errors import did_you_mean
 from fusion_cli.language.predicates import PREDICATES
 
-KEYS = ("summary", "opt-level", "kernel", "where", "any", "optional", "unless", "counted", "match", "layout", "witness")
+KEYS = (
+    "summary",
+    "opt-level",
+    "kernel",
+    "where",
+    "any",
+    "optional",
+    "unless",
+    "counted",
+    "match",
+    "layout",
+    "targets",
+    "witness",
+)
 """What a header line can say."""
 OF_CALLS = ("where", "any", "optional")
 """What speaks of the calls of the function that follows, so holds for no other and may be said more than once."""

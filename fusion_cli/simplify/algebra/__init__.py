@@ -15,12 +15,12 @@ from fusion_cli.simplify.algebra.activations import name_activations
 from fusion_cli.simplify.algebra.blocked import write_batch_norms
 from fusion_cli.simplify.algebra.chains import combine_bounds, combine_factors
 from fusion_cli.simplify.algebra.channels import pad_channels, pad_read_channels
+from fusion_cli.simplify.algebra.conv1d import lift_lines
 from fusion_cli.simplify.algebra.edits import Applied
 from fusion_cli.simplify.algebra.faint import drop_faint
 from fusion_cli.simplify.algebra.fold_affine import fold_affine_nodes
 from fusion_cli.simplify.algebra.gates import combine_gates
 from fusion_cli.simplify.algebra.layers import LAYERS
-from fusion_cli.simplify.algebra.lines import lift_lines
 from fusion_cli.simplify.algebra.padding import fold_pads
 from fusion_cli.simplify.algebra.softmaxes import put_channels_last
 from fusion_cli.simplify.algebra.splits import split_convolutions
