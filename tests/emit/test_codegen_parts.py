@@ -68,7 +68,7 @@ def product(dtype: str, perm: tuple[int, ...] | None, trans_b: bool) -> str:
     stage = Linear((Operand(x), Operand(w, perm)), (Instr("acc", (), dtype),), (Store(out, 0),), dims, trans_b=trans_b)
     b.stages.append(stage)
     plan = Plan(tuple(b.tensors), tuple(b.host), tuple(b.stages), tuple(b.inputs), tuple(b.outputs), 0)
-    made = family_of(plan, stage, "cpu").cpu(plan, stage, 0)
+    made = family_of(plan, stage, "cpu").cpu(plan, stage, 0, "")
     assert isinstance(made, ProductStage)
     return f"{made.members[0].arguments} | {made.inputs}"
 

@@ -24,8 +24,11 @@ _PARAMETERS = {**dict.fromkeys(LAYERS, (1, 2)), "BatchNormalization": (1, 2, 3)}
 
 def drop_faint(graph: ir.Graph) -> Iterator[Applied]:
     """Write zeros for weights and biases in float32 that are smaller than any that matter, in place."""
+    seen: set[ir.Value] = set()
     for node in graph:
-        values = [v for i, v in enumerate(node.inputs) if v is not None and _is_parameter(node, i)]
+        given = (v for i, v in enumerate(node.inputs) if v is not None and _is_parameter(node, i))
+        values = [v for v in given if v not in seen]
+        seen.update(values)
         faint = [(value, array) for value in values if (array := _without_faint(value)) is not None]
         for value, array in faint:
             value.const_value = ir.Tensor(array, name=value.name)
