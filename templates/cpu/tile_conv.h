@@ -85,7 +85,8 @@ class TileConv {
     Band(const Image& image, int64_t first, int64_t last)
         : first(first), last(std::min(last, image.total_rows())),
           packed(std::min(this->last + image.halo(), image.total_rows())),
-          plane(apart((packed - first) * image.width + 2 * kBlock2)), half(image.pairs() * plane) {}
+          plane(apart((this->last + image.halo() + 1 - first) * image.width + 2 * kBlock2)),
+          half(image.pairs() * plane) {}
     // An odd number of cache lines, so that the rows of a tile do not all fall into the same few sets.
     static int64_t apart(int64_t n) { return ((n + kTile - 1) / kTile | 1) * kTile; }
     int64_t first, last, packed;
@@ -158,24 +159,27 @@ class TileConv {
 
   // Shares [begin, end) of a band. The tiles of pixels are gathered for some steps at a time, for a row of one may lie
   // anywhere.
-  static void multiply_band(const Call& call, const Band& band, const uint32_t* planes, const Shares& shares, int64_t begin,
-                            int64_t end) {
+  static void multiply_band(const Call& call, const Band& band, const uint32_t* planes, const Shares& shares,
+                            int64_t begin, int64_t end) {
     const Image& image = call.image;
-    const int64_t steps = image.steps(), made = call.out.dims[1], pixels = pixels_of(image, band), row = steps * 2 * kTileBytes;
+    const int64_t steps = image.steps(), row = steps * 2 * kTileBytes;
+    const int64_t made = call.out.dims[1], pixels = pixels_of(image, band);
     const Tiles tiles(image.depth.pairs);
     Block* const blocks = thread_row<Block>(0, shares.pixels * shares.channels);
     char* const panels = thread_row<char>(0, shares.pixels * kChunk * 4 * kTileBytes);
     Span spans[kBlock2];
     for (int64_t u = begin; u < end; ++u) {
       const int64_t left = u / shares.across() * shares.pixels, right = std::min(left + shares.pixels, shares.wide);
-      const int64_t first = u % shares.across() * shares.channels, last = std::min(first + shares.channels, shares.tall);
+      const int64_t first = u % shares.across() * shares.channels;
+      const int64_t last = std::min(first + shares.channels, shares.tall);
       const auto block = [&](int64_t i, int64_t j) { return blocks + (i - first) * shares.pixels + j - left; };
       const auto is_wide = [&](int64_t j) { return j * kBlock2 + kTile < pixels; };
       for (int64_t s = 0; s < steps; s += kChunk) {
         const int64_t count = std::min(kChunk, steps - s);
         for (int64_t j = left; j < right; ++j)
           for (int64_t k = 0; k < count; ++k)
-            gather(image, band, planes + j * kBlock2, s + k, is_wide(j), panels + ((j - left) * kChunk + k) * 4 * kTileBytes);
+            gather(image, band, planes + j * kBlock2, s + k, is_wide(j),
+                   panels + ((j - left) * kChunk + k) * 4 * kTileBytes);
         for (int64_t i = first; i < last; ++i) {
           const Side weight{call.weights + 2 * i * row + s * 2 * kTileBytes, 2 * kTileBytes, row, kTileBytes};
           for (int64_t j = left; j < right; ++j) {
@@ -193,8 +197,10 @@ class TileConv {
   }
 
   // A step's tiles: high parts of sixteen pixels and of the next sixteen, and their low parts.
-  FUSION_TILES static void gather(const Image& image, const Band& band, const uint32_t* planes, int64_t step, bool wide, char* panel) {
-    const int64_t block = step / image.taps(), tap = step % image.taps(), y = tap / image.taps_x, x = tap % image.taps_x;
+  FUSION_TILES static void gather(const Image& image, const Band& band, const uint32_t* planes, int64_t step, bool wide,
+                                  char* panel) {
+    const int64_t block = step / image.taps(), tap = step % image.taps();
+    const int64_t y = tap / image.taps_x, x = tap % image.taps_x;
     const int64_t phase = image.h.phase(y) * image.phases_x + (image.taps_x > 1 ? image.w.phase(x) : 0);
     const int64_t shift = image.h.shift(y) * image.width + (image.taps_x > 1 ? image.w.shift(x) : 0);
     const uint32_t* from = planes + (phase * image.depth.blocks + block) * image.depth.pairs * band.plane + shift;
@@ -240,8 +246,8 @@ class TileConv {
           const int64_t number = i % image.phase_pairs() * 2 + p, channel = number / image.row_taps;
           const bool there = channel < image.channels && y >= 0 && y < image.h.in;
           rows[p] = there ? call.x + (row / image.frame * image.channels + channel) * area + y * image.w.in : nullptr;
-          const int64_t offset = image.row_taps > 1 ? number % image.row_taps * image.w.dilation : phase % image.phases_x;
-          starts[p] = offset - image.w.before;
+          const int64_t tap = number % image.row_taps;
+          starts[p] = (image.row_taps > 1 ? tap * image.w.dilation : phase % image.phases_x) - image.w.before;
         }
         // Past the end of a row lies the next one, which is written after it.
         for (int64_t x = 0; x < image.width; x += kTile) {
@@ -250,8 +256,9 @@ class TileConv {
                       high + x, low + x, &sound);
         }
       }
-      std::memset(high, 0, 2 * kBlock2 * sizeof(uint32_t));
-      std::memset(low, 0, 2 * kBlock2 * sizeof(uint32_t));
+      const size_t left = static_cast<size_t>(band.plane - (band.packed - band.first) * image.width) * sizeof(uint32_t);
+      std::memset(high, 0, left);
+      std::memset(low, 0, left);
     }
     if (!sound) *call.sound = false;
   }
@@ -283,10 +290,12 @@ class TileConv {
     for (int64_t row = band.first + j / image.width; lane < kBlock2 && row < band.last; ++row, x = 0) {
       const int64_t y = row % image.frame, n = row / image.frame;
       const int next = static_cast<int>(std::min<int64_t>(lane + image.width - x, kBlock2));
-      const int end = y < image.h.out ? static_cast<int>(std::min<int64_t>(next, lane + std::max<int64_t>(image.w.out - x, 0))) : lane;
+      const int64_t there = y < image.h.out ? std::max<int64_t>(image.w.out - x, 0) : 0;
+      const int end = static_cast<int>(std::min<int64_t>(next, lane + there));
       for (int64_t place = y * image.w.out + x; lane < end;) {
         const int part = lane / kTile * kTile, stop = std::min(end, part + kTile);
-        if (!found || spans[found - 1].image != n || spans[found - 1].part != part) spans[found++] = {part, 0, 0, n, place};
+        if (!found || spans[found - 1].image != n || spans[found - 1].part != part)
+          spans[found++] = {part, 0, 0, n, place};
         Span& s = spans[found - 1];
         s.lanes = static_cast<__mmask16>(s.lanes | (first_lanes(stop - part) & ~first_lanes(lane - part)));
         place += stop - lane;
@@ -299,8 +308,8 @@ class TileConv {
   }
 
   // A block's rows are channels from `i` on.
-  FUSION_TILES static void store(const float* block, const Span* spans, int count, const Array<float>& out, int64_t area,
-                                 int64_t i, const float* bias) {
+  FUSION_TILES static void store(const float* block, const Span* spans, int count, const Array<float>& out,
+                                 int64_t area, int64_t i, const float* bias) {
     const int64_t made = out.dims[1], rows = std::min<int64_t>(kBlock2, made - i);
     for (int k = 0; k < count; ++k) {
       const Span& s = spans[k];

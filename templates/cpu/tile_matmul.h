@@ -36,10 +36,12 @@ class TileMatMul {
     std::atomic<bool> sound{true};
     parallel(run, rows, std::max<int64_t>(1, 16384 / k), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i)
-        if (!split_row(i < m ? a.data + i * k : nullptr, k, depth, rows * 64, left + i * 64, left + half + i * 64)) sound = false;
+        if (!split_row(i < m ? a.data + i * k : nullptr, k, depth, rows * 64, left + i * 64, left + half + i * 64))
+          sound = false;
     });
     if (!sound) return false;
-    const int64_t tall = (m + kBlock2 - 1) / kBlock2, wide = (n + kBlock2 - 1) / kBlock2, column = depth.blocks * 2 * kTileBytes;
+    const int64_t tall = (m + kBlock2 - 1) / kBlock2, wide = (n + kBlock2 - 1) / kBlock2;
+    const int64_t column = depth.blocks * 2 * kTileBytes;
     parallel(run, tall * wide, std::max<int64_t>(1, 128 / depth.blocks), [&](int64_t begin, int64_t end) {
       const Tiles tiles(depth.pairs);
       for (int64_t u = begin; u < end; ++u) {
@@ -56,8 +58,8 @@ class TileMatMul {
     return true;
   }
 
-  // Of sixteen columns after the other, block by block of the depth: high parts, then low ones; a row holds the pairs of
-  // its place in the depth.
+  // Of sixteen columns after the other, block by block of the depth: high parts, then low ones; a row holds the pairs
+  // of its place in the depth.
   Aligned tiles_of(const float* b, int64_t k, int64_t n, const Depth& depth) const {
     if (!has_parts(b, k * n)) return {};
     Aligned tiles((n + 2 * kTile - 1) / kTile * depth.blocks * 2 * kTileBytes);
@@ -70,15 +72,21 @@ class TileMatMul {
     return tiles;
   }
 
+  FUSION_TILES static void store_halves(char* to, __m512i parts) {
+    _mm256_store_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtepi32_epi16(_mm512_srli_epi32(parts, 16)));
+  }
+
   // One row's parts, `next` bytes from one block of the depth to the other; zeros where there is none.
-  FUSION_TILES static bool split_row(const float* row, int64_t k, const Depth& depth, int64_t next, char* high, char* low) {
+  FUSION_TILES static bool split_row(const float* row, int64_t k, const Depth& depth, int64_t next, char* high,
+                                     char* low) {
     bool sound = true;
     for (int64_t b = 0; b < depth.blocks; ++b, high += next, low += next)
       for (int64_t i = 0; i < 2 * kTile; i += kTile) {
         const int64_t first = b * depth.pairs * 2 + i, left = std::min(k - first, depth.pairs * 2 - i);
-        const Parts parts = split(row ? _mm512_maskz_loadu_ps(first_lanes(left), row + first) : _mm512_setzero_ps(), &sound);
-        _mm256_store_si256(reinterpret_cast<__m256i*>(high + i * 2), _mm512_cvtepi32_epi16(_mm512_srli_epi32(parts.high, 16)));
-        _mm256_store_si256(reinterpret_cast<__m256i*>(low + i * 2), _mm512_cvtepi32_epi16(_mm512_srli_epi32(parts.low, 16)));
+        const __m512 x = row ? _mm512_maskz_loadu_ps(first_lanes(left), row + first) : _mm512_setzero_ps();
+        const Parts parts = split(x, &sound);
+        store_halves(high + i * 2, parts.high);
+        store_halves(low + i * 2, parts.low);
       }
     return sound;
   }

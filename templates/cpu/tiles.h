@@ -42,7 +42,8 @@ constexpr int64_t kChunk = 6;            // steps for which the tiles of a block
 
 // How an axis of products is cut: into `blocks` of `pairs` of numbers, each at most as long as a row of a tile.
 struct Depth {
-  explicit Depth(int64_t size) : blocks(((size + 1) / 2 + kTile - 1) / kTile), pairs(((size + 1) / 2 + blocks - 1) / blocks) {}
+  explicit Depth(int64_t size)
+      : blocks(((size + 1) / 2 + kTile - 1) / kTile), pairs(((size + 1) / 2 + blocks - 1) / blocks) {}
   int64_t blocks, pairs;
 };
 
@@ -140,7 +141,8 @@ FUSION_TILES void multiply_tiles(const Side& a, const Side& b, int64_t steps, bo
   if (kM > 1 && kN > 1) _tile_stored(3, below + kTile, kStride);
 }
 
-inline void multiply(const Side& a, const Side& b, int64_t steps, bool begins, bool two_rows, bool two_columns, Block* out) {
+inline void multiply(const Side& a, const Side& b, int64_t steps, bool begins, bool two_rows, bool two_columns,
+                     Block* out) {
   const auto product = two_rows ? (two_columns ? multiply_tiles<2, 2> : multiply_tiles<2, 1>)
                                 : (two_columns ? multiply_tiles<1, 2> : multiply_tiles<1, 1>);
   product(a, b, steps, begins, out->data);
@@ -170,7 +172,9 @@ FUSION_TILES inline void store_pairs(__m512 first, __m512 second, uint32_t* high
   _mm512_storeu_si512(low, _mm512_or_si512(_mm512_srli_epi32(a.low, 16), b.low));
 }
 
-inline __mmask16 first_lanes(int64_t n) { return static_cast<__mmask16>(n >= kTile ? 0xffff : (1u << std::max<int64_t>(n, 0)) - 1); }
+inline __mmask16 first_lanes(int64_t n) {
+  return static_cast<__mmask16>(n >= kTile ? 0xffff : (1u << std::max<int64_t>(n, 0)) - 1);
+}
 
 // One number's parts, as `split` makes them.
 struct Halves {

@@ -26,6 +26,7 @@ ROUNDING = 1.2e-6
 WEIGHTS = {
     "plain": (40, 33, 3, 3),
     "apart": (17, 16, 3, 2),
+    "far": (16, 18, 3, 3),
     "point": (64, 70, 1, 1),
     "few": (20, 3, 5, 7),
     "line": (24, 12, 3),
@@ -38,6 +39,7 @@ WEIGHTS = {
 ATTRIBUTES = {
     "plain": "pads = [1, 1, 1, 1]",
     "apart": "strides = [2, 1], dilations = [1, 2], pads = [0, 3, 2, 1]",
+    "far": "dilations = [5, 40], pads = [5, 40, 5, 40]",
     "point": "strides = [2, 2]",
     "few": "strides = [2, 2], pads = [2, 3, 2, 3]",
     "line": "strides = [2], pads = [1, 2]",
