@@ -33,7 +33,7 @@ class ConvolutionFamily(Family):
     def work(self, at: Sized) -> list[Work]:
         stage: Conv = at.stage
         flops = 2.0 * at.space * count(at.shape(stage.w)[1:])
-        if tiles.takes(stage) and (tiled := tiles.tile_work(at, stage.x, stage.w, flops)) is not None:
+        if tiles.takes(stage) and (tiled := tiles.tile_work(at, stage.x, stage.w, flops / at.profile.conv_efficiency)):
             return tiled
         product, *rest = product_work(at, own_operands(stage), flops, 1 / at.profile.conv_efficiency)
         narrow = at.profile.kind != "cpu" and at.dtype(stage.x) in NARROW
