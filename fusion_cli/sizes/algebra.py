@@ -51,14 +51,17 @@ class Size:
 
     @property
     def terms(self) -> tuple[Size, ...]:
-        """What adds up to it."""
-        only = self.factors[0] if len(self.factors) == 1 else None
-        if not isinstance(only, Term) or only.op != "+":
+        """What adds up to it; a product with one sum in it is multiplied out."""
+        sums = [f for f in self.factors if isinstance(f, Term) and f.op == "+"]
+        if len(sums) != 1:
             return (self,)
-        return tuple(Size(self.coef * t.coef, t.factors) for t in only.args)
+        rest = list(self.factors)
+        rest.remove(sums[0])
+        around = Size(self.coef, tuple(rest))
+        return tuple(part for t in sums[0].args for part in (around * t).terms)
 
     def __str__(self) -> str:
-        if len(self.terms) > 1:
+        if len(self.factors) == 1 and len(self.terms) > 1:
             return " + ".join(map(str, self.terms)).replace("+ -", "- ")
         number = {1: "", -1: "-"}.get(self.coef, f"{self.coef}*") if self.factors else str(self.coef)
         return number + "*".join(self.factors)

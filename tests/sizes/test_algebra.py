@@ -8,7 +8,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from fusion_cli.sizes import operations
@@ -90,6 +90,7 @@ def test_sums_and_products_do_not_depend_on_the_order(operands: list[int | str],
 
 
 @given(TREES, TREES)
+@example(-1, ("+", ("*", "batch", "batch"), ("+", 1, "batch")))
 def test_what_was_added_or_multiplied_is_taken_away(a: Tree, b: Tree) -> None:
     x, y = size_of(a), size_of(b)
     assert x + y - y == x
