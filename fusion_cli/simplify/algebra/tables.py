@@ -17,6 +17,7 @@ from fusion_cli.simplify.algebra.edits import (
     add_constant,
     array_of,
     become,
+    count_uses,
     graph_of,
     is_one_of,
     producer_of,
@@ -62,7 +63,7 @@ def _table(product: ir.Node) -> Array | None:
     if value is None or not is_constant(value) or value.dtype not in _FLOATS:
         return None
     tensor = value.const_value
-    is_own = len(value.uses()) == 1 and tensor is not None and tensor.nbytes <= MOST_BYTES
+    is_own = count_uses(value) == 1 and tensor is not None and tensor.nbytes <= MOST_BYTES
     array = tensor.numpy() if tensor is not None and is_own else array_of(value)
     return array if array is not None and array.ndim == 2 and bool(np.isfinite(array).all()) else None
 
