@@ -47,7 +47,7 @@ class LinearStage(CudaStage):
 @dataclass(frozen=True, kw_only=True)
 class ProductGroup(CudaGroup):
     wide: wide.Wide | None
-    """Hopper's own kernel for the group's only chain."""
+    """Hopper's own kernel for the group's chains."""
 
 
 class LinearFamily(Family):
@@ -76,8 +76,11 @@ class LinearFamily(Family):
         if kind == "cpu":
             return (tiles.SCHEDULE, Schedule("vendor", "otherwise: ONNX Runtime's product, and a loop over its result"))
         position = plan.stages.index(stage)
-        together, alone = wide.chain_with(plan, position), _wide_alone(plan, stage, position)
-        wide_schedules = [wide.CHAIN] if together else [wide.SCHEDULE] if alone else []
+        together, alone = wide.wide_with(plan, position), _wide_alone(plan, stage, position)
+        wide_schedules = [
+            *([wide.CHAIN if wide.is_chain(together) else wide.ABREAST] if together else []),
+            *([wide.SCHEDULE] if alone else []),
+        ]
         return (
             skinny.SCHEDULE,
             *wide_schedules,
@@ -116,8 +119,8 @@ class LinearFamily(Family):
         adds = adding(names, addends_of(plan, stage))
         own = _wide_alone(plan, stage, index)
         headers = ["linear.cuh", "blas.h", *(["blaslt.h"] if adds else []), "skinny.cuh", "vector.cuh"]
-        if own or wide.chain_with(plan, index):
-            headers.append("linear_wgmma.cuh")
+        if own or wide.wide_with(plan, index):
+            headers += ["linear_wgmma.cuh", "wide_choice.cuh"]
         return LinearStage(
             **names.common("linear", *headers),
             wide=own,
@@ -143,7 +146,7 @@ class LinearFamily(Family):
         chains = skinny.chains_of(plan, group)
         if chains is None:
             return None
-        found = wide.chain_with(plan, group.stages[0])
+        found = wide.wide_with(plan, group.stages[0])
         return ProductGroup(
             template=stages[0].template,
             chains=tuple(tuple(stages[i] for i in c) for c in chains),
@@ -153,11 +156,11 @@ class LinearFamily(Family):
 
 
 def _wide_alone(plan: Plan, stage: Linear, position: int) -> wide.Wide | None:
-    """Hopper's kernel of a product that the vendor's would need a pass after, unless it goes with others."""
+    """Hopper's kernel of a product that the vendor's would need a pass after, unless it always goes with others."""
     bare = len(stage.stores) == 1 and stage.program[stage.stores[0].instr].op == "acc"
-    if bare or addends_of(plan, stage) or wide.chain_with(plan, position):
+    if bare or addends_of(plan, stage) or wide.is_chain(wide.wide_with(plan, position)):
         return None
-    return wide.wide_of(plan, (position,))
+    return wide.wide_of(plan, ((position,),))
 
 
 def _side(plan: Plan, operand: Operand, trans: bool, dtype: str) -> tuple[str, bool]:

@@ -1,5 +1,6 @@
-"""Products of many rows on Hopper: our own kernel with the epilogue in it, for one product, or for two of one left
-operand where the epilogue of the second reads what the first made: gate and up."""
+"""Products of many rows on Hopper: our own kernel with the epilogue in it, for one product or for several of one left
+operand, where the epilogue of a second may read what the first made (gate and up), or all stand side by side (query, key
+and value)."""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ from fusion_cli.kernels.skinny import chains_of
 from fusion_cli.planir.stages import Linear, Operand, Plan
 
 _MOST = 2
-"""Products at a time: their sums share the registers."""
+"""Products of a chain: their sums share the registers."""
+_ABREAST = 4
+"""Chains of one launch: the kernel has the epilogues of them all."""
 _ROWS = 64
 """From so many on, as in linear_wgmma.cuh."""
 _ARCH, _EIGHT = "sm_90a", 8
@@ -32,12 +35,19 @@ CHAIN = Schedule(
     f"{_FITS}: with its neighbour of the same left operand in one launch, the epilogues in it",
     (("rows", 128), ("columns", 128)),
 )
+ABREAST = Schedule(
+    "warpgroups abreast",
+    f"{_FITS}: with the others of the same left operand in one launch, where the vendor's one after the other take longer",
+    (("rows", 128), ("columns", 256)),
+)
 
 
 @dataclass(frozen=True)
 class WidePart:
     """A product's epilogue for eight neighbours of a row: `x` holds its operands, `y` what it and others made."""
 
+    stage: int
+    """Which of the stages of the launch it is."""
     body: Body
     stored: tuple[str, ...]
     """The names of those results that somebody else reads."""
@@ -45,9 +55,9 @@ class WidePart:
 
 @dataclass(frozen=True)
 class Wide:
-    """Products that one kernel computes at once, by their epilogues."""
+    """Products that one kernel computes, by their epilogues: those of a chain at once, chains as parts of one grid."""
 
-    parts: tuple[WidePart, ...]
+    chains: tuple[tuple[WidePart, ...], ...]
     trans_b: bool
     """Whether the right operands are contiguous along K."""
 
@@ -60,33 +70,48 @@ def column_major(plan: Plan, operand: Operand, transposed: bool) -> bool:
     return innermost == (0 if transposed else 1)
 
 
-def wide_of(plan: Plan, chain: Sequence[int]) -> Wide | None:
-    """The kernel of a chain of products, by position in the plan; None where there is none for them."""
-    stages = [stage for i in chain if isinstance(stage := plan.stages[i], Linear)]
+def wide_of(plan: Plan, chains: Sequence[Sequence[int]]) -> Wide | None:
+    """The kernel of chains of products, by position in the plan; None where there is none for them."""
+    flat = [i for chain in chains for i in chain]
+    stages = [stage for i in flat if isinstance(stage := plan.stages[i], Linear)]
     types = {plan.tensors[s.operands[k].tensor].dtype for s in stages for k in (s.a, s.b)}
     turned = {column_major(plan, s.operands[s.b], s.trans_b) for s in stages}
     upright = not any(column_major(plan, s.operands[s.a], s.trans_a) for s in stages)
-    if len(stages) > _MOST or len(types) > 1 or not types <= {"float16", "bfloat16"} or len(turned) > 1 or not upright:
+    lengths = {len(chain) for chain in chains}
+    fits = len(lengths) == 1 and max(lengths) <= _MOST and len(chains) <= (_ABREAST if max(lengths) == 1 else 1)
+    if not fits or len(types) > 1 or not types <= {"float16", "bfloat16"} or len(turned) > 1 or not upright:
         return None
+    order = sorted(flat)
+    return Wide(tuple(_parts(plan, chain, order) for chain in chains), turned.pop())
+
+
+def _parts(plan: Plan, chain: Sequence[int], order: Sequence[int]) -> tuple[WidePart, ...]:
     made: dict[int, str] = {}
     parts = []
-    for n, stage in enumerate(stages):
+    for n, position in enumerate(chain):
+        stage = plan.stages[position]
+        assert isinstance(stage, Linear)
         body = _body(plan, stage, n, made)
         stored = [
             y.name for y, s in zip(body.outs, stage.stores, strict=True) if not _is_private(plan, chain, s.tensor)
         ]
-        parts.append(WidePart(body, tuple(stored)))
+        parts.append(WidePart(order.index(position), body, tuple(stored)))
         made |= {s.tensor: f"y{n}_{k}[i]" for k, s in enumerate(stage.stores)}
-    return Wide(tuple(parts), turned.pop())
+    return tuple(parts)
 
 
-def chain_with(plan: Plan, position: int) -> Wide | None:
-    """The kernel of the products that a stage is one of, where they are a chain of all that have their left operand."""
+def wide_with(plan: Plan, position: int) -> Wide | None:
+    """The kernel that runs a stage together with all other products of its left operand."""
     group = next((g for g in plan.groups if g.kind == "products" and position in g.stages), None)
     chains = chains_of(plan, group) if group else None
-    if group is None or chains is None or len(chains) > 1:
+    if group is None or chains is None:
         return None
-    return wide_of(plan, [group.stages[i] for i in chains[0]])
+    return wide_of(plan, [[group.stages[i] for i in chain] for chain in chains])
+
+
+def is_chain(wide: Wide | None) -> bool:
+    """Whether one chain is all there is: it always runs together."""
+    return wide is not None and len(wide.chains) == 1
 
 
 def work_together(at: Sized) -> Work | None:
@@ -97,7 +122,7 @@ def work_together(at: Sized) -> Work | None:
     rows, columns, depth = math.prod(at.dims[stage.dims][:-1]), at.dims[stage.dims][-1], at.shape(stage.a)[-1]
     if at.profile.arch != _ARCH or rows < _ROWS or columns % _EIGHT or depth % _EIGHT:
         return None
-    if chain_with(at.plan, position) is None:
+    if not is_chain(wide_with(at.plan, position)):
         return None
     group = next(g for g in at.plan.groups if g.kind == "products" and position in g.stages)
     moved = at.moved(t for t in stage.tensors if not _is_private(at.plan, group.stages, t))

@@ -17,6 +17,7 @@ constexpr int kConvThreads = 256;
 template <class T>
 __global__ void __launch_bounds__(kConvThreads) turn_filter(const T* from, T* to, int64_t channels, int64_t taps,
                                                             int64_t total) {
+  await_earlier();
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t e = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; e < total; e += stride) {
     const int64_t c = e % channels, tap = e / channels % taps, m = e / (channels * taps);
@@ -67,8 +68,7 @@ class Filter {
   static const T* turn(cudaStream_t stream, const T* from, T* to, const Convolution& c) {
     const int64_t total = c.filters * c.channels_each() * c.taps();
     const unsigned grid = grid_size(ceil_div(total, kConvThreads), "filter");
-    turn_filter<T><<<grid, kConvThreads, 0, stream>>>(from, to, c.channels_each(), c.taps(), total);
-    gpu::check(cudaGetLastError(), "filter");
+    gpu::launch(turn_filter<T>, grid, kConvThreads, 0, stream, "filter", from, to, c.channels_each(), c.taps(), total);
     return to;
   }
 
@@ -80,6 +80,7 @@ class Filter {
 // One result per thread, neighbours along the channels.
 template <class T>
 __global__ void __launch_bounds__(kConvThreads) convolve_directly(const T* x, const T* w, T* y, const Convolution c) {
+  await_earlier();
   const int64_t total = c.results(), stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   const int64_t each = c.channels_each(), filters_each = c.filters / c.groups;
   for (int64_t e = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; e < total; e += stride) {
@@ -113,8 +114,8 @@ void convolve_directly(const Device& device, cudaStream_t stream, const T* x, co
   constexpr int kBlocks = 8;  // per multiprocessor
   const int64_t needed = ceil_div(c.results(), kConvThreads), most = int64_t{kBlocks} * device.multiprocessors;
   const unsigned grid = static_cast<unsigned>(needed < most ? needed : most);
-  convolve_directly<T><<<grid, kConvThreads, 0, stream>>>(x, w, y, c);
-  check(cudaGetLastError(), "convolution");
+  launch(static_cast<void (*)(const T*, const T*, T*, Convolution)>(convolve_directly<T>), grid, kConvThreads, 0, stream,
+         "convolution", x, w, y, c);
 }
 
 }  // namespace fusion::gpu

@@ -11,6 +11,13 @@
 #include "include/dims.h"
 #include "include/scalar.h"
 
+// Whether GPUs of this build can start a kernel before the one before it has ended.
+#if defined(__CUDA_ARCH_LIST__)
+#define FUSION_OVERLAPS (__CUDA_ARCH_LIST__ >= 900)
+#else
+#define FUSION_OVERLAPS 0
+#endif
+
 namespace fusion::gpu {
 
 constexpr int kMaxRank = 8;  // the emitter turns regions of a higher rank down
@@ -183,6 +190,36 @@ void allow_shared_memory(const Device& device, Kernel* kernel, size_t bytes) {
   check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributePreferredSharedMemoryCarveout,
                              cudaSharedmemCarveoutMaxShared),
         "cudaFuncSetAttribute");
+}
+
+// Every kernel's first statement: what was launched before it has ended and is there to be read. `launch` starts kernels
+// while those before them still run, so that their blocks stand ready; `let_next_begin` says when the next one's may come,
+// which without it is when all blocks have ended.
+__device__ __forceinline__ void await_earlier() {
+#if FUSION_OVERLAPS
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void let_next_begin() {
+#if FUSION_OVERLAPS
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+template <class... Parameters, class... Arguments>
+void launch(void (*kernel)(Parameters...), dim3 grid, unsigned threads, size_t shared, cudaStream_t stream, const char* what,
+            const Arguments&... arguments) {
+  cudaLaunchAttribute overlaps{};
+  overlaps.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlaps.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = shared;
+  config.stream = stream;
+  config.attrs = &overlaps;
+  config.numAttrs = FUSION_OVERLAPS;
+  check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), what);
 }
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }

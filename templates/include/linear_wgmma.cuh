@@ -2,64 +2,11 @@
 // of 64 rows each multiply them as they come, and a generated epilogue takes the sums, eight neighbours of a row at a time.
 #pragma once
 
-#include "include/linear.cuh"
 #include "include/vector.cuh"
-#include "include/wgmma.cuh"
+#include "include/wide_tile.cuh"
 
 #if FUSION_HOPPER
 namespace fusion::gpu {
-
-// What a block computes at a time: kWorkers * 64 rows, and kColumns columns of each of kProducts products of one left
-// operand. Tiles of the operands, 64 deep, go through a ring of kSlots; kBlocks blocks share a multiprocessor, and need
-// kCycles for a step together.
-template <int kWorkers_, int kColumns_, int kProducts_, int kSlots_, int kBlocks_, int kCycles_>
-struct WideTile {
-  static constexpr int kWorkers = kWorkers_, kColumns = kColumns_, kProducts = kProducts_, kSlots = kSlots_;
-  static constexpr int kBlocks = kBlocks_, kCycles = kCycles_;
-  static constexpr int kRows = kWorkers * 64, kAcross = kColumns * kProducts;
-  // The copy engine brings boxes of 64 by 64; those of the left operand come at once.
-  static constexpr int kBoxBytes = kPanel * kPanel * 2, kLeftBytes = kWorkers * kBoxBytes, kBoxes = kAcross / kPanel;
-  static constexpr int kSlotBytes = kLeftBytes + kBoxes * kBoxBytes, kBytes = 1024 + kSlots * kSlotBytes;
-  static constexpr int kThreads = kWarpgroup * (1 + kWorkers);
-  // Registers of a thread: of all at first, of the copying warpgroup, of the others.
-  static constexpr int kEven = 65536 / (kThreads * kBlocks) / 8 * 8, kFew = 40;
-  static constexpr int kMany = (kEven * (1 + kWorkers) - kFew) / kWorkers / 8 * 8;
-  static_assert(kColumns % kPanel == 0 && kAcross <= 256 && kMany <= 240);
-};
-
-// Calls f with the tiles that are compiled in, the best of large products first. The cycles of a step were measured on an
-// H200 at 2048x16384x4096 and 512x4096x4096; more than 256 columns do not fit in registers.
-template <int kProducts, class F>
-void for_wide_tiles(const F& f) {
-  f(WideTile<2, 256 / kProducts, kProducts, 4, 1, 1075>{});
-  if constexpr (kProducts == 1) f(WideTile<2, 192, 1, 5, 1, 815>{});
-  f(WideTile<1, 128 / kProducts, kProducts, 4, 2, 620>{});
-}
-
-// Operands of products of one left operand [rows, depth] and right ones [depth, columns].
-template <int kProducts>
-struct WideOperands {
-  TensorMap left, right[kProducts];
-  int rows, depth, columns;
-};
-
-// Tiles in an order in which those that run at once have rows and columns in common.
-template <class Tile>
-struct WidePosition {
-  int row, column;
-  __device__ __forceinline__ WidePosition(const WideOperands<Tile::kProducts>& x, int tile) {
-    constexpr int kBand = 16;  // tiles that lie below one another
-    const int across = (x.columns + Tile::kColumns - 1) / Tile::kColumns, down = (x.rows + Tile::kRows - 1) / Tile::kRows;
-    const int band = kBand * across, first = tile / band * kBand, height = min(kBand, down - first);
-    row = (first + tile % band % height) * Tile::kRows;
-    column = tile % band / height * Tile::kColumns;
-  }
-};
-
-template <class Tile>
-__host__ __device__ __forceinline__ int wide_tiles(int rows, int columns) {
-  return (rows + Tile::kRows - 1) / Tile::kRows * ((columns + Tile::kColumns - 1) / Tile::kColumns);
-}
 
 // Of 32 columns of a row, of which four lanes have pairs out of every eight, lane l gets eight neighbours from 8 l on.
 __device__ __forceinline__ void gather(float (&out)[8], const float (*c)[4], int half, int lane) {
@@ -105,9 +52,59 @@ __device__ __forceinline__ void store_eight(T* p, const X (&x)[8]) {
   *reinterpret_cast<Chunk<T, 8>*>(p) = chunk;
 }
 
-// The epilogue reads its operands for eight neighbours of a row, `fetch`, some time before it has their sums, `store`.
-template <class T, class Tile, bool kTransB, class Epilogue>
-__device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts>& x, const Epilogue& epilogue) {
+// Hands the sums of a tile from `row` and `column` on to an epilogue, which reads its operands for eight neighbours of a
+// row, `fetch`, some time before it has their sums, `store`; `finish` waits for these.
+template <class Tile, class Epilogue, int kSums, class Finish>
+__device__ __forceinline__ void hand_on(float (&c)[kSums][4], int rows, int columns, int row, int column,
+                                        const Epilogue& epilogue, const Finish& finish) {
+  constexpr int kParts = Tile::kColumns / 16, kTogether = kParts < 4 ? kParts : 4, kAhead = 2;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x % kWarpgroup / 32;
+  const auto down = [&](int i) { return row + warp * 16 + lane / 4 + i % 2 * 8; };
+  const auto across = [&](int i) { return column + i / 2 * 32 + lane % 4 * 8; };
+  const auto inside = [&](int i) { return i < kParts && down(i) < rows && across(i) < columns; };
+  typename Epilogue::Operands ahead[kAhead];
+#pragma unroll
+  for (int i = 0; i < kAhead; ++i) {
+    if (inside(i)) ahead[i] = epilogue.fetch(down(i), across(i));
+  }
+  finish();
+  // A loop, since its body is long and instructions have to come from memory, too: what is next moves down to its place.
+#pragma unroll 1
+  for (int first = 0; first < kParts; first += kTogether) {
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      float sums[Tile::kProducts][8];
+#pragma unroll
+      for (int p = 0; p < Tile::kProducts; ++p) gather(sums[p], c + p * (Tile::kColumns / 8) + i / 2 * 4, i % 2, lane);
+      const auto operands = ahead[i % kAhead];
+      const int next = first + i + kAhead;
+      if (inside(next)) ahead[i % kAhead] = epilogue.fetch(down(next), across(next));
+      if (inside(first + i)) epilogue.store(down(first + i), across(first + i), sums, operands);
+    }
+    constexpr int kDone = kTogether * 2;
+#pragma unroll
+    for (int j = 0; j + kDone < kSums; ++j) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) c[j][e] = c[j + kDone][e];
+    }
+  }
+}
+
+// Calls f with the epilogue of a chain.
+template <class F, class First, class... Others>
+__device__ __forceinline__ void with_epilogue(int chain, const F& f, const First& first, const Others&... others) {
+  if constexpr (sizeof...(others) == 0) {
+    f(first);
+  } else if (chain == 0) {
+    f(first);
+  } else {
+    with_epilogue(chain - 1, f, others...);
+  }
+}
+
+template <class T, class Tile, bool kTransB, int kChains, class... Epilogues>
+__device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts, kChains>& x,
+                                             const Epilogues&... epilogues) {
   constexpr int kSlots = Tile::kSlots;
   extern __shared__ uint4 dynamic[];
   const uint32_t ring = (shared_address(dynamic) + 1023) / 1024 * 1024;
@@ -120,13 +117,29 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts>
 
   // How often a place has been filled tells its phase.
   const auto phase = [](unsigned n) { return static_cast<int>(n / kSlots % 2); };
-  const int tiles = wide_tiles<Tile>(x.rows, x.columns), steps = (x.depth + kPanel - 1) / kPanel;
+  const int tiles = wide_across<Tile>(x.columns) * wide_down<Tile>(x.rows), steps = (x.depth + kPanel - 1) / kPanel;
   const int worker = static_cast<int>(threadIdx.x) / kWarpgroup - 1;
+  // What right operands the first steps need, mostly weights, comes nearer while kernels before this one still run.
+  const auto each_box = [&](const WidePosition<Tile>& at, int step, const auto& f) {
+#pragma unroll
+    for (int i = 0; i < Tile::kBoxes; ++i) {
+      const int column = at.column + i * kPanel % Tile::kColumns;
+      f(i, x.right[at.chain][i * kPanel / Tile::kColumns], kTransB ? step * kPanel : column, kTransB ? column : step * kPanel);
+    }
+  };
+  if (threadIdx.x == 0 && static_cast<int>(blockIdx.x) < tiles) {
+    const WidePosition<Tile> at(x, static_cast<int>(blockIdx.x));
+    for (int step = 0; step < min(steps, kSlots); ++step) {
+      each_box(at, step, [](int, const TensorMap& map, int column, int row) { prefetch_box(map, column, row); });
+    }
+  }
+  await_earlier();
+
   unsigned n = 0;
   if (worker < 0) {
-    give_registers<Tile::kFew>();
+    if constexpr (Tile::kMoves) give_registers<Tile::kFew>();
     if (threadIdx.x > 0) return;
-    for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    for (int tile = static_cast<int>(blockIdx.x); tile < tiles; tile += static_cast<int>(gridDim.x)) {
       const WidePosition<Tile> at(x, tile);
       for (int step = 0; step < steps; ++step, ++n) {
         const unsigned slot = n % kSlots;
@@ -134,24 +147,20 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts>
         full[slot].arrive_expecting(Tile::kSlotBytes);
         const uint32_t left = ring + slot * Tile::kSlotBytes, right = left + Tile::kLeftBytes;
         copy_box(left, x.left, full[slot], step * kPanel, at.row);
-#pragma unroll
-        for (int i = 0; i < Tile::kBoxes; ++i) {
-          const int column = at.column + i * kPanel % Tile::kColumns;
-          copy_box(right + i * Tile::kBoxBytes, x.right[i * kPanel / Tile::kColumns], full[slot],
-                   kTransB ? step * kPanel : column, kTransB ? column : step * kPanel);
-        }
+        each_box(at, step, [&](int i, const TensorMap& map, int column, int row) {
+          copy_box(right + i * Tile::kBoxBytes, map, full[slot], column, row);
+        });
       }
     }
     return;
   }
 
-  take_registers<Tile::kMany>();
-  const int lane = threadIdx.x % 32, warp = threadIdx.x % kWarpgroup / 32;
+  if constexpr (Tile::kMoves) take_registers<Tile::kMany>();
   const auto release = [&](unsigned n) {
-    if (lane == 0) empty[n % kSlots].arrive();
+    if (threadIdx.x % 32 == 0) empty[n % kSlots].arrive();
   };
   float c[Tile::kAcross / 8][4];
-  for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+  for (int tile = static_cast<int>(blockIdx.x); tile < tiles; tile += static_cast<int>(gridDim.x)) {
     for (int step = 0; step < steps; ++step, ++n) {
       const unsigned slot = n % kSlots;
       const uint32_t left = ring + slot * Tile::kSlotBytes + worker * Tile::kBoxBytes;
@@ -175,106 +184,20 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts>
       }
     }
 
+    if (tile + static_cast<int>(gridDim.x) >= tiles) let_next_begin();
     const WidePosition<Tile> at(x, tile);
-    constexpr int kParts = Tile::kColumns / 16, kTogether = 4, kAhead = 2;
-    const auto row = [&](int i) { return at.row + worker * 64 + warp * 16 + lane / 4 + i % 2 * 8; };
-    const auto column = [&](int i) { return at.column + i / 2 * 32 + lane % 4 * 8; };
-    const auto inside = [&](int i) { return i < kParts && row(i) < x.rows && column(i) < x.columns; };
-    typename Epilogue::Operands ahead[kAhead];
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      if (inside(i)) ahead[i] = epilogue.fetch(row(i), column(i));
-    }
-    products_wait<0>();
-    products_of(c);
-    release(n - 1);
-    // A loop, since its body is long and instructions have to come from memory, too: what is next moves down to its place.
-#pragma unroll 1
-    for (int first = 0; first < kParts; first += kTogether) {
-#pragma unroll
-      for (int i = 0; i < kTogether; ++i) {
-        float sums[Tile::kProducts][8];
-#pragma unroll
-        for (int p = 0; p < Tile::kProducts; ++p) gather(sums[p], c + p * (Tile::kColumns / 8) + i / 2 * 4, i % 2, lane);
-        const auto operands = ahead[i % kAhead];
-        const int next = first + i + kAhead;
-        if (inside(next)) ahead[i % kAhead] = epilogue.fetch(row(next), column(next));
-        if (inside(first + i)) epilogue.store(row(first + i), column(first + i), sums, operands);
-      }
-      constexpr int kDone = kTogether * 2;
-#pragma unroll
-      for (int j = 0; j + kDone < Tile::kAcross / 8; ++j) {
-#pragma unroll
-        for (int e = 0; e < 4; ++e) c[j][e] = c[j + kDone][e];
-      }
-    }
+    const auto wait = [&] {
+      products_wait<0>();
+      products_of(c);
+      release(n - 1);
+    };
+    with_epilogue(
+        at.chain,
+        [&](const auto& epilogue) {
+          hand_on<Tile>(c, x.rows, x.columns[at.chain], at.row + worker * 64, at.column, epilogue, wait);
+        },
+        epilogues...);
   }
-}
-
-constexpr int kWideRows = 64;  // fewer would leave most of a tile empty
-
-// Describes what products are made of, each given as a stage's operands (a, b, p, batches): of one left operand and one
-// shape, in one batch. False where the copy engine or the epilogue's eights do not suit them.
-template <bool kTransB, class First, class... Others>
-bool describe_wide(WideOperands<1 + sizeof...(Others)>& x, const First& first, const Others&... others) {
-  const Product& p = first.p;
-  const auto one = [](const auto& y) { return y.batches.rank == 0 && y.batches.count == 1; };
-  if (!(one(first) && ... && one(others)) || p.m < kWideRows || p.n == 0 || p.n % 8 != 0 || p.k == 0) return false;
-  if (p.a_k != 1 || p.m > INT32_MAX / 2 || p.n > INT32_MAX / 2 || p.k > INT32_MAX / 2) return false;
-  x.rows = static_cast<int>(p.m), x.columns = static_cast<int>(p.n), x.depth = static_cast<int>(p.k);
-  TensorMap* map = x.right;
-  const auto right = [&](const auto& y) {
-    const Product& q = y.p;
-    return kTransB ? q.b_k == 1 && describe(*map++, y.b, q.n, q.k, q.b_column, kPanel)
-                   : q.b_column == 1 && describe(*map++, y.b, q.k, q.n, q.b_k, kPanel);
-  };
-  return (right(first) && ... && right(others));
-}
-
-// Cycles of a product by this tile: about 3000 to start, and 8000 for the epilogue of 128x256 elements.
-template <class Tile>
-double wide_cycles(const Device& device, int64_t rows, int64_t columns, int64_t depth) {
-  const int64_t tiles = ceil_div(rows, Tile::kRows) * ceil_div(columns, Tile::kColumns);
-  const double rounds = static_cast<double>(ceil_div(tiles, int64_t{device.multiprocessors} * Tile::kBlocks));
-  const double epilogue = 8000.0 / (128 * 256) * Tile::kRows * Tile::kAcross * Tile::kBlocks;
-  return 3000 + rounds * (static_cast<double>(ceil_div(depth, kPanel)) * Tile::kCycles + epilogue);
-}
-template <int kProducts>
-double wide_cycles(const Device& device, int64_t rows, int64_t columns, int64_t depth) {
-  double least = -1;
-  for_wide_tiles<kProducts>([&](auto tile) {
-    const double cycles = wide_cycles<decltype(tile)>(device, rows, columns, depth);
-    if (least < 0 || cycles < least) least = cycles;
-  });
-  return least;
-}
-
-// Has f(tile, blocks) launch the kernel of the tile that is fastest, if the copy engine takes the left operand.
-template <int kProducts, class F>
-bool with_wide_tile(const Device& device, WideOperands<kProducts>& x, const void* left, int64_t stride, const F& f) {
-  const double least = wide_cycles<kProducts>(device, x.rows, x.columns, x.depth);
-  bool done = false;
-  for_wide_tiles<kProducts>([&](auto tile) {
-    using Tile = decltype(tile);
-    if (done || wide_cycles<Tile>(device, x.rows, x.columns, x.depth) > least) return;
-    if (!describe(x.left, left, x.rows, x.depth, stride, Tile::kRows)) return;
-    const int tiles = wide_tiles<Tile>(x.rows, x.columns), most = device.multiprocessors * Tile::kBlocks;
-    f(tile, static_cast<unsigned>(tiles < most ? tiles : most));
-    done = true;
-  });
-  return done;
-}
-
-// Whether our product is faster than the vendor's and a pass over its result, which sees 14 bytes a cycle of each
-// multiprocessor. Of more multiplications the power that a GPU may take is the limit, and the vendor's needs no more of
-// it. Measured on an H200, SiLU after a bias: 24 % faster at 1024x3072x768 (rows, columns, depth), 14 % at
-// 512x4096x4096, the same at 2048x4096x4096, 3 % slower at 2048x16384x4096; with GELU the same at 1024x3072x768.
-inline bool wide_pays(const Device& device, const Product& p) {
-  constexpr double kMost = 1.2e10, kVendorStart = 6000, kVendorPerCycle = 2048 * 0.8;
-  const double elements = static_cast<double>(p.m) * static_cast<double>(p.n), depth = static_cast<double>(p.k);
-  const double share = elements / device.multiprocessors;
-  const double vendor = kVendorStart + share * depth / kVendorPerCycle + share * 4 / 14;
-  return elements * depth <= kMost && wide_cycles<1>(device, p.m, p.n, p.k) < vendor;
 }
 
 }  // namespace fusion::gpu

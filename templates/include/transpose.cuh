@@ -44,6 +44,8 @@ inline bool is_turn(const Ints& dims, const View& view, Turn& t) {
 
 template <class T>
 __global__ void __launch_bounds__(kTurnThreads) turn_tiles(const T* from, T* to, const Turn t) {
+  let_next_begin();
+  await_earlier();
   __shared__ T tile[kTurnTile][kTurnTile + 2];
   const int lane = threadIdx.x % kTurnTile, first = threadIdx.x / kTurnTile;
   for (int64_t block = blockIdx.x; block < t.blocks; block += gridDim.x) {

@@ -98,6 +98,11 @@ __device__ __forceinline__ void copy_box(uint32_t shared, const TensorMap& map, 
       : "memory");
 }
 
+// Has it bring the box as far as the L2 cache.
+__device__ __forceinline__ void prefetch_box(const TensorMap& map, int column, int row) {
+  asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global [%0, {%1, %2}];" ::"l"(&map), "r"(column), "r"(row) : "memory");
+}
+
 // c += a * b of 64 rows, 16 deep; lane l of warp w has rows 16 w + l / 4 and the eighth after it of c, columns l % 4 * 2
 // and the next of every eight. `by_rows`: a and b are panels of which 16 columns count, a's rows being those of c, b's
 // its columns. `by_columns`: of b 16 rows count, its columns being those of c; a is as there, or in registers as for

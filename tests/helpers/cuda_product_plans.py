@@ -126,6 +126,35 @@ def products(dtype: str) -> Case:
     return Case(f"linear_products_{dtype}", b.plan(), sizes)
 
 
+def abreast(dtype: str, *, trans_b: bool = False) -> Case:
+    """Query with a bias, key bare, value with a SiLU: all of one left operand, of unequal widths."""
+    b = Builder()
+    x, bias = b.input(dtype, "b", "s", "k"), b.input(dtype, "n")
+    for i, width in enumerate(("n", "m", "m")):
+        w = b.input(dtype, *((width, "k") if trans_b else ("k", width)))
+        product = b.op("permute", b.dims(w), ints=(1, 0)) if trans_b else b.dims(w)
+        dims = b.op("matmul", b.dims(x), product)
+        p = Program()
+        acc = p("acc", dtype=dtype)
+        if i == 0:
+            value = p("Add", acc, p.load(2, dtype))
+        else:
+            value = acc if i == 1 else p.silu(acc)
+        operands = (Operand(x), Operand(w), *([Operand(bias)] if i == 0 else []))
+        out = b.output(dtype, ("b", "s", width), dims)
+        b.stages.append(Linear(operands, p.done(), (Store(out, value),), dims, (f"/proj{i}",), trans_b=trans_b))
+    sizes = (
+        {"b": 2, "s": 50, "k": 104, "n": 200, "m": 72},
+        {"b": 1, "s": 64, "k": 8, "n": 8, "m": 16},
+        {"b": 1, "s": 128, "k": 768, "n": 768, "m": 768},
+        {"b": 1, "s": 1, "k": 64, "n": 32, "m": 8},
+        {"b": 1, "s": 70, "k": 24, "n": 9, "m": 16},
+        {"b": 0, "s": 64, "k": 8, "n": 8, "m": 8},
+        {"b": 3, "s": 301, "k": 520, "n": 1032, "m": 264},
+    )
+    return Case(f"linear_abreast_{dtype}{'_t' * trans_b}", b.plan(), sizes, {0: ((0, 0, 0), float("nan"))})
+
+
 def gated(dtype: str, *, trans_b: bool = False, kept: bool = False) -> Case:
     """silu(x @ gate + bias) * (x @ up * 0.5), the only products of x; `kept`: the first is a result as well."""
     b = Builder()

@@ -8,10 +8,10 @@ import pytest
 
 from fusion_cli.emit import emit
 from fusion_cli.kernels import family_of
-from fusion_cli.kernels.wide import chain_with, wide_of
+from fusion_cli.kernels.wide import wide_of, wide_with
 from fusion_cli.planir.stages import Linear, Plan
 from fusion_cli.types import Target
-from tests.helpers.cuda_product_plans import adding, batched, gated, linear, products
+from tests.helpers.cuda_product_plans import abreast, adding, batched, gated, linear, products
 from tests.helpers.plan_builder import fused_op
 from tests.helpers.sized_stages import sized_stages
 
@@ -25,20 +25,20 @@ def variants(plan: Plan) -> list[list[str]]:
 
 def test_gate_and_up_are_one_kernel_that_stores_only_what_others_read() -> None:
     plan = gated(DTYPE).plan
-    found = chain_with(plan, 0)
+    found = wide_with(plan, 0)
     assert found is not None
-    assert chain_with(plan, 1) == found
-    assert [part.stored for part in found.parts] == [(), ("out0",)]
+    assert wide_with(plan, 1) == found
+    assert [part.stored for part in found.chains[0]] == [(), ("out0",)]
     assert all("warpgroups together" in names and "warpgroups" not in names for names in variants(plan))
-    kept = chain_with(gated(DTYPE, kept=True).plan, 0)
+    kept = wide_with(gated(DTYPE, kept=True).plan, 0)
     assert kept is not None
-    assert [part.stored for part in kept.parts] == [("out0",), ("out0",)]
+    assert [part.stored for part in kept.chains[0]] == [("out0",), ("out0",)]
 
 
 def test_the_second_epilogue_reads_the_first_ones_result_where_it_was_made() -> None:
-    found = chain_with(gated(DTYPE).plan, 0)
+    found = wide_with(gated(DTYPE).plan, 0)
     assert found is not None
-    gate, up = found.parts
+    ((gate, up),) = found.chains
     assert [x.operand for x in gate.body.loads] == [2]
     assert up.body.loads == ()
     assert any("y0_0[i]" in line for line in up.body.lines)
@@ -48,14 +48,14 @@ def test_a_result_that_another_stage_reads_is_stored() -> None:
     plan = gated(DTYPE).plan
     gate, up = plan.stages
     again = replace(plan, stages=(gate, up, up))
-    found = wide_of(again, (0, 1))
+    found = wide_of(again, ((0, 1),))
     assert found is not None
-    assert found.parts[0].stored == ("out0",)
+    assert found.chains[0][0].stored == ("out0",)
 
 
 @pytest.mark.parametrize("trans_b", [False, True])
 def test_the_right_operands_lie_as_they_lie(trans_b: bool) -> None:
-    found = chain_with(gated(DTYPE, trans_b=trans_b).plan, 0)
+    found = wide_with(gated(DTYPE, trans_b=trans_b).plan, 0)
     assert found is not None
     assert found.trans_b == trans_b
 
@@ -64,7 +64,7 @@ def test_right_operands_that_lie_differently_do_not_go_together() -> None:
     plan = gated(DTYPE).plan
     gate, up = plan.stages
     assert isinstance(up, Linear)
-    assert wide_of(replace(plan, stages=(gate, replace(up, trans_b=True))), (0, 1)) is None
+    assert wide_of(replace(plan, stages=(gate, replace(up, trans_b=True))), ((0, 1),)) is None
 
 
 @pytest.mark.parametrize(
@@ -91,8 +91,34 @@ def test_a_bare_product_is_the_vendors() -> None:
 
 def test_a_chain_among_other_products_of_its_operand_stays_apart() -> None:
     plan = products(DTYPE).plan
-    assert chain_with(plan, 3) is None
+    assert wide_with(plan, 3) is None
     assert "warpgroups" in variants(plan)[3]
+
+
+@pytest.mark.parametrize("trans_b", [False, True])
+def test_products_side_by_side_are_chains_of_one_kernel(trans_b: bool) -> None:
+    plan = abreast(DTYPE, trans_b=trans_b).plan
+    found = wide_with(plan, 1)
+    assert found is not None
+    assert [[(part.stage, part.stored) for part in chain] for chain in found.chains] == [
+        [(0, ("out0",))],
+        [(1, ("out0",))],
+        [(2, ("out0",))],
+    ]
+    assert all("warpgroups abreast" in names for names in variants(plan))
+    assert ["warpgroups" in names for names in variants(plan)] == [False, False, True]
+    text = emit(fused_op("Product", plan), SM_90A).text
+    assert "gpu::WideOperands<1, 3> x;" in text
+    vendor = "gpu::vendor_cycles(device, x0.p, false) + gpu::vendor_cycles(device, x1.p, false) + gpu::vendor_cycles(device, x2.p, true)"
+    assert vendor in text
+
+
+def test_more_products_than_a_kernel_has_epilogues_for_stay_apart() -> None:
+    plan = abreast(DTYPE).plan
+    five = tuple((i,) for i in (0, 1, 2, 1, 2))
+    assert wide_of(plan, five[:4]) is not None
+    assert wide_of(plan, five) is None
+    assert wide_of(gated(DTYPE).plan, ((0, 1), (0, 1))) is None
 
 
 SIZES = {"b": 2, "s": 512, "k": 256, "n": 1024}

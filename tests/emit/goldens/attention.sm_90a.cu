@@ -58,6 +58,8 @@ __global__ void __launch_bounds__(gpu::kAttentionThreads)
     stage_0_kernel(const float* q, const float* k, const float* v, float* out,
                    const gpu::AttentionShape shape, const gpu::Space<5> batches,
 const stage_0_program program) {
+  gpu::let_next_begin();
+  gpu::await_earlier();
   gpu::attention_scalar<kDepth, kValueDepth, gpu::Prob::kZeroNaN>(q, k, v, out, shape, batches, program);
 }
 
@@ -82,10 +84,8 @@ const gpu::AttentionShape shape = gpu::attention_shape(q, k, v, out, 0.25f);
     using Tile = gpu::AttentionTile<16, 16, stage_0_program::kBare>;
     const unsigned grid = gpu::attention_grid(shape, batches.count, Tile::kRows, "stage_0");
     if (grid == 0) return;
-    stage_0_kernel<16, 16>
-        <<<grid, gpu::kAttentionThreads, Tile::kBytes, stream>>>(
-            q_data, k_data, v_data, out_data, shape, batches, program);
-    gpu::check(cudaGetLastError(), "stage_0");
+    gpu::launch(stage_0_kernel<16, 16>, grid, gpu::kAttentionThreads, Tile::kBytes,
+                stream, "stage_0", q_data, k_data, v_data, out_data, shape, batches, program);
     return;
   }
   throw fusion::Error("stage_0: the head dimension is larger than 16");

@@ -69,6 +69,8 @@ __global__ void __launch_bounds__(gpu::kAttentionThreads)
     stage_0_kernel(const fusion::half* q, const fusion::half* k, const fusion::half* v, fusion::half* out,
                    const gpu::AttentionShape shape, const gpu::Space<4> batches,
 const gpu::KeySplit split, const stage_0_program program) {
+  gpu::let_next_begin();
+  gpu::await_earlier();
   gpu::attention_tensor<fusion::half, kDepth, kValueDepth, gpu::Prob::kIdentity>(q, k, v, out, shape, batches, split, program);
 }
 
@@ -77,6 +79,8 @@ __global__ void __launch_bounds__(gpu::kAttentionThreads)
     stage_0_decode(const fusion::half* q, const fusion::half* k, const fusion::half* v, fusion::half* out,
                    const gpu::AttentionShape shape, const gpu::Space<4> batches, const gpu::HeadGroup<4> group,
                    const gpu::KeySplit split, const stage_0_program program) {
+  gpu::let_next_begin();
+  gpu::await_earlier();
   gpu::attention_decode<fusion::half, kDepth, kValueDepth, gpu::Prob::kIdentity>(q, k, v, out, shape, batches, group, split, program);
 }
 
@@ -85,6 +89,8 @@ template <int kDepth, int kValueDepth>
 __global__ void __launch_bounds__((gpu::WarpgroupAttention<kDepth, kValueDepth, stage_0_program::kBare>::kThreads), 1)
     stage_0_warpgroups(const fusion::half* q, const fusion::half* k, const fusion::half* v, fusion::half* out,
                    const gpu::AttentionShape shape, const gpu::Space<4> batches, const stage_0_program program) {
+  gpu::let_next_begin();
+  gpu::await_earlier();
   gpu::attention_wgmma<fusion::half, kDepth, kValueDepth, gpu::Prob::kIdentity>(q, k, v, out, shape, batches, program);
 }
 #endif
@@ -119,9 +125,8 @@ gpu::AttentionShape shape = gpu::attention_shape(q, k, v, out, 0.125f);
 #if FUSION_HOPPER
     using Groups = gpu::WarpgroupAttention<64, 64, stage_0_program::kBare>;
     if (Groups::takes(shape, q, k, v, {q_data, k_data, v_data})) {
-      stage_0_warpgroups<64, 64>
-          <<<Groups::grid(device, shape, batches.count), Groups::kThreads, Groups::kBytes, stream>>>(q_data, k_data, v_data, out_data, shape, batches, program);
-      gpu::check(cudaGetLastError(), "stage_0");
+      gpu::launch(stage_0_warpgroups<64, 64>, Groups::grid(device, shape, batches.count), Groups::kThreads, Groups::kBytes,
+                  stream, "stage_0", q_data, k_data, v_data, out_data, shape, batches, program);
       return;
     }
 #endif
@@ -130,17 +135,14 @@ gpu::AttentionShape shape = gpu::attention_shape(q, k, v, out, 0.125f);
       const gpu::HeadGroup<4> group = gpu::head_group<4>(dims, views);
       const gpu::DecodeGrid few = gpu::decode_grid(dims, group.size);
       const gpu::KeySplit split = gpu::key_split(device, few.blocks, few.rows, shape.keys, parts, done);
-      stage_0_decode<64, 64>
-          <<<dim3(gpu::grid_size(few.blocks, "stage_0"), split.count), gpu::kAttentionThreads, Decode::kBytes, stream>>>(
-              q_data, k_data, v_data, out_data, shape, gpu::space<4>(dims, views, group.size > 1 ? 3 : 2), group, split, program);
-      gpu::check(cudaGetLastError(), "stage_0");
+      gpu::launch(stage_0_decode<64, 64>, dim3(gpu::grid_size(few.blocks, "stage_0"), split.count),
+                  gpu::kAttentionThreads, Decode::kBytes, stream, "stage_0", q_data, k_data, v_data, out_data, shape,
+                  gpu::space<4>(dims, views, group.size > 1 ? 3 : 2), group, split, program);
       return;
     }
     const gpu::KeySplit split = gpu::key_split(device, batches.count, shape.queries, shape.keys, parts, done);
-    stage_0_kernel<64, 64>
-        <<<dim3(grid, split.count), gpu::kAttentionThreads, Tile::kBytes, stream>>>(
-            q_data, k_data, v_data, out_data, shape, batches, split, program);
-    gpu::check(cudaGetLastError(), "stage_0");
+    gpu::launch(stage_0_kernel<64, 64>, dim3(grid, split.count), gpu::kAttentionThreads, Tile::kBytes,
+                stream, "stage_0", q_data, k_data, v_data, out_data, shape, batches, split, program);
     return;
   }
   throw fusion::Error("stage_0: the head dimension is larger than 64");

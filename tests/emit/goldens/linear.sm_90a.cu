@@ -27,6 +27,8 @@ struct stage_0_pass_args {
 
 template <int V>
 __global__ void __launch_bounds__(gpu::kPointwiseThreads) stage_0_pass_kernel(const stage_0_pass_args a) {
+  gpu::let_next_begin();
+  gpu::await_earlier();
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x * V;
   for (int64_t e = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * V; e < a.space.count; e += stride) {
     const int valid = a.space.count - e < V ? static_cast<int>(a.space.count - e) : V;
@@ -66,13 +68,10 @@ void stage_0_pass(const gpu::Device& device, cudaStream_t stream, const Ints& di
       static_cast<float*>(t4.data),
       gpu::space<3>(dims, views)};
   if (a.space.count == 0) return;
-  if (gpu::vectorizable(a.space, 4)) {
-    stage_0_pass_kernel<4>
-        <<<gpu::pointwise_grid(device, a.space.count, 4), gpu::kPointwiseThreads, 0, stream>>>(a);
-  } else {
-    stage_0_pass_kernel<1><<<gpu::pointwise_grid(device, a.space.count, 1), gpu::kPointwiseThreads, 0, stream>>>(a);
-  }
-  gpu::check(cudaGetLastError(), "stage_0_pass");
+  const bool wide = gpu::vectorizable(a.space, 4);
+  const auto kernel = wide ? stage_0_pass_kernel<4> : stage_0_pass_kernel<1>;
+  const unsigned grid = gpu::pointwise_grid(device, a.space.count, wide ? 4 : 1);
+  gpu::launch(kernel, grid, gpu::kPointwiseThreads, 0, stream, "stage_0_pass", a);
 }
 
 // What our own kernel does with an element of the product.
@@ -129,12 +128,16 @@ stage_0_operands stage_0_of(const Ints& dims, const gpu::Tensor& t0, const gpu::
 
 __global__ void __launch_bounds__(gpu::kScalarThreads)
     stage_0_kernel(const stage_0_operands x) {
+  gpu::let_next_begin();
+  gpu::await_earlier();
   gpu::linear_scalar(x.a, x.b, x.p, x.batches, x.epilogue);
 }
 
 template <int kRows>
 __global__ void __launch_bounds__(gpu::kSkinnyThreads, gpu::kSkinnyBlocks)
     stage_0_skinny(const stage_0_operands x0, int lanes) {
+  gpu::let_next_begin();
+  gpu::await_earlier();
   __shared__ gpu::SkinnySums<float, kRows> sums;
   int64_t strip = blockIdx.x;
   gpu::skinny_strip<float, kRows>(x0, strip, lanes, sums);
@@ -147,12 +150,8 @@ void stage_0_launch(const gpu::Device& device, cudaStream_t stream, const stage_
   const int lanes = gpu::skinny_lanes<float>(device, columns);
   for (const gpu::Product* p : widths) strips += gpu::skinny_strips<float>(*p, lanes);
   const unsigned grid = gpu::grid_size(strips, "stage_0");
-  if (x0.p.m == 1) {
-    stage_0_skinny<1><<<grid, gpu::kSkinnyThreads, 0, stream>>>(x0, lanes);
-  } else {
-    stage_0_skinny<gpu::kSkinnyRows><<<grid, gpu::kSkinnyThreads, 0, stream>>>(x0, lanes);
-  }
-  gpu::check(cudaGetLastError(), "stage_0");
+  const auto kernel = x0.p.m == 1 ? stage_0_skinny<1> : stage_0_skinny<gpu::kSkinnyRows>;
+  gpu::launch(kernel, grid, gpu::kSkinnyThreads, 0, stream, "stage_0", x0, lanes);
 }
 
 // `product` is memory for the bare product, if the vendor's kernel computes it.
@@ -177,8 +176,7 @@ void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
   }
   const unsigned grid = gpu::tile_grid(x.p, x.batches.count, "stage_0");
   if (grid == 0) return;
-  stage_0_kernel<<<grid, gpu::kScalarThreads, 0, stream>>>(x);
-  gpu::check(cudaGetLastError(), "stage_0");
+  gpu::launch(stage_0_kernel, grid, gpu::kScalarThreads, 0, stream, "stage_0", x);
 }
 
 struct Kernel {

@@ -6,6 +6,7 @@
 #include "include/linear_wgmma.cuh"
 #include "include/skinny.cuh"
 #include "include/vector.cuh"
+#include "include/wide_choice.cuh"
 #include "include/workspace.cuh"
 #include "ort/op.h"
 
@@ -27,6 +28,8 @@ struct stage_0_pass_args {
 
 template <int V>
 __global__ void __launch_bounds__(gpu::kPointwiseThreads) stage_0_pass_kernel(const stage_0_pass_args a) {
+  gpu::let_next_begin();
+  gpu::await_earlier();
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x * V;
   for (int64_t e = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * V; e < a.space.count; e += stride) {
     const int valid = a.space.count - e < V ? static_cast<int>(a.space.count - e) : V;
@@ -53,13 +56,10 @@ void stage_0_pass(const gpu::Device& device, cudaStream_t stream, const Ints& di
       static_cast<fusion::half*>(t2.data),
       gpu::space<1>(dims, views)};
   if (a.space.count == 0) return;
-  if (gpu::vectorizable(a.space, 8)) {
-    stage_0_pass_kernel<8>
-        <<<gpu::pointwise_grid(device, a.space.count, 8), gpu::kPointwiseThreads, 0, stream>>>(a);
-  } else {
-    stage_0_pass_kernel<1><<<gpu::pointwise_grid(device, a.space.count, 1), gpu::kPointwiseThreads, 0, stream>>>(a);
-  }
-  gpu::check(cudaGetLastError(), "stage_0_pass");
+  const bool wide = gpu::vectorizable(a.space, 8);
+  const auto kernel = wide ? stage_0_pass_kernel<8> : stage_0_pass_kernel<1>;
+  const unsigned grid = gpu::pointwise_grid(device, a.space.count, wide ? 8 : 1);
+  gpu::launch(kernel, grid, gpu::kPointwiseThreads, 0, stream, "stage_0_pass", a);
 }
 
 // What our own kernel does with an element of the product.
@@ -101,12 +101,16 @@ stage_0_operands stage_0_of(const Ints& dims, const gpu::Tensor& t0, const gpu::
 
 __global__ void __launch_bounds__(gpu::kTensorThreads)
     stage_0_kernel(const stage_0_operands x) {
+  gpu::let_next_begin();
+  gpu::await_earlier();
   gpu::linear_tensor<fusion::half, false, false>(x.a, x.b, x.p, x.batches, x.epilogue);
 }
 
 template <int kRows>
 __global__ void __launch_bounds__(gpu::kSkinnyThreads, gpu::kSkinnyBlocks)
     stage_0_skinny(const stage_0_operands x0, int lanes) {
+  gpu::let_next_begin();
+  gpu::await_earlier();
   __shared__ gpu::SkinnySums<fusion::half, kRows> sums;
   int64_t strip = blockIdx.x;
   gpu::skinny_strip<fusion::half, kRows>(x0, strip, lanes, sums);
@@ -119,12 +123,8 @@ void stage_0_launch(const gpu::Device& device, cudaStream_t stream, const stage_
   const int lanes = gpu::skinny_lanes<fusion::half>(device, columns);
   for (const gpu::Product* p : widths) strips += gpu::skinny_strips<fusion::half>(*p, lanes);
   const unsigned grid = gpu::grid_size(strips, "stage_0");
-  if (x0.p.m == 1) {
-    stage_0_skinny<1><<<grid, gpu::kSkinnyThreads, 0, stream>>>(x0, lanes);
-  } else {
-    stage_0_skinny<gpu::kSkinnyRows><<<grid, gpu::kSkinnyThreads, 0, stream>>>(x0, lanes);
-  }
-  gpu::check(cudaGetLastError(), "stage_0");
+  const auto kernel = x0.p.m == 1 ? stage_0_skinny<1> : stage_0_skinny<gpu::kSkinnyRows>;
+  gpu::launch(kernel, grid, gpu::kSkinnyThreads, 0, stream, "stage_0", x0, lanes);
 }
 
 // `product` is memory for the bare product, if the vendor's kernel computes it.
@@ -149,8 +149,7 @@ void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
   }
   const unsigned grid = gpu::tile_grid(x.p, x.batches.count, "stage_0");
   if (grid == 0) return;
-  stage_0_kernel<<<grid, gpu::kTensorThreads, 0, stream>>>(x);
-  gpu::check(cudaGetLastError(), "stage_0");
+  gpu::launch(stage_0_kernel, grid, gpu::kTensorThreads, 0, stream, "stage_0", x);
 }
 
 // stage_1.
@@ -165,6 +164,8 @@ struct stage_1_pass_args {
 
 template <int V>
 __global__ void __launch_bounds__(gpu::kPointwiseThreads) stage_1_pass_kernel(const stage_1_pass_args a) {
+  gpu::let_next_begin();
+  gpu::await_earlier();
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x * V;
   for (int64_t e = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * V; e < a.space.count; e += stride) {
     const int valid = a.space.count - e < V ? static_cast<int>(a.space.count - e) : V;
@@ -194,13 +195,10 @@ void stage_1_pass(const gpu::Device& device, cudaStream_t stream, const Ints& di
       static_cast<fusion::half*>(t3.data),
       gpu::space<2>(dims, views)};
   if (a.space.count == 0) return;
-  if (gpu::vectorizable(a.space, 8)) {
-    stage_1_pass_kernel<8>
-        <<<gpu::pointwise_grid(device, a.space.count, 8), gpu::kPointwiseThreads, 0, stream>>>(a);
-  } else {
-    stage_1_pass_kernel<1><<<gpu::pointwise_grid(device, a.space.count, 1), gpu::kPointwiseThreads, 0, stream>>>(a);
-  }
-  gpu::check(cudaGetLastError(), "stage_1_pass");
+  const bool wide = gpu::vectorizable(a.space, 8);
+  const auto kernel = wide ? stage_1_pass_kernel<8> : stage_1_pass_kernel<1>;
+  const unsigned grid = gpu::pointwise_grid(device, a.space.count, wide ? 8 : 1);
+  gpu::launch(kernel, grid, gpu::kPointwiseThreads, 0, stream, "stage_1_pass", a);
 }
 
 // What our own kernel does with an element of the product.
@@ -246,12 +244,16 @@ stage_1_operands stage_1_of(const Ints& dims, const gpu::Tensor& t0, const gpu::
 
 __global__ void __launch_bounds__(gpu::kTensorThreads)
     stage_1_kernel(const stage_1_operands x) {
+  gpu::let_next_begin();
+  gpu::await_earlier();
   gpu::linear_tensor<fusion::half, false, false>(x.a, x.b, x.p, x.batches, x.epilogue);
 }
 
 template <int kRows>
 __global__ void __launch_bounds__(gpu::kSkinnyThreads, gpu::kSkinnyBlocks)
     stage_1_skinny(const stage_1_operands x0, int lanes) {
+  gpu::let_next_begin();
+  gpu::await_earlier();
   __shared__ gpu::SkinnySums<fusion::half, kRows> sums;
   int64_t strip = blockIdx.x;
   gpu::skinny_strip<fusion::half, kRows>(x0, strip, lanes, sums);
@@ -264,12 +266,8 @@ void stage_1_launch(const gpu::Device& device, cudaStream_t stream, const stage_
   const int lanes = gpu::skinny_lanes<fusion::half>(device, columns);
   for (const gpu::Product* p : widths) strips += gpu::skinny_strips<fusion::half>(*p, lanes);
   const unsigned grid = gpu::grid_size(strips, "stage_1");
-  if (x0.p.m == 1) {
-    stage_1_skinny<1><<<grid, gpu::kSkinnyThreads, 0, stream>>>(x0, lanes);
-  } else {
-    stage_1_skinny<gpu::kSkinnyRows><<<grid, gpu::kSkinnyThreads, 0, stream>>>(x0, lanes);
-  }
-  gpu::check(cudaGetLastError(), "stage_1");
+  const auto kernel = x0.p.m == 1 ? stage_1_skinny<1> : stage_1_skinny<gpu::kSkinnyRows>;
+  gpu::launch(kernel, grid, gpu::kSkinnyThreads, 0, stream, "stage_1", x0, lanes);
 }
 
 // `product` is memory for the bare product, if the vendor's kernel computes it.
@@ -294,8 +292,7 @@ void stage_1(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
   }
   const unsigned grid = gpu::tile_grid(x.p, x.batches.count, "stage_1");
   if (grid == 0) return;
-  stage_1_kernel<<<grid, gpu::kTensorThreads, 0, stream>>>(x);
-  gpu::check(cudaGetLastError(), "stage_1");
+  gpu::launch(stage_1_kernel, grid, gpu::kTensorThreads, 0, stream, "stage_1", x);
 }
 
 // stage_0, stage_1 in one launch.
@@ -303,6 +300,8 @@ void stage_1(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
 template <int kRows>
 __global__ void __launch_bounds__(gpu::kSkinnyThreads, gpu::kSkinnyBlocks)
     group_0_skinny(const stage_0_operands x0, const stage_1_operands x1, int lanes) {
+  gpu::let_next_begin();
+  gpu::await_earlier();
   __shared__ gpu::SkinnySums<fusion::half, kRows> sums;
   int64_t strip = blockIdx.x;
   gpu::skinny_strip<fusion::half, kRows>(x0, strip, lanes, sums);
@@ -316,17 +315,13 @@ void group_0_launch(const gpu::Device& device, cudaStream_t stream, const stage_
   const int lanes = gpu::skinny_lanes<fusion::half>(device, columns);
   for (const gpu::Product* p : widths) strips += gpu::skinny_strips<fusion::half>(*p, lanes);
   const unsigned grid = gpu::grid_size(strips, "group_0");
-  if (x0.p.m == 1) {
-    group_0_skinny<1><<<grid, gpu::kSkinnyThreads, 0, stream>>>(x0, x1, lanes);
-  } else {
-    group_0_skinny<gpu::kSkinnyRows><<<grid, gpu::kSkinnyThreads, 0, stream>>>(x0, x1, lanes);
-  }
-  gpu::check(cudaGetLastError(), "group_0");
+  const auto kernel = x0.p.m == 1 ? group_0_skinny<1> : group_0_skinny<gpu::kSkinnyRows>;
+  gpu::launch(kernel, grid, gpu::kSkinnyThreads, 0, stream, "group_0", x0, x1, lanes);
 }
 
 #if FUSION_HOPPER
 // Eight neighbours of a row at a time.
-struct group_0_wide {
+struct group_0_wide0 {
   stage_0_epilogue e0;
   float alpha0;
   stage_1_epilogue e1;
@@ -367,20 +362,19 @@ struct group_0_wide {
 
 template <class Tile>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
-    group_0_wide_kernel(const __grid_constant__ gpu::WideOperands<2> x, const __grid_constant__ group_0_wide epilogue) {
-  gpu::linear_wgmma<fusion::half, Tile, false>(x, epilogue);
+    group_0_wide_kernel(const __grid_constant__ gpu::WideOperands<2, 1> x, const __grid_constant__ group_0_wide0 epilogue0) {
+  gpu::linear_wgmma<fusion::half, Tile, false>(x, epilogue0);
 }
 
 // False where the kernel does not suit the operands.
 bool group_0_wide_launch(const gpu::Device& device, cudaStream_t stream, const stage_0_operands& x0, const stage_1_operands& x1) {
-  gpu::WideOperands<2> x;
+  gpu::WideOperands<2, 1> x;
   if (!gpu::describe_wide<false>(x, x0, x1)) return false;
   if (!gpu::in_eights(x1.epilogue.out0, x1.p.n, 1)) return false;
-  const group_0_wide epilogue{x0.epilogue, x0.p.alpha, x1.epilogue, x1.p.alpha};
+  const group_0_wide0 epilogue0{x0.epilogue, x0.p.alpha, x1.epilogue, x1.p.alpha};
   return gpu::with_wide_tile(device, x, x0.a, x0.p.a_row, [&](auto tile, unsigned grid) {
     using Tile = decltype(tile);
-    group_0_wide_kernel<Tile><<<grid, Tile::kThreads, Tile::kBytes, stream>>>(x, epilogue);
-    gpu::check(cudaGetLastError(), "group_0");
+    gpu::launch(group_0_wide_kernel<Tile>, grid, Tile::kThreads, Tile::kBytes, stream, "group_0", x, epilogue0);
   });
 }
 #endif

@@ -28,6 +28,8 @@ struct stage_0_args {
 
 template <int V>
 __global__ void __launch_bounds__(gpu::kPointwiseThreads) stage_0_kernel(const stage_0_args a) {
+  gpu::let_next_begin();
+  gpu::await_earlier();
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x * V;
   for (int64_t e = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * V; e < a.space.count; e += stride) {
     const int valid = a.space.count - e < V ? static_cast<int>(a.space.count - e) : V;
@@ -73,13 +75,10 @@ void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
       static_cast<float*>(t5.data),
       gpu::space<4>(dims, views)};
   if (a.space.count == 0) return;
-  if (gpu::vectorizable(a.space, 4)) {
-    stage_0_kernel<4>
-        <<<gpu::pointwise_grid(device, a.space.count, 4), gpu::kPointwiseThreads, 0, stream>>>(a);
-  } else {
-    stage_0_kernel<1><<<gpu::pointwise_grid(device, a.space.count, 1), gpu::kPointwiseThreads, 0, stream>>>(a);
-  }
-  gpu::check(cudaGetLastError(), "stage_0");
+  const bool wide = gpu::vectorizable(a.space, 4);
+  const auto kernel = wide ? stage_0_kernel<4> : stage_0_kernel<1>;
+  const unsigned grid = gpu::pointwise_grid(device, a.space.count, wide ? 4 : 1);
+  gpu::launch(kernel, grid, gpu::kPointwiseThreads, 0, stream, "stage_0", a);
 }
 
 

@@ -25,6 +25,8 @@ struct stage_0_args {
 
 // Rows that fit in the registers of their threads.
 __global__ void __launch_bounds__(gpu::kRowThreads) stage_0_short(const stage_0_args a) {
+  gpu::let_next_begin();
+  gpu::await_earlier();
   gpu::Row row(a.length, a.lanes);
   if (row.index >= a.space.count) return;
   int64_t at[2];
@@ -65,6 +67,8 @@ __global__ void __launch_bounds__(gpu::kRowThreads) stage_0_short(const stage_0_
 
 // Longer rows: walked once per pass, by a whole block.
 __global__ void __launch_bounds__(gpu::kRowThreads) stage_0_long(const stage_0_args a) {
+  gpu::let_next_begin();
+  gpu::await_earlier();
   gpu::Row row(a.length, a.lanes);
   if (row.index >= a.space.count) return;
   int64_t at[2];
@@ -134,12 +138,8 @@ void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
   if (a.space.count == 0) return;
   const gpu::RowLaunch launch = gpu::row_launch(a.space.count, a.length, "stage_0");
   a.lanes = launch.lanes;
-  if (launch.registers) {
-    stage_0_short<<<launch.grid, launch.threads, 0, stream>>>(a);
-  } else {
-    stage_0_long<<<launch.grid, launch.threads, 0, stream>>>(a);
-  }
-  gpu::check(cudaGetLastError(), "stage_0");
+  const auto kernel = launch.registers ? stage_0_short : stage_0_long;
+  gpu::launch(kernel, launch.grid, launch.threads, 0, stream, "stage_0", a);
 }
 
 struct Kernel {

@@ -1,0 +1,81 @@
+// What products of many rows on Hopper are cut into: tiles of the results, and the operands as the copy engine knows them.
+#pragma once
+
+#include "include/linear.cuh"
+#include "include/wgmma.cuh"
+
+#if FUSION_HOPPER
+namespace fusion::gpu {
+
+// What a block computes at a time: kWorkers * 64 rows, and kColumns columns of each of kProducts products of one left
+// operand. Tiles of the operands, 64 deep, go through a ring of kSlots; kBlocks blocks share a multiprocessor, and need
+// kCycles for a step together.
+template <int kWorkers_, int kColumns_, int kProducts_, int kSlots_, int kBlocks_, int kCycles_>
+struct WideTile {
+  static constexpr int kWorkers = kWorkers_, kColumns = kColumns_, kProducts = kProducts_, kSlots = kSlots_;
+  static constexpr int kBlocks = kBlocks_, kCycles = kCycles_;
+  static constexpr int kRows = kWorkers * 64, kAcross = kColumns * kProducts;
+  // The copy engine brings boxes of 64 by 64; those of the left operand come at once.
+  static constexpr int kBoxBytes = kPanel * kPanel * 2, kLeftBytes = kWorkers * kBoxBytes, kBoxes = kAcross / kPanel;
+  static constexpr int kSlotBytes = kLeftBytes + kBoxes * kBoxBytes, kBytes = 1024 + kSlots * kSlotBytes;
+  static constexpr int kThreads = kWarpgroup * (1 + kWorkers);
+  // Registers of a thread: of all at first, of the copying warpgroup, of the others; where a tile is small they stay.
+  static constexpr int kEven = 65536 / (kThreads * kBlocks) / 8 * 8, kFew = 40;
+  static constexpr int kMany = (kEven * (1 + kWorkers) - kFew) / kWorkers / 8 * 8;
+  static constexpr bool kMoves = kAcross > 64;
+  static_assert(kColumns % kPanel == 0 && kAcross <= 256 && (!kMoves || kMany <= 240));
+};
+
+// Calls f with the tiles that are compiled in, the best of large products first. The cycles of a step were measured on an
+// H200 at 2048x16384x4096 and 512x4096x4096, of the last at 128x768x3072, where it waits for what comes; more than 256
+// columns do not fit in registers.
+template <int kProducts, class F>
+void for_wide_tiles(const F& f) {
+  f(WideTile<2, 256 / kProducts, kProducts, 4, 1, 1075>{});
+  if constexpr (kProducts == 1) f(WideTile<2, 192, 1, 5, 1, 815>{});
+  f(WideTile<1, 128 / kProducts, kProducts, 4, 2, 620>{});
+  if constexpr (kProducts == 1) f(WideTile<1, 64, 1, 12, 1, 350>{});
+}
+
+// Products of one left operand [rows, depth]: kChains times kProducts right ones [depth, columns], those of a chain
+// equally wide.
+template <int kProducts, int kChains>
+struct WideOperands {
+  TensorMap left, right[kChains][kProducts];
+  int rows, depth, columns[kChains];
+};
+
+template <class Tile, class Columns>
+__host__ __device__ __forceinline__ int wide_across(const Columns& columns) {
+  int across = 0;
+  for (const int n : columns) across += (n + Tile::kColumns - 1) / Tile::kColumns;
+  return across;
+}
+template <class Tile>
+__host__ __device__ __forceinline__ int wide_down(int rows) {
+  return (rows + Tile::kRows - 1) / Tile::kRows;
+}
+
+// Tiles in an order in which those that run at once have rows and columns in common.
+template <class Tile>
+struct WidePosition {
+  int row, column, chain = 0;
+  template <int kChains>
+  __device__ __forceinline__ WidePosition(const WideOperands<Tile::kProducts, kChains>& x, int tile) {
+    constexpr int kBand = 16;  // tiles that lie below one another
+    const int across = wide_across<Tile>(x.columns), down = wide_down<Tile>(x.rows);
+    const int band = kBand * across, first = tile / band * kBand, height = min(kBand, down - first);
+    row = (first + tile % band % height) * Tile::kRows;
+    column = tile % band / height * Tile::kColumns;
+#pragma unroll
+    for (int c = 0; c + 1 < kChains; ++c) {
+      const int width = (x.columns[c] + Tile::kColumns - 1) / Tile::kColumns * Tile::kColumns;
+      if (chain < c || column < width) continue;
+      column -= width;
+      ++chain;
+    }
+  }
+};
+
+}  // namespace fusion::gpu
+#endif
