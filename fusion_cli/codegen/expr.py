@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from fusion_cli.codegen.normal import NORMAL
 from fusion_cli.codes import emit as codes
 from fusion_cli.errors import Unsupported
 from fusion_cli.operators.dtypes import DTYPES, FLOATS, NARROW, ONNX_FLOATS, DType
@@ -133,6 +134,8 @@ def render_program(
                 raise Unsupported(codes.OPERATOR, "a stage with positions", "index")
             return index(int(instr.value or 0))
         args = [known[a] for a in instr.args]
+        if instr.op == NORMAL:
+            return f"{args[0]} * fusion::normal({args[1]})"
         operands = [program[a] for a in instr.args]
         if instr.op == "Pow" and operands[1].op == "const" and instr.dtype in FLOATS:
             special = _POWERS.get(float(operands[1].value or 0))

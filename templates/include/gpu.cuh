@@ -85,6 +85,18 @@ struct Space {
   int64_t count;
   int64_t size[kMaxRank];
   int64_t stride[N > 0 ? N : 1][kMaxRank];
+  // By which 31-bit numbers are divided by a size without a division: e / size = (e * magic / 2^32 + e) / 2^shift.
+  uint32_t magic[kMaxRank], shift[kMaxRank];
+
+  void prepare() {
+    for (int d = 0; d < rank; ++d) {
+      if (size[d] > INT32_MAX) return;  // then positions are counted in 64 bits
+      const uint64_t n = static_cast<uint64_t>(size[d]);
+      shift[d] = 0;
+      while (uint64_t{1} << shift[d] < n) ++shift[d];
+      magic[d] = static_cast<uint32_t>((((uint64_t{1} << shift[d]) - n) << 32) / n + 1);
+    }
+  }
 
   // Element offset of every operand at linear index `e`.
   __device__ __forceinline__ void locate(int64_t e, int64_t (&at)[N > 0 ? N : 1]) const {
@@ -98,12 +110,17 @@ struct Space {
   }
 
  private:
+  __device__ __forceinline__ uint32_t divided(uint32_t e, int d) const {
+    return (static_cast<uint32_t>(uint64_t{e} * magic[d] >> 32) + e) >> shift[d];
+  }
+  __device__ __forceinline__ uint64_t divided(uint64_t e, int d) const { return e / static_cast<uint64_t>(size[d]); }
+
   template <class Index>
   __device__ __forceinline__ void walk(Index e, int64_t (&at)[N > 0 ? N : 1]) const {
     for (int d = 0; d < rank; ++d) {
       Index position = e;
       if (d + 1 < rank) {
-        const Index next = e / static_cast<Index>(size[d]);
+        const Index next = divided(e, d);
         position = e - next * static_cast<Index>(size[d]);
         e = next;
       }
@@ -135,6 +152,7 @@ Space<N> space(const Ints& dims, const View (&views)[N > 0 ? N : 1], int skip = 
     for (int k = 0; k < N; ++k) s.stride[k][s.rank] = views[k].step(back);
     ++s.rank;
   }
+  s.prepare();
   return s;
 }
 

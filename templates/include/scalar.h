@@ -232,6 +232,26 @@ FUSION_FN T sigmoid(T x) {
 // Within 2 units in the last place, and without the branches of a division.
 FUSION_FN float sigmoid(float x) { return __fdividef(1.0f, 1.0f + exp(-x)); }
 #endif
+// (1 + erf(z)) / 2, by which GELU multiplies, for results of 16 bits: within 2e-7, where erf takes twice the instructions.
+// erfc(|z|) is e^(-z^2) times a polynomial of 1 / (1 + 0.4 |z|), fitted to be so over all of [0, 9.3].
+FUSION_FN float normal(float z) {
+  const float a = z < 0.0f ? -z : z;
+#if defined(__CUDA_ARCH__)
+  float t, bell;
+  asm("rcp.approx.ftz.f32 %0, %1;\n" : "=f"(t) : "f"(1.0f + 0.4f * a));
+  asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(bell) : "f"(a * a * -1.44269504f));
+#else
+  const float t = 1.0f / (1.0f + 0.4f * a), bell = exp(-(a * a));
+#endif
+  float q = -0.09904965f;
+  q = q * t + 0.35018057f;
+  q = q * t - 0.17835164f;
+  q = q * t + 0.22843409f;
+  q = q * t + 0.08318564f;
+  q = q * t + 0.115600996f;
+  q = q * t * bell;
+  return z < 0.0f ? q : 1.0f - q;
+}
 template <class T>
 FUSION_FN T relu(T x) {
   return max(x, T(0));

@@ -1,0 +1,59 @@
+"""GELU in 16 bits as one factor: what is x * 0.5 * (1 + erf(z)), in whatever order, becomes x * normal(z)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from fusion_cli.planir.stages import Instr
+
+NORMAL = "normal"
+"""The instruction of x and z that stands for it; no operator, and known to CUDA's sources alone."""
+_NARROW = ("float16", "bfloat16")
+
+
+def with_normals(program: Sequence[Instr]) -> tuple[Instr, ...]:
+    """The program with such products as one instruction each; what then nobody needs stays where it is."""
+    return tuple(_as_normal(program, instr) or instr for instr in program)
+
+
+def _as_normal(program: Sequence[Instr], instr: Instr) -> Instr | None:
+    if instr.op not in ("Mul", "Div") or instr.dtype not in _NARROW:
+        return None
+    scale, factors = 1.0, []
+    for factor in _factors(program, instr):
+        if isinstance(factor, float):
+            scale *= factor
+        else:
+            factors.append(factor)
+    gates = {i: z for i in factors if (z := _one_and_erf(program, i)) is not None}
+    if len(factors) != 2 or len(gates) != 1 or not math.isclose(scale, 0.5, rel_tol=1e-6):
+        return None
+    (x,) = (i for i in factors if i not in gates)
+    return Instr(NORMAL, (x, *gates.values()), instr.dtype)
+
+
+def _factors(program: Sequence[Instr], instr: Instr) -> Iterator[int | float]:
+    """What a product multiplies: constants by value, others by instruction; of a quotient by a constant its inverse."""
+    for side, i in enumerate(instr.args):
+        factor = program[i]
+        if factor.op == "const":
+            value = float(factor.value or 0)
+            yield value if instr.op == "Mul" or side == 0 else 1 / value if value else math.nan
+        elif instr.op == "Div" and (side == 1 or program[instr.args[1]].op != "const"):
+            yield math.nan  # no product
+        elif factor.op in ("Mul", "Div") and factor.dtype in _NARROW and any(
+            program[a].op == "const" or _one_and_erf(program, a) is not None for a in factor.args
+        ):
+            yield from _factors(program, factor)
+        else:
+            yield i
+
+
+def _one_and_erf(program: Sequence[Instr], i: int) -> int | None:
+    """z, where an instruction is 1 + erf(z)."""
+    if program[i].op != "Add":
+        return None
+    one = [a for a in program[i].args if program[a].op == "const" and program[a].value == 1]
+    erf = [a for a in program[i].args if program[a].op == "Erf"]
+    return program[erf[0]].args[0] if one and erf else None
