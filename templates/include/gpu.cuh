@@ -89,7 +89,7 @@ struct Space {
   uint32_t magic[kMaxRank], shift[kMaxRank];
 
   void prepare() {
-    for (int d = 0; d < rank; ++d) {
+    for (int d = 0; d < rank && count > 0; ++d) {
       if (size[d] > INT32_MAX) return;  // then positions are counted in 64 bits
       const uint64_t n = static_cast<uint64_t>(size[d]);
       shift[d] = 0;
