@@ -42,8 +42,10 @@ def _factors(program: Sequence[Instr], instr: Instr) -> Iterator[int | float]:
             yield value if instr.op == "Mul" or side == 0 else 1 / value if value else math.nan
         elif instr.op == "Div" and (side == 1 or program[instr.args[1]].op != "const"):
             yield math.nan  # no product
-        elif factor.op in ("Mul", "Div") and factor.dtype in _NARROW and any(
-            program[a].op == "const" or _one_and_erf(program, a) is not None for a in factor.args
+        elif (
+            factor.op in ("Mul", "Div")
+            and factor.dtype in _NARROW
+            and any(program[a].op == "const" or _one_and_erf(program, a) is not None for a in factor.args)
         ):
             yield from _factors(program, factor)
         else:

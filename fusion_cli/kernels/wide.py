@@ -1,6 +1,6 @@
 """Products of many rows on Hopper: our own kernel with the epilogue in it, for one product or for several of one left
-operand, where the epilogue of a second may read what the first made (gate and up), or all stand side by side (query, key
-and value)."""
+operand, where a second's epilogue may read what the first made (gate and up), or all stand side by side (query, key and
+value)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CHAIN = Schedule(
 )
 ABREAST = Schedule(
     "warpgroups abreast",
-    f"{_FITS}: with the others of the same left operand in one launch, where the vendor's one after the other take longer",
+    f"{_FITS}: with the others of the same left operand in one launch, where the vendor's would take longer",
     (("rows", 128), ("columns", 256)),
 )
 

@@ -8,7 +8,18 @@ import itertools
 from fusion_cli.plan import plan_region
 from tests.helpers.cuda_attention_plans import attention, bare, causal, grouped
 from tests.helpers.cuda_case import Case, apart, merged
-from tests.helpers.cuda_product_plans import abreast, adding, batched, chain, conv, conv_lasts, gated, linear, products
+from tests.helpers.cuda_product_plans import (
+    abreast,
+    adding,
+    batched,
+    chain,
+    conv,
+    conv_lasts,
+    gated,
+    gelu,
+    linear,
+    products,
+)
 from tests.helpers.cuda_row_plans import integers, layer_norm, pointwise, softmax, transpose
 from tests.helpers.region_tools import whole
 from tests.helpers.slice_graphs import (
@@ -64,6 +75,7 @@ def all_cases() -> list[Case]:
         adding("float32", "b", trans_b=True),
     ]
     cases += [products(d) for d in ("float32", "float16", "bfloat16")]
+    cases += [gelu(d) for d in ("float16", "bfloat16", "float32")]
     cases += [abreast("float16"), abreast("bfloat16", trans_b=True), abreast("float32")]
     cases += [gated("float16"), gated("bfloat16", trans_b=True), gated("float16", kept=True), gated("float32")]
     cases += [batched("float16"), batched("float32"), chain("float16"), chain("float32")]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from fusion_cli.plan.shape_program import run_shape_program
 from fusion_cli.planir.stages import Conv, Instr, Linear, Operand, Rowwise, ShapeOp, Store
 from tests.helpers.cuda_case import Case
@@ -46,6 +48,25 @@ def linear(dtype: str, *, trans_a: bool = False, trans_b: bool = False, narrow: 
     )
     layout = ("t" if trans_a else "n") + ("t" if trans_b else "n")
     return Case(f"linear_{dtype}_{layout}{'_narrow' if narrow else ''}", b.plan(), sizes)
+
+
+def gelu(dtype: str) -> Case:
+    """A @ B + bias, then GELU as exporters write it out."""
+    b = Builder()
+    a, w, bias = b.input(dtype, "m", "k"), b.input(dtype, "k", "n"), b.input(dtype, "n")
+    dims = b.op("matmul", b.dims(a), b.dims(w))
+    p = Program(dtype)
+    x = p("Add", p("acc"), p.load(2))
+    value = p("Mul", p("Mul", x, p("Add", p("Erf", p("Div", x, p.const(math.sqrt(2)))), p.const(1.0))), p.const(0.5))
+    out = b.output(dtype, ("m", "n"), dims)
+    b.stages.append(Linear(tuple(map(Operand, (a, w, bias))), p.done(), (Store(out, value),), dims, ("/fc", "/gelu")))
+    sizes = (
+        {"m": 128, "n": 192, "k": 64},
+        {"m": 33, "n": 65, "k": 47},
+        {"m": 1, "n": 40, "k": 129},
+        {"m": 0, "n": 4, "k": 8},
+    )
+    return Case(f"linear_gelu_{dtype}", b.plan(), sizes)
 
 
 def adding(dtype: str, terms: str, *, trans_b: bool = False) -> Case:
@@ -136,10 +157,7 @@ def abreast(dtype: str, *, trans_b: bool = False) -> Case:
         dims = b.op("matmul", b.dims(x), product)
         p = Program()
         acc = p("acc", dtype=dtype)
-        if i == 0:
-            value = p("Add", acc, p.load(2, dtype))
-        else:
-            value = acc if i == 1 else p.silu(acc)
+        value = p("Add", acc, p.load(2, dtype)) if i == 0 else acc if i == 1 else p.silu(acc)
         operands = (Operand(x), Operand(w), *([Operand(bias)] if i == 0 else []))
         out = b.output(dtype, ("b", "s", width), dims)
         b.stages.append(Linear(operands, p.done(), (Store(out, value),), dims, (f"/proj{i}",), trans_b=trans_b))

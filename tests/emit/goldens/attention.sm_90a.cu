@@ -58,7 +58,6 @@ __global__ void __launch_bounds__(gpu::kAttentionThreads)
     stage_0_kernel(const float* q, const float* k, const float* v, float* out,
                    const gpu::AttentionShape shape, const gpu::Space<5> batches,
 const stage_0_program program) {
-  gpu::let_next_begin();
   gpu::await_earlier();
   gpu::attention_scalar<kDepth, kValueDepth, gpu::Prob::kZeroNaN>(q, k, v, out, shape, batches, program);
 }

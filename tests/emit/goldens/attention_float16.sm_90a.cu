@@ -69,7 +69,6 @@ __global__ void __launch_bounds__(gpu::kAttentionThreads)
     stage_0_kernel(const fusion::half* q, const fusion::half* k, const fusion::half* v, fusion::half* out,
                    const gpu::AttentionShape shape, const gpu::Space<4> batches,
 const gpu::KeySplit split, const stage_0_program program) {
-  gpu::let_next_begin();
   gpu::await_earlier();
   gpu::attention_tensor<fusion::half, kDepth, kValueDepth, gpu::Prob::kIdentity>(q, k, v, out, shape, batches, split, program);
 }
@@ -79,7 +78,6 @@ __global__ void __launch_bounds__(gpu::kAttentionThreads)
     stage_0_decode(const fusion::half* q, const fusion::half* k, const fusion::half* v, fusion::half* out,
                    const gpu::AttentionShape shape, const gpu::Space<4> batches, const gpu::HeadGroup<4> group,
                    const gpu::KeySplit split, const stage_0_program program) {
-  gpu::let_next_begin();
   gpu::await_earlier();
   gpu::attention_decode<fusion::half, kDepth, kValueDepth, gpu::Prob::kIdentity>(q, k, v, out, shape, batches, group, split, program);
 }
@@ -89,7 +87,6 @@ template <int kDepth, int kValueDepth>
 __global__ void __launch_bounds__((gpu::WarpgroupAttention<kDepth, kValueDepth, stage_0_program::kBare>::kThreads), 1)
     stage_0_warpgroups(const fusion::half* q, const fusion::half* k, const fusion::half* v, fusion::half* out,
                    const gpu::AttentionShape shape, const gpu::Space<4> batches, const stage_0_program program) {
-  gpu::let_next_begin();
   gpu::await_earlier();
   gpu::attention_wgmma<fusion::half, kDepth, kValueDepth, gpu::Prob::kIdentity>(q, k, v, out, shape, batches, program);
 }

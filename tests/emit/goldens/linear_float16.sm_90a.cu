@@ -110,7 +110,6 @@ stage_0_operands stage_0_of(const Ints& dims, const gpu::Tensor& t0, const gpu::
 
 __global__ void __launch_bounds__(gpu::kTensorThreads)
     stage_0_kernel(const stage_0_operands x) {
-  gpu::let_next_begin();
   gpu::await_earlier();
   gpu::linear_tensor<fusion::half, false, false>(x.a, x.b, x.p, x.batches, x.epilogue);
 }
@@ -118,7 +117,6 @@ __global__ void __launch_bounds__(gpu::kTensorThreads)
 template <int kRows>
 __global__ void __launch_bounds__(gpu::kSkinnyThreads, gpu::kSkinnyBlocks)
     stage_0_skinny(const stage_0_operands x0, int lanes) {
-  gpu::let_next_begin();
   gpu::await_earlier();
   __shared__ gpu::SkinnySums<fusion::half, kRows> sums;
   int64_t strip = blockIdx.x;

@@ -101,7 +101,6 @@ stage_0_operands stage_0_of(const Ints& dims, const gpu::Tensor& t0, const gpu::
 
 __global__ void __launch_bounds__(gpu::kTensorThreads)
     stage_0_kernel(const stage_0_operands x) {
-  gpu::let_next_begin();
   gpu::await_earlier();
   gpu::linear_tensor<fusion::half, false, false>(x.a, x.b, x.p, x.batches, x.epilogue);
 }
@@ -109,7 +108,6 @@ __global__ void __launch_bounds__(gpu::kTensorThreads)
 template <int kRows>
 __global__ void __launch_bounds__(gpu::kSkinnyThreads, gpu::kSkinnyBlocks)
     stage_0_skinny(const stage_0_operands x0, int lanes) {
-  gpu::let_next_begin();
   gpu::await_earlier();
   __shared__ gpu::SkinnySums<fusion::half, kRows> sums;
   int64_t strip = blockIdx.x;
@@ -244,7 +242,6 @@ stage_1_operands stage_1_of(const Ints& dims, const gpu::Tensor& t0, const gpu::
 
 __global__ void __launch_bounds__(gpu::kTensorThreads)
     stage_1_kernel(const stage_1_operands x) {
-  gpu::let_next_begin();
   gpu::await_earlier();
   gpu::linear_tensor<fusion::half, false, false>(x.a, x.b, x.p, x.batches, x.epilogue);
 }
@@ -252,7 +249,6 @@ __global__ void __launch_bounds__(gpu::kTensorThreads)
 template <int kRows>
 __global__ void __launch_bounds__(gpu::kSkinnyThreads, gpu::kSkinnyBlocks)
     stage_1_skinny(const stage_1_operands x0, int lanes) {
-  gpu::let_next_begin();
   gpu::await_earlier();
   __shared__ gpu::SkinnySums<fusion::half, kRows> sums;
   int64_t strip = blockIdx.x;
@@ -300,7 +296,6 @@ void stage_1(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
 template <int kRows>
 __global__ void __launch_bounds__(gpu::kSkinnyThreads, gpu::kSkinnyBlocks)
     group_0_skinny(const stage_0_operands x0, const stage_1_operands x1, int lanes) {
-  gpu::let_next_begin();
   gpu::await_earlier();
   __shared__ gpu::SkinnySums<fusion::half, kRows> sums;
   int64_t strip = blockIdx.x;

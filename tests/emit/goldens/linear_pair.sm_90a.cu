@@ -107,7 +107,6 @@ stage_0_operands stage_0_of(const Ints& dims, const gpu::Tensor& t0, const gpu::
 
 __global__ void __launch_bounds__(gpu::kScalarThreads)
     stage_0_kernel(const stage_0_operands x) {
-  gpu::let_next_begin();
   gpu::await_earlier();
   gpu::linear_scalar(x.a, x.b, x.p, x.batches, x.epilogue);
 }
@@ -115,7 +114,6 @@ __global__ void __launch_bounds__(gpu::kScalarThreads)
 template <int kRows>
 __global__ void __launch_bounds__(gpu::kSkinnyThreads, gpu::kSkinnyBlocks)
     stage_0_skinny(const stage_0_operands x0, int lanes) {
-  gpu::let_next_begin();
   gpu::await_earlier();
   __shared__ gpu::SkinnySums<float, kRows> sums;
   int64_t strip = blockIdx.x;
@@ -166,7 +164,6 @@ void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
 template <int kRows>
 __global__ void __launch_bounds__(gpu::kSkinnyThreads, gpu::kSkinnyBlocks)
     group_0_skinny(const stage_0_operands x0, const stage_0_operands x1, int lanes) {
-  gpu::let_next_begin();
   gpu::await_earlier();
   __shared__ gpu::SkinnySums<float, kRows> sums;
   int64_t strip = blockIdx.x;

@@ -99,7 +99,6 @@ stage_0_operands stage_0_of(const Ints& dims, const gpu::Tensor& t0, const gpu::
 
 __global__ void __launch_bounds__(gpu::kScalarThreads)
     stage_0_kernel(const stage_0_operands x) {
-  gpu::let_next_begin();
   gpu::await_earlier();
   gpu::linear_scalar(x.a, x.b, x.p, x.batches, x.epilogue);
 }
@@ -107,7 +106,6 @@ __global__ void __launch_bounds__(gpu::kScalarThreads)
 template <int kRows>
 __global__ void __launch_bounds__(gpu::kSkinnyThreads, gpu::kSkinnyBlocks)
     stage_0_skinny(const stage_0_operands x0, int lanes) {
-  gpu::let_next_begin();
   gpu::await_earlier();
   __shared__ gpu::SkinnySums<float, kRows> sums;
   int64_t strip = blockIdx.x;
@@ -242,7 +240,6 @@ stage_1_operands stage_1_of(const Ints& dims, const gpu::Tensor& t0, const gpu::
 
 __global__ void __launch_bounds__(gpu::kScalarThreads)
     stage_1_kernel(const stage_1_operands x) {
-  gpu::let_next_begin();
   gpu::await_earlier();
   gpu::linear_scalar(x.a, x.b, x.p, x.batches, x.epilogue);
 }
@@ -250,7 +247,6 @@ __global__ void __launch_bounds__(gpu::kScalarThreads)
 template <int kRows>
 __global__ void __launch_bounds__(gpu::kSkinnyThreads, gpu::kSkinnyBlocks)
     stage_1_skinny(const stage_1_operands x0, int lanes) {
-  gpu::let_next_begin();
   gpu::await_earlier();
   __shared__ gpu::SkinnySums<float, kRows> sums;
   int64_t strip = blockIdx.x;
@@ -332,7 +328,6 @@ stage_2_operands stage_2_of(const Ints& dims, const gpu::Tensor& t0, const gpu::
 
 __global__ void __launch_bounds__(gpu::kScalarThreads)
     stage_2_kernel(const stage_2_operands x) {
-  gpu::let_next_begin();
   gpu::await_earlier();
   gpu::linear_scalar(x.a, x.b, x.p, x.batches, x.epilogue);
 }
@@ -340,7 +335,6 @@ __global__ void __launch_bounds__(gpu::kScalarThreads)
 template <int kRows>
 __global__ void __launch_bounds__(gpu::kSkinnyThreads, gpu::kSkinnyBlocks)
     stage_2_skinny(const stage_2_operands x0, int lanes) {
-  gpu::let_next_begin();
   gpu::await_earlier();
   __shared__ gpu::SkinnySums<float, kRows> sums;
   int64_t strip = blockIdx.x;
@@ -386,7 +380,6 @@ void stage_2(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
 template <int kRows>
 __global__ void __launch_bounds__(gpu::kSkinnyThreads, gpu::kSkinnyBlocks)
     group_0_skinny(const stage_0_operands x0, const stage_1_operands x1, int lanes) {
-  gpu::let_next_begin();
   gpu::await_earlier();
   __shared__ gpu::SkinnySums<float, kRows> sums;
   int64_t strip = blockIdx.x;

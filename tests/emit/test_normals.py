@@ -1,0 +1,98 @@
+"""GELU in 16 bits: which products become one factor, and what that factor is."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fusion_cli.build import find_compiler
+from fusion_cli.codegen.normal import NORMAL, with_normals
+from fusion_cli.emit import emit
+from fusion_cli.planir.stages import Instr
+from fusion_cli.resources import resource_dir
+from fusion_cli.types import Target
+from tests.helpers.cuda_product_plans import gelu
+from tests.helpers.emit_helpers import CPU
+from tests.helpers.plan_builder import Program, fused_op
+
+Gate = Callable[[Program, int], int]
+
+
+def gate(p: Program, x: int) -> int:
+    return p("Add", p("Erf", p("Mul", x, p.const(math.sqrt(0.5)))), p.const(1.0))
+
+
+FORMS: dict[str, Gate] = {
+    "x (1 + erf) / 2": lambda p, x: p("Div", p("Mul", x, gate(p, x)), p.const(2.0)),
+    "x (1 + erf) 0.5": lambda p, x: p("Mul", p("Mul", x, gate(p, x)), p.const(0.5)),
+    "(x 0.5) (1 + erf)": lambda p, x: p("Mul", p("Mul", x, p.const(0.5)), gate(p, x)),
+    "x (0.5 (erf + 1))": lambda p, x: p("Mul", x, p("Mul", p.const(0.5), gate(p, x))),
+    "(x / 4) ((1 + erf) 2)": lambda p, x: p("Mul", p("Div", x, p.const(4.0)), p("Mul", gate(p, x), p.const(2.0))),
+}
+OTHERS: dict[str, Gate] = {
+    "not half": lambda p, x: p("Mul", p("Mul", x, gate(p, x)), p.const(0.25)),
+    "no factor x": lambda p, x: p("Mul", gate(p, x), p.const(0.5)),
+    "two gates": lambda p, x: p("Mul", p("Mul", gate(p, x), gate(p, x)), p.const(0.5)),
+    "three factors": lambda p, x: p("Mul", p("Mul", p("Mul", x, gate(p, x)), p.const(0.5)), x),
+    "divided by the gate": lambda p, x: p("Div", p("Mul", x, p.const(0.5)), gate(p, x)),
+    "a constant over it": lambda p, x: p("Mul", x, p("Div", p.const(0.5), gate(p, x))),
+    "erf + 2": lambda p, x: p("Mul", p("Mul", x, p("Add", p("Erf", x), p.const(2.0))), p.const(0.5)),
+}
+
+
+def last(form: Gate, dtype: str) -> tuple[Instr, int, tuple[Instr, ...]]:
+    """The last instruction as it becomes, what x is, and the program before."""
+    p = Program(dtype)
+    x = p.load(0)
+    form(p, x)
+    return with_normals(p.done())[-1], x, p.done()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("form", FORMS)
+def test_however_it_is_written_it_is_one_factor(form: str, dtype: str) -> None:
+    instr, x, program = last(FORMS[form], dtype)
+    assert (instr.op, instr.dtype, instr.args[0]) == (NORMAL, dtype, x)
+    assert program[instr.args[1]].op == "Mul"
+
+
+@pytest.mark.parametrize("form", OTHERS)
+def test_what_is_no_gelu_stays(form: str) -> None:
+    instr, _, program = last(OTHERS[form], "float16")
+    assert instr == program[-1]
+
+
+def test_wider_results_keep_erf() -> None:
+    instr, _, program = last(FORMS["x (1 + erf) 0.5"], "float32")
+    assert instr == program[-1]
+
+
+@pytest.mark.parametrize(("dtype", "folds"), [("float16", True), ("float32", False)])
+def test_sources_have_the_factor_in_place_of_erf(dtype: str, folds: bool) -> None:
+    text = emit(fused_op("Gelu", gelu(dtype).plan), Target("sm_90a", "cuda", "sm_90a")).text
+    assert ("fusion::normal(" in text) == folds
+    assert ("fusion::erf(" in text) != folds
+
+
+def test_the_factor_is_the_normal_distribution_function(tmp_path: Path) -> None:
+    compiler = find_compiler(CPU)
+    assert compiler is not None
+    source = '#include "include/scalar.h"\nextern "C" float normal(float z) { return fusion::normal(z); }\n'
+    (tmp_path / "normal.cc").write_text(source)
+    command = [compiler.path, "-std=c++17", "-O1", "-fPIC", "-shared", f"-I{resource_dir('templates')}"]
+    subprocess.run([*command, "normal.cc", "-o", "normal.so"], cwd=tmp_path, check=True)
+    normal = ctypes.CDLL(str(tmp_path / "normal.so")).normal
+    normal.restype, normal.argtypes = ctypes.c_float, [ctypes.c_float]
+    z = np.linspace(-9, 9, 20001, dtype="f4")
+    got = np.array([normal(v) for v in z.tolist()])
+    exact = np.array([math.erfc(-v) / 2 for v in z.tolist()])
+    assert np.abs(got - exact).max() < 2e-7
+    assert (np.abs(got - exact) / exact)[z > -5].max() < 3e-4
+    assert [normal(v) for v in (math.inf, 1e30, -math.inf, -1e30)] == [1, 1, 0, 0]
+    assert math.isnan(normal(math.nan))
