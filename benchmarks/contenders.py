@@ -1,132 +1,147 @@
-"""The ways to run a model that the GPU benchmark compares, each as a function that enqueues one run (needs torch)."""
+"""The ways to run a model that the GPU benchmarks compare, each as a function that enqueues one run (needs torch)."""
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnxruntime as ort
 import torch
-from torch import Tensor
+from onnx import TensorProto
+from torch import Tensor, nn
 
 import fusion_cli
 
-Call = Callable[[], object]
+_ELEMENT = {
+    torch.float32: TensorProto.FLOAT,
+    torch.float16: TensorProto.FLOAT16,
+    torch.bfloat16: TensorProto.BFLOAT16,
+    torch.int64: TensorProto.INT64,
+    torch.bool: TensorProto.BOOL,
+}
 
 
 @dataclass(frozen=True)
 class Contender:
-    """`call` enqueues one run on the GPU; `output` holds the result once the GPU is done."""
+    """`call` enqueues one run on `stream` and gives the tensors that hold its results once the GPU is done; without a
+    stream, on a CPU, it is done when it returns."""
 
-    call: Call
-    output: Tensor
-
-
-def providers(*, cuda_graph: bool = False) -> list[Any]:
-    """ONNX Runtime's CUDA provider, with the CPU's for what is left."""
-    return [("CUDAExecutionProvider", {"enable_cuda_graph": str(int(cuda_graph))}), "CPUExecutionProvider"]
+    call: Callable[[], Sequence[Tensor]]
+    stream: torch.cuda.Stream | None = None
 
 
-def quiet(**settings: Any) -> ort.SessionOptions:
+@dataclass(frozen=True)
+class Setting:
+    """How ONNX Runtime runs a model; `made`: what fusion-cli wrote, with its library."""
+
+    made: str = ""
+    cuda_graph: bool = False
+    prefer_nhwc: bool = False
+    optimized: bool = True
+    """Whether ONNX Runtime's own optimizations are on."""
+
+
+SESSIONS: Mapping[str, Setting] = {
+    "ORT": Setting(),
+    "ORT, graph": Setting(cuda_graph=True),
+    "ORT, NHWC": Setting(prefer_nhwc=True),
+    "ORT, NHWC, graph": Setting(prefer_nhwc=True, cuda_graph=True),
+    **{made: Setting(made) for made in ("fused", "quick")},
+    **{f"{made}, graph": Setting(made, cuda_graph=True) for made in ("fused", "quick")},
+}
+"""`fused` is what the default command line writes, `quick` the same without looking whether it helps here."""
+TORCH = ("torch", "torch, graph", "torch, compiled")
+
+
+def has_gpu() -> bool:
+    return torch.cuda.is_available() and "CUDAExecutionProvider" in ort.get_available_providers()
+
+
+def open_session(path: Path, setting: Setting, stream: torch.cuda.Stream | None) -> ort.InferenceSession:
+    """A session on `stream`, on the CPU without one. Raises RuntimeError where a library that should run does not."""
     options = ort.SessionOptions()
     options.log_severity_level = 3
-    for key, value in settings.items():
-        setattr(options, key, value)
-    return options
+    if not setting.optimized:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    providers: list[Any] = ["CPUExecutionProvider"]
+    if stream is not None:
+        cuda = {
+            "device_id": "0",
+            "user_compute_stream": str(stream.cuda_stream),
+            "enable_cuda_graph": str(int(setting.cuda_graph)),
+            "prefer_nhwc": str(int(setting.prefer_nhwc)),
+        }
+        providers.insert(0, ("CUDAExecutionProvider", cuda))
+    if not setting.made:
+        return ort.InferenceSession(path, options, providers)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        session = fusion_cli.session(path, options, providers)
+    if missing := [w for w in said if issubclass(w.category, UserWarning)]:
+        raise RuntimeError(str(missing[0].message))
+    return session
 
 
-def fused_session(path: Path, *, cuda_graph: bool = False, **settings: Any) -> ort.InferenceSession:
-    """The fused model with its library."""
-    return fusion_cli.session(path, providers(cuda_graph=cuda_graph), sess_options=quiet(**settings))
-
-
-def stock_session(path: Path, *, cuda_graph: bool = False) -> ort.InferenceSession:
-    """A model as ONNX Runtime runs it, with all its own optimizations."""
-    return ort.InferenceSession(path, quiet(), providers=providers(cuda_graph=cuda_graph))
-
-
-def transformer_optimized(path: Path, width: int, heads: int) -> Path:
-    """The model as ONNX Runtime's offline transformer optimizer rewrites it, in a file beside it."""
-    from onnxruntime.transformers.optimizer import optimize_model
-
-    target = path.with_name("transformer_optimized.onnx")
-    optimized = optimize_model(str(path), "bert", num_heads=heads, hidden_size=width, opt_level=0, use_gpu=True)
-    optimized.save_model_to_file(str(target))
-    return target
-
-
-def bound(session: ort.InferenceSession, x: Tensor, like: Tensor) -> Contender:
-    """The session with input and output bound to GPU memory, warmed up (and captured, if it uses a CUDA graph)."""
-    output = torch.zeros_like(like)
+def bound(
+    session: ort.InferenceSession,
+    inputs: Mapping[str, Tensor],
+    like: Sequence[Tensor],
+    stream: torch.cuda.Stream | None = None,
+) -> Contender:
+    """The session with its inputs, and results like those given, bound to their memory."""
+    outputs = [torch.zeros_like(t) for t in like]
     binding, options = session.io_binding(), ort.RunOptions()
     # Runs are enqueued back to back, as in a loop over layers; the caller waits for the GPU.
     options.add_run_config_entry("disable_synchronize_execution_providers", "1")
-    for bind, tensor, name in (
-        (binding.bind_input, x, session.get_inputs()[0].name),
-        (binding.bind_output, output, session.get_outputs()[0].name),
-    ):
-        bind(name, "cuda", 0, np.dtype(str(tensor.dtype).removeprefix("torch.")), list(tensor.shape), tensor.data_ptr())
+    names = [i.name for i in session.get_inputs()]
+    for bind, name, tensor in [
+        *((binding.bind_input, name, inputs[name]) for name in names),
+        *((binding.bind_output, o.name, t) for o, t in zip(session.get_outputs(), outputs, strict=True)),
+    ]:
+        assert tensor.is_contiguous()
+        bind(name, tensor.device.type, 0, _ELEMENT[tensor.dtype], list(tensor.shape), tensor.data_ptr())
 
-    def call() -> None:
+    def call() -> Sequence[Tensor]:
         session.run_with_iobinding(binding, options)
+        return outputs
 
-    return warm(Contender(call, output))
-
-
-def warm(contender: Contender) -> Contender:
-    torch.cuda.synchronize()
-    for _ in range(3):
-        contender.call()
-    torch.cuda.synchronize()
-    return contender
+    return Contender(call, stream)
 
 
-def eager(module: Callable[[Tensor], Tensor], x: Tensor) -> Contender:
-    return warm(Contender(lambda: module(x), module(x)))
+def of_session(path: Path, setting: Setting, inputs: Mapping[str, Tensor], like: Sequence[Tensor]) -> Contender:
+    """A model in ONNX Runtime, where its inputs are."""
+    stream = torch.cuda.Stream() if next(iter(inputs.values())).is_cuda else None
+    return bound(open_session(path, setting, stream), inputs, like, stream)
 
 
-def captured(module: Callable[[Tensor], Tensor], x: Tensor) -> Contender:
-    """PyTorch's eager kernels replayed from a CUDA graph."""
-    for _ in range(3):
-        module(x)
+def of_torch(name: str, module: nn.Module, inputs: Mapping[str, Tensor]) -> Contender:
+    """A module in PyTorch: eager, its kernels replayed from a CUDA graph, or compiled with all that it can tune."""
+    run: Callable[..., Any] = module
+    if name == "torch, compiled":
+        run = torch.compile(module, mode="max-autotune")
+    given = tuple(inputs.values())
+    stream = torch.cuda.default_stream() if given[0].is_cuda else None
+    if name != "torch, graph":
+        return Contender(lambda: flat(run(*given)), stream)
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):  # what libraries set up at their first call cannot be captured
+        for _ in range(3):
+            run(*given)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        output = module(x)
-    return warm(Contender(graph.replay, output))
+        results = flat(run(*given))
+
+    def replay() -> Sequence[Tensor]:
+        graph.replay()
+        return results
+
+    return Contender(replay, stream)
 
 
-def placement(path: Path, x: Tensor, folder: Path) -> tuple[dict[str, Counter[str]], Counter[str]]:
-    """Where the fused model's nodes ran, from ONNX Runtime's own profile of one run.
-
-    Returns runs of each fused operator by provider, and the other operators that ran outside the CUDA provider.
-    """
-    session = fused_session(path, enable_profiling=True, profile_file_prefix=str(folder / "profile"))
-    session.run(None, {session.get_inputs()[0].name: x.cpu().numpy()})
-    events = json.loads(Path(session.end_profiling()).read_text())
-    fused: dict[str, Counter[str]] = {}
-    elsewhere: Counter[str] = Counter()
-    operators = fused_operators(path)
-    for event in events:
-        provider, op = event["args"].get("provider"), event["args"].get("op_name")
-        if not provider or not event["name"].endswith("_kernel_time"):
-            continue
-        if op in operators:
-            fused.setdefault(op, Counter())[provider] += 1
-        elif provider != "CUDAExecutionProvider":
-            elsewhere[op] += 1
-    return fused, elsewhere
-
-
-def fused_operators(path: Path) -> Counter[str]:
-    """How often the model calls each operator that the compiler made."""
-    import onnx
-
-    model = onnx.load(path, load_external_data=False)
-    made = {f.name for f in model.functions if f.domain == "fusion"}
-    return Counter(n.op_type for n in model.graph.node if n.domain == "fusion" and n.op_type in made)
+def flat(found: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """A module's results, one or several, as the outputs of its export."""
+    return (found,) if isinstance(found, Tensor) else tuple(found)

@@ -1,159 +1,111 @@
-"""One case of the GPU benchmark, in a process of its own: placement, numbers, times; one JSON object to a file.
+"""Time a model of gpu_models.toml in the ways given, beside which nothing else should run; one JSON line per way.
 
-python -m benchmarks.gpu_case EXAMPLE FOLDER RESULT.json
+Run by `benchmarks.gpu_models` in a process of its own: a fault on the GPU ends that process and no other.
+
+    python -m benchmarks.gpu_case FOLDER/ID.onnx TOLERANCE WAY [WAY ...]
 """
 
 from __future__ import annotations
 
+import copy
+import gc
 import json
 import statistics
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-import onnx
+import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
+from torch import Tensor
 
-from benchmarks import contenders, reference
-from benchmarks.contenders import Contender
-from benchmarks.gpu_cases import CASES, FACTS, Case
-from examples import weights
-from examples.layers import ConvStack, TransformerLayer, randomize
-from fusion_cli.files import file_sha256
-from fusion_cli.runtime.manifest import FILENAME
+from benchmarks import gpu_clock
+from benchmarks.contenders import SESSIONS, Contender, flat, has_gpu, of_session, of_torch
+from benchmarks.gpu_specs import spec_of
+from benchmarks.gpu_write import made_path
+from benchmarks.gpu_zoo import Example, build
+from benchmarks.runs import TOLERANCE
 from fusion_cli.verify import largest_error
 
-BANDWIDTH = 4.3e12
-"""Bytes per second that an H200 reaches."""
-PEAK = {"float16": 790e12, "float32": 395e12}
-"""Operations per second that its tensor cores reach; float32 matrices are multiplied as TF32."""
-ROUNDS = 15
-BLOCK_SECONDS = 0.02
+PACKAGES = ("torch", "torchvision", "transformers")
+"""Those of them that a model needs are told with its times."""
 
 
-def main(case: Case, folder: Path, result_path: Path) -> None:
-    torch.set_float32_matmul_precision("high")
-    torch.backends.cudnn.allow_tf32 = True
-    original = weights.restore(case.example, folder / "original.onnx")
-    fused = restore_fused(folder)
-    torch.manual_seed(0)
-    x = torch.randn(case.shape, device="cuda").to(getattr(torch, case.dtype))
-    exact = reference.run(onnx.load(original), {"x": x})["y"]
-    like = exact.to(x.dtype)
-    module = torch_module(case).to("cuda", x.dtype)
-    failures: dict[str, str] = {}
-    runners: dict[str, Contender] = {}
-    for name, make in builders(case, original, fused, module, x, like).items():
-        try:
-            runners[name] = make()
-        except Exception as error:  # one way of running that fails must not hide the others
-            failures[name] = f"{type(error).__name__}: {error}".splitlines()[0][:500]
-    result = {
-        "example": case.example,
-        "shape": list(case.shape),
-        "dtype": case.dtype,
-        "device": torch.cuda.get_device_name(),
-        **json.loads((folder / FACTS).read_text()),
-        "calls": dict(contenders.fused_operators(fused)),
-        # Timed first: the runs that are checked then come after hundreds of others.
-        "ms": times(runners),
-        "errors": errors(runners, exact),
-        "floor_ms": floor_ms(case, module, x, like),
-        "failures": failures,
-    }
+class Case:
+    """A model at its inputs, on the GPU if there is one."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.device = "cuda" if has_gpu() else "cpu"
+
+    @cached_property
+    def example(self) -> Example:
+        made = build(spec_of(self.path.stem))
+        inputs = {name: x.to(self.device) for name, x in made.inputs.items()}
+        return Example(made.module.to(self.device), inputs)
+
+    @cached_property
+    def exact(self) -> list[np.ndarray[Any, Any]]:
+        """The results in double precision, of the same weights."""
+        module = copy.deepcopy(self.example.module).double()
+        given = (x.double() if x.is_floating_point() else x for x in self.example.inputs.values())
+        return [t.cpu().numpy() for t in flat(module(*given))]
+
+    @cached_property
+    def like(self) -> tuple[Tensor, ...]:
+        return flat(self.example.module(*self.example.inputs.values()))
+
+    def contender(self, way: str) -> Contender:
+        setting = SESSIONS.get(way)
+        if setting is None:
+            return of_torch(way, self.example.module, self.example.inputs)
+        path = made_path(self.path, setting.made) if setting.made else self.path
+        return of_session(path, setting, self.example.inputs, self.like)
+
+    def error(self, contender: Contender) -> float:
+        """The largest of any output; infinite where NaN are others."""
+        found = gpu_clock.fresh(contender)
+        pairs = zip(self.exact, found, strict=True)
+        return max(largest_error(want, got.detach().cpu().numpy()) for want, got in pairs)
+
+
+def main(path: Path, ways: Sequence[str]) -> None:
+    # As ONNX Runtime multiplies float32 matrices unless told otherwise.
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    case = Case(path)
+    with torch.no_grad():
+        for way in ways:
+            print(json.dumps(measure(case, way) | {"mode": way}), flush=True)
+            gc.collect()
+
+
+def measure(case: Case, way: str) -> dict[str, Any]:
+    """One way's outcome: `status` ok, wrong, error or skipped, why, milliseconds and the error."""
+    if case.device == "cpu" and ("graph" in way or "NHWC" in way):
+        return {"status": "skipped", "detail": "there is no GPU"}
     try:
-        on, elsewhere = contenders.placement(fused, x, folder)
-        result |= {"placement": {op: dict(c) for op, c in on.items()}, "elsewhere": dict(elsewhere)}
-    except Exception as error:
-        failures["placement"] = f"{type(error).__name__}: {error}".splitlines()[0][:500]
-    result_path.write_text(json.dumps(result))
+        contender = case.contender(way)
+        samples = gpu_clock.milliseconds(contender)
+        error = case.error(contender)
+    except Exception as problem:  # one way of running that fails must not hide the others
+        return {"status": "error", "detail": f"{type(problem).__name__}: {problem}".splitlines()[0][:300]}
+    # Products of float32 may be as exact as those of float16.
+    status = "ok" if error <= TOLERANCE["f16"] else "wrong"
+    low, high = np.percentile(samples, [10, 90]).tolist()
+    found = {"ms": statistics.median(samples), "p10": low, "p90": high, "error": error}
+    return {"status": status, "detail": "", **found, "machine": machine(case.device)}
 
 
-def restore_fused(folder: Path) -> Path:
-    """The packed fused model with its weights drawn again, and a manifest that knows the file so made."""
-    fused, manifest = folder / "fused.onnx", folder / "fused.fusion" / FILENAME
-    onnx.save(weights.fill(onnx.load(folder / "fused.weightless.onnx")), fused)
-    content = json.loads(manifest.read_text())
-    manifest.write_text(json.dumps(content | {"model_sha256": file_sha256(fused)}))
-    return fused
+def machine(device: str) -> dict[str, str]:
+    """What the times are of: the device, and the versions of what ran."""
+    import onnxruntime
 
-
-def torch_module(case: Case, *, decomposed: bool = False) -> nn.Module:
-    """The example's module, with random weights."""
-    if not case.width:
-        return randomize(ConvStack())
-    return randomize(TransformerLayer(case.width, case.heads, 4 * case.width, decomposed=decomposed))
-
-
-def builders(
-    case: Case, original: Path, fused: Path, module: nn.Module, x: Tensor, like: Tensor
-) -> dict[str, Callable[[], Contender]]:
-    """The contenders by name, each built only when called."""
-    made: dict[str, Callable[[], Contender]] = {
-        "fused": lambda: contenders.bound(contenders.fused_session(fused), x, like),
-        "fused, graph": lambda: contenders.bound(contenders.fused_session(fused, cuda_graph=True), x, like),
-        "ORT": lambda: contenders.bound(contenders.stock_session(original), x, like),
-        "ORT, graph": lambda: contenders.bound(contenders.stock_session(original, cuda_graph=True), x, like),
-        "torch": lambda: contenders.eager(module, x),
-        "torch.compile": lambda: contenders.eager(torch.compile(module), x),
-        "torch, graph": lambda: contenders.captured(module, x),
-    }
-    if case.width:
-        made["ORT transformers"] = lambda: contenders.bound(
-            contenders.stock_session(contenders.transformer_optimized(original, case.width, case.heads)), x, like
-        )
-    return made
-
-
-def errors(runners: Mapping[str, Contender], exact: Tensor) -> dict[str, float]:
-    """Relative error of each ONNX Runtime contender in a fresh run (PyTorch's weights are others)."""
-    reference_array = exact.cpu().numpy()
-    found = {}
-    for name, runner in runners.items():
-        if not name.startswith("torch"):
-            runner.output.zero_()
-            torch.cuda.synchronize()
-            runner.call()
-            torch.cuda.synchronize()
-            found[name] = largest_error(reference_array, runner.output.cpu().numpy())
-    return found
-
-
-def times(runners: Mapping[str, Contender]) -> dict[str, float]:
-    """Median milliseconds per run. Contenders take turns, so that a change of the machine's speed hits all alike."""
-    repeats = {n: max(3, int(BLOCK_SECONDS / max(block(r.call, 5), 1e-6))) for n, r in runners.items()}
-    samples: dict[str, list[float]] = {name: [] for name in runners}
-    for _ in range(ROUNDS):
-        for name, runner in runners.items():
-            samples[name].append(block(runner.call, repeats[name]))
-    return {name: 1e3 * statistics.median(s) for name, s in samples.items()}
-
-
-def block(call: Callable[[], object], repeats: int) -> float:
-    """Seconds per run of `repeats` runs enqueued back to back."""
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    for _ in range(repeats):
-        call()
-    torch.cuda.synchronize()
-    return (time.perf_counter() - start) / repeats
-
-
-def floor_ms(case: Case, module: nn.Module, x: Tensor, y: Tensor) -> float:
-    """Milliseconds no implementation can beat: arithmetic at peak rate, or weights, input and output moved once."""
-    # Written out, and on no device: the counter then sees every product, and nothing runs.
-    plain = torch_module(case, decomposed=True).to("meta")
-    with FlopCounterMode(display=False) as counter:
-        plain(torch.empty(case.shape, device="meta"))
-    moved: int = sum(t.numel() * t.element_size() for t in [*module.parameters(), *module.buffers(), x, y])
-    arithmetic: float = counter.get_total_flops() / PEAK[case.dtype]
-    return 1e3 * max(arithmetic, moved / BANDWIDTH)
+    name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
+    versions = {p: sys.modules[p].__version__ for p in PACKAGES if p in sys.modules}
+    return {"device": name, "onnxruntime": onnxruntime.__version__, **versions}
 
 
 if __name__ == "__main__":
-    name, folder, result_file = sys.argv[1:]
-    with torch.inference_mode():
-        main(next(c for c in CASES if c.example == name), Path(folder), Path(result_file))
+    main(Path(sys.argv[1]), sys.argv[3:])

@@ -24,7 +24,7 @@ from onnx import TensorProto, numpy_helper
 MODELS = Path(__file__).resolve().parent / "models"
 SMALL = 16
 """Initializers of at most this many elements keep their data: shapes, axes and scalars mean something."""
-RECIPE = ("low", "high", "seed", "scale")
+RECIPE = ("low", "high", "seed")
 
 _DTYPES: dict[int, npt.DTypeLike] = {
     TensorProto.FLOAT: np.float32,
@@ -46,8 +46,8 @@ def strip(model: onnx.ModelProto) -> None:
             set_recipe(tensor, low=float(values.min()), high=float(values.max()), seed=crc32(tensor.name.encode()))
 
 
-def set_recipe(tensor: TensorProto, **recipe: float | list[float]) -> None:
-    """Drop the tensor's data and note how to draw it: uniform on [low, high) from `seed`, then times `scale`."""
+def set_recipe(tensor: TensorProto, **recipe: float) -> None:
+    """Drop the tensor's data and note how to draw it: uniform on [low, high) from `seed`."""
     bare = TensorProto(name=tensor.name, dims=tensor.dims, data_type=tensor.data_type)
     for key, value in recipe.items():
         bare.metadata_props.add(key=key, value=json.dumps(value))
@@ -65,9 +65,6 @@ def draw(tensor: TensorProto) -> npt.NDArray[np.generic]:
     unit = np.random.default_rng(recipe["seed"]).random(tuple(tensor.dims), dtype=np.float32)
     unit *= recipe["high"] - recipe["low"]
     unit += recipe["low"]
-    if "scale" in recipe:
-        # One factor per output channel: a batch normalization that was folded into its convolution.
-        unit *= np.array(recipe["scale"], np.float32).reshape(-1, *[1] * (unit.ndim - 1))
     return unit.astype(_DTYPES[tensor.data_type], copy=False)
 
 

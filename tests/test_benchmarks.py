@@ -1,4 +1,4 @@
-"""The parts of the benchmarks that decide something: tallies, recall, resumption, recipes, and GPU checks."""
+"""The parts of the benchmarks that decide something: tallies, recall, resumption and repeatability."""
 
 from __future__ import annotations
 
@@ -7,14 +7,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import onnx
 import pytest
 from click.testing import CliRunner
-from onnx import TensorProto, helper, numpy_helper
 
-from benchmarks import corpus, gpu_page, gpu_prepare, idioms, repeat, runs, tally
-from examples import weights
+from benchmarks import corpus, idioms, repeat, runs, tally
 from fusion_cli.match import load_rules
 
 ENTRIES: list[dict[str, Any]] = [
@@ -147,61 +143,3 @@ def test_runs_differ_by_their_files_and_by_what_of_the_report_is_not_measured(tm
     failed.parent.mkdir()
     (failed.parent / "error.txt").write_text("error: no")
     assert repeat.differ([first, failed])
-
-
-def test_folded_weights_travel_as_recipes() -> None:
-    fused = weights.fill(onnx.load(weights.graph_path("conv_stack")))
-    factors = np.linspace(0.5, 2.0, 64, dtype=np.float32).reshape(-1, 1, 1, 1)
-    expected = {}
-    for tensor in fused.graph.initializer:
-        values = numpy_helper.to_array(tensor)
-        if tensor.name == "3.weight":
-            values = values * factors
-        expected[f"renamed {tensor.name}"] = values
-        tensor.CopyFrom(numpy_helper.from_array(values, f"renamed {tensor.name}"))
-    size = len(fused.SerializeToString())
-    gpu_prepare.forget_weights(fused, onnx.load(weights.graph_path("conv_stack")))
-    assert len(fused.SerializeToString()) < size / 50
-    for tensor in weights.fill(fused).graph.initializer:
-        np.testing.assert_allclose(numpy_helper.to_array(tensor), expected[tensor.name], rtol=1e-5, atol=1e-6)
-
-
-def test_weights_of_unknown_origin_keep_their_data() -> None:
-    tensor = numpy_helper.from_array(np.arange(100, dtype=np.float32), "new")
-    fused = helper.make_model(helper.make_graph([], "g", [], [], [tensor]))
-    gpu_prepare.forget_weights(fused, onnx.load(weights.graph_path("conv_stack")))
-    assert fused.graph.initializer[0].data_type == TensorProto.FLOAT
-    assert fused.graph.initializer[0].raw_data == tensor.raw_data
-
-
-GOOD: dict[str, Any] = {
-    "example": "layer", "shape": [1, 2], "dtype": "float16", "device": "NVIDIA H200", "calls": {"Op_1": 2},
-    "rules": {"R": 2}, "forced": True,
-    "errors": {"fused": 1.4e-3, "fused, graph": 1.4e-3, "ORT": 1e-3}, "failures": {}, "floor_ms": 0.1,
-    "ms": {"fused": 0.5, "ORT": 1.0}, "placement": {"Op_1": {"CUDAExecutionProvider": 2}}, "elsewhere": {"Shape": 1},
-}  # fmt: skip
-
-
-def test_a_good_gpu_case_has_no_problems(tmp_path: Path) -> None:
-    assert gpu_page.problems(GOOD) == []
-    page = gpu_page.write_page([GOOD], tmp_path)
-    assert page.name == "gpu-nvidia-h200.md"
-    assert "| layer | 2.00x |" in page.read_text()
-    assert "| layer | 2 R (forced) | 1.40e-03 | 1.40e-03 | 1.00e-03 | 2 of 2 | 1 Shape | yes |" in page.read_text()
-    assert json.loads(page.with_suffix(".json").read_text()) == [GOOD]
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"errors": {"fused": 1.6e-3, "ORT": 1e-3}}, "error 1.60e-03"),
-        ({"errors": {"fused": float("nan"), "ORT": 1e-3}}, "error nan"),
-        ({"placement": {}}, "ran nowhere"),
-        ({"placement": {"Op_1": {"CPUExecutionProvider": 2}}}, "CPUExecutionProvider"),
-        ({"failures": {"fused, graph": "capture failed"}}, "capture failed"),
-        ({"failures": {"case": "not done within 9 s"}}, "not done"),
-    ],
-)
-def test_gpu_problems_are_found(change: dict[str, Any], said: str) -> None:
-    found = gpu_page.problems({**GOOD, **change})
-    assert any(said in problem for problem in found), found

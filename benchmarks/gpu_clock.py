@@ -1,0 +1,105 @@
+"""How long a contender takes: run by run on its stream, or its kernels alone (needs torch)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
+
+from benchmarks.contenders import Contender
+
+RUNS, ON_CPU = 100, 5
+WARM_SECONDS = 0.3
+"""A GPU that was idle takes a while until its clocks are up."""
+_FLUSHED = 256 << 20
+"""Bytes that push everything else out of the cache of any GPU."""
+_FLUSH = "bitwise_not"
+"""What the kernel that does so has in its name, and no other here."""
+
+
+def milliseconds(contender: Contender, *, runs: int = RUNS, warm: float = WARM_SECONDS) -> list[float]:
+    """Of every run, from when the GPU is free for it until it is done: what the host takes to launch it is in it where
+    the GPU waits for the host."""
+    start = time.perf_counter()
+    _repeat(contender, 3)
+    while time.perf_counter() - start < warm:
+        _repeat(contender, 3)
+    if contender.stream is None:
+        return [1e3 * seconds(contender.call) for _ in range(ON_CPU)]
+    pairs = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(runs)]
+    with torch.cuda.stream(contender.stream):
+        for begin, end in pairs:
+            begin.record()
+            contender.call()
+            end.record()
+    torch.cuda.synchronize()
+    return [begin.elapsed_time(end) for begin, end in pairs]
+
+
+def kernel_us(contender: Contender, *, runs: int = 20) -> tuple[float, float]:
+    """Microseconds a run in which kernels of its are running, and how many there are; nothing that it reads is in the
+    GPU's cache before. On a CPU, of its calls."""
+    _repeat(contender, 3)
+    if contender.stream is None:
+        return 1e6 * min(seconds(contender.call) for _ in range(ON_CPU)), 1.0
+    flushed = torch.zeros(_FLUSHED // 4, dtype=torch.int32, device="cuda")
+    with profile(activities=[ProfilerActivity.CUDA]) as profiled, torch.cuda.stream(contender.stream):
+        for _ in range(runs):
+            torch.bitwise_not(flushed, out=flushed)
+            contender.call()
+        torch.cuda.synchronize()
+    spans = [
+        (e.time_range.start, e.time_range.end)
+        for e in profiled.events()
+        if e.device_type == torch.autograd.DeviceType.CUDA and not e.is_user_annotation and _FLUSH not in e.name
+    ]
+    if not spans:
+        raise RuntimeError("the profiler saw no kernel")
+    return covered(spans) / runs, len(spans) / runs
+
+
+def covered(spans: Iterable[tuple[float, float]]) -> float:
+    """How much of the line the spans cover: kernels that overlap count once."""
+    total, reached = 0.0, float("-inf")
+    for begin, end in sorted(spans):
+        total += max(0.0, end - max(begin, reached))
+        reached = max(reached, end)
+    return total
+
+
+def fresh(contender: Contender) -> Sequence[Tensor]:
+    """The results of one run more, nothing of which was there before."""
+    for tensor in _settled(contender):
+        tensor.zero_()
+    return _settled(contender)
+
+
+def is_repeatable(contender: Contender) -> bool:
+    """Whether two runs give the same bits."""
+    first = [tensor.clone() for tensor in fresh(contender)]
+    return all(torch.equal(a, b) for a, b in zip(first, fresh(contender), strict=True))
+
+
+def seconds(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def _settled(contender: Contender) -> Sequence[Tensor]:
+    """The results of one run, which waits for what other streams do with its tensors, and they for it."""
+    if contender.stream is None:
+        return contender.call()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(contender.stream):
+        found = contender.call()
+    torch.cuda.synchronize()
+    return found
+
+
+def _repeat(contender: Contender, times: int) -> None:
+    for _ in range(times):
+        _settled(contender)

@@ -1,0 +1,137 @@
+"""What `benchmarks.gpu_models` found, as a Markdown page and JSON, against the targets of gpu_models.toml."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu_specs import spec_of
+from benchmarks.runs import GOOD
+from benchmarks.tally import table
+
+Row = Mapping[str, Any]
+ORT = ("ORT", "ORT, graph", "ORT, NHWC", "ORT, NHWC, graph")
+TORCH = ("torch", "torch, graph", "torch, compiled")
+OVER_ORT, OVER_TORCH = 1.5, 1.15
+"""How many times as fast as the best of them the fused model is to be."""
+
+
+_AGAINST = ("model", "over ONNX Runtime", "over PyTorch", "fused, to be", "graph, to be", "reached")
+_WRITTEN = (
+    "model", "nodes", "fusions", "written", "export, s", "optimize, s", "error", "of ORT", "of torch", "date",
+)  # fmt: skip
+
+
+def write_page(rows: Sequence[Row], folder: Path) -> Path:
+    """Write `gpu-models-DEVICE.md` and `.json` into `folder`, with the models that are there already and not among
+    `rows`; returns the path of the page."""
+    device = next((r["machine"]["device"] for row in rows for r in row["times"].values() if "machine" in r), "unknown")
+    path = folder / f"gpu-models-{slug(device)}.md"
+    record = path.with_suffix(".json")
+    earlier = json.loads(record.read_text()) if record.is_file() else []
+    by_id = {row["id"]: row for row in (*earlier, *rows)}
+    folder.mkdir(parents=True, exist_ok=True)
+    record.write_text(json.dumps(list(by_id.values()), indent=1) + "\n")
+    path.write_text(page(list(by_id.values()), device))
+    return path
+
+
+def slug(device: str) -> str:
+    """A device's name as part of a file's."""
+    return re.sub("[^a-z0-9]+", "-", device.lower()).strip("-")
+
+
+def page(rows: Sequence[Row], device: str) -> str:
+    """The Markdown page."""
+    failed = failures(rows)
+    return "\n\n".join(
+        [
+            f"# Whole models on {device}",
+            "Made by `python -m benchmarks.gpu_models`. Milliseconds per run: medians of runs one after the other, each"
+            " from when the GPU is free for it until it is done. *graph* is a CUDA graph, *NHWC* ONNX Runtime's"
+            " `prefer_nhwc`, *compiled* `torch.compile` with max-autotune. ONNX Runtime has all its optimizations on"
+            " and multiplies float32 matrices as TF32, as it does by default; so does PyTorch. *Fused* is what the"
+            " default command line writes; with a star, what `--no-verify` does.",
+            _versions(rows),
+            table(["model", "fused", "graph", *ORT, *TORCH], [_times(r) for r in rows]),
+            "## Against the best",
+            f"The fused model at its best over the best of ONNX Runtime (to be {OVER_ORT}x) and of PyTorch"
+            f" (to be {OVER_TORCH}x), and its times with what they are to be.",
+            table(_AGAINST, map(_against, rows)),
+            "## What was written, and its numbers",
+            "Errors are the largest difference over the largest magnitude, against PyTorch in double precision.",
+            table(_WRITTEN, map(_written, rows)),
+            "## Failed",
+            table(["model", "what", "outcome", "why"], failed) if failed else "Nothing.",
+        ]
+    ) + "\n"  # fmt: skip
+
+
+def failures(rows: Sequence[Row]) -> list[list[str]]:
+    """What of which model did not end well, and why."""
+    return [
+        [row["id"], f"{what} {r['mode']}", r["status"], r.get("detail") or f"error {r['error']:.1e}"]
+        for row in rows
+        for what in ("written", "times")
+        for r in row[what].values()
+        if r["status"] not in GOOD
+    ]
+
+
+def ms(row: Row, way: str) -> float | None:
+    """The median of one way of running, if it ran."""
+    found: float | None = row["times"].get(way, {}).get("ms")
+    return found
+
+
+def best(row: Row, ways: Sequence[str]) -> float | None:
+    """The least median of several ways."""
+    return min((t for way in ways if (t := ms(row, way)) is not None), default=None)
+
+
+def fused_ways(row: Row) -> tuple[str, str]:
+    return row["made"], f"{row['made']}, graph"
+
+
+def _versions(rows: Sequence[Row]) -> str:
+    machines = [r["machine"] for row in rows for r in row["times"].values() if "machine" in r]
+    names = dict.fromkeys(name for m in machines for name in m if name != "device")
+    return ", ".join(f"{n} {' or '.join(dict.fromkeys(m[n] for m in machines if n in m))}" for n in names) + "."
+
+
+def _times(row: Row) -> list[str]:
+    name = row["id"] + " \\*" * (row["made"] == "quick")
+    return [name, *(_number(ms(row, way)) for way in (*fused_ways(row), *ORT, *TORCH))]
+
+
+def _against(row: Row) -> list[str]:
+    own = best(row, fused_ways(row))
+    over = [(best(row, ways), least) for ways, least in ((ORT, OVER_ORT), (TORCH, OVER_TORCH))]
+    ratios = [None if own is None or other is None else other / own for other, _ in over]
+    target = spec_of(row["id"]).target
+    pairs = [(ms(row, way), target.get(key)) for way, key in zip(fused_ways(row), ("fused", "graph"), strict=True)]
+    reached = [r is not None and r >= least for r, (_, least) in zip(ratios, over, strict=True)]
+    reached += [t is not None and t <= to_be for t, to_be in pairs if to_be is not None]
+    cells = [f"{_number(t)}, {'-' if to_be is None else f'{to_be:.3f}'}" for t, to_be in pairs]
+    return [row["id"], *("-" if r is None else f"{r:.2f}x" for r in ratios), *cells, "yes" if all(reached) else "no"]
+
+
+def _written(row: Row) -> list[str]:
+    made, export = row["written"].get(row["made"], {}), row["written"].get("export", {})
+    errors = [row["times"].get(way, {}).get("error") for way in (row["made"], "ORT", "torch")]
+    return [
+        row["id"],
+        " -> ".join(map(str, made.get("nodes", ["-"]))),
+        ", ".join(f"{n} {rule}" for rule, n in made.get("fusions", {}).items()) or "none",
+        made.get("chosen", "-"),
+        *(str(r.get("seconds", "-")) for r in (export, made)),
+        *("-" if e is None else f"{e:.1e}" for e in errors),
+        row["date"],
+    ]
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"

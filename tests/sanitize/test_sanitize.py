@@ -1,0 +1,81 @@
+"""What is run under compute-sanitizer, for how long, and what is made of what it says."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.cuda_case import Case
+from tests.helpers.cuda_plans import all_cases
+from tests.sanitize.__main__ import FAULTY, sanitized, verdict
+from tests.sanitize.cases import by_size, run_all
+from tests.sanitize.families import FAMILIES
+
+
+def test_every_case_is_of_one_family() -> None:
+    names = [case.name for cases in FAMILIES.values() for case in cases]
+    assert sorted(names) == sorted(case.name for case in all_cases())
+    assert all(FAMILIES.values())
+
+
+def test_the_small_sizes_come_first_and_empty_ones_not_at_all() -> None:
+    works = [tuple(sizes.values()) for _, sizes in by_size(FAMILIES["linear"])]
+    assert all(all(sizes) for sizes in works)
+    assert works[0] < works[-1]
+
+
+def test_what_the_time_does_not_suffice_for_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    ran: list[str] = []
+
+    def run(case: Case, sizes: Mapping[str, int]) -> None:
+        ran.append(case.name)
+
+    assert run_all(FAMILIES["rowwise"], 60, run) == 0
+    assert len(ran) == len(by_size(FAMILIES["rowwise"]))
+    assert capsys.readouterr().out.count("ran ") == len(ran)
+    assert run_all(FAMILIES["rowwise"], -1, run) == len(ran)
+
+
+@pytest.mark.parametrize(
+    ("log", "code", "said"),
+    [
+        ("========= ERROR SUMMARY: 0 errors", 0, "clean"),
+        ("========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)", 0, "clean"),
+        (
+            "========= RACECHECK SUMMARY: 1 hazard displayed (0 errors, 1 warning)",
+            0,
+            "1 hazard displayed (0 errors, 1 ",
+        ),
+        ("========= ERROR SUMMARY: 3 errors", FAULTY, "3 errors"),
+        ("ModuleNotFoundError: torch", 1, "exit code 1: ModuleNotFoundError: torch"),
+        ("ran a", 0, "no summary"),
+        ("", None, "not done in time"),
+    ],
+)
+def test_a_verdict(log: str, code: int | None, said: str) -> None:
+    assert verdict(log, code).startswith(said)
+
+
+FAKE = """#!/bin/sh
+test "$1 $2 $3" = "--tool memcheck --error-exitcode" || exit 9
+shift 4
+"$@" || exit 1
+echo "========= ERROR SUMMARY: 0 errors"
+"""
+
+
+def test_a_command_under_a_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = tmp_path / "compute-sanitizer"
+    tool.write_text(FAKE)
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    good = sanitized([sys.executable, "-c", "print('ran a\\nran b\\nleft 3')"], "memcheck", 60)
+    assert good.is_clean
+    assert str(good).startswith("clean: 2 runs, 3 left out for time")
+    assert not sanitized([sys.executable, "-c", "print('left 3')"], "memcheck", 60).is_clean, "nothing was run"
+    assert sanitized([sys.executable, "-c", "raise SystemExit(1)"], "memcheck", 60).verdict.startswith("exit code 1")
+    slow = sanitized([sys.executable, "-c", "import time; print('ran a', flush=True); time.sleep(9)"], "memcheck", 1)
+    assert (slow.verdict, slow.ran) == ("not done in time", 1)
