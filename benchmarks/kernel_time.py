@@ -58,7 +58,7 @@ def measure(case: KernelCase, path: Path) -> dict[str, Any]:
             failures[name] = f"{type(problem).__name__}: {problem}".splitlines()[0][:300]
     result = {"us": us, "made": facts, "failures": failures, "machine": machine(device)}
     if "kernels" not in facts:
-        return {"status": "error", "detail": failures["kernels"], **result}
+        return {"status": "error", "detail": failures.get("kernels", "no kernels were built"), **result}
     good = all(f["error"] <= TOLERANCE["f16"] and f["repeatable"] for f in facts.values())
     return {"status": "ok" if good else "wrong", "detail": "", **result}
 
