@@ -112,10 +112,11 @@ def _against(row: Row) -> list[str]:
     over = [(best(row, ways), least) for ways, least in ((ORT, OVER_ORT), (TORCH, OVER_TORCH))]
     ratios = [None if own is None or other is None else other / own for other, _ in over]
     target = spec_of(row["id"]).target
-    pairs = [(ms(row, way), target.get(key)) for way, key in zip(fused_ways(row), ("fused", "graph"), strict=True)]
+    to_be = (target.get("fused"), target.get("graph"))
+    pairs = [(ms(row, way), least) for way, least in zip(fused_ways(row), to_be, strict=True)]
     reached = [r is not None and r >= least for r, (_, least) in zip(ratios, over, strict=True)]
-    reached += [t is not None and t <= to_be for t, to_be in pairs if to_be is not None]
-    cells = [f"{_number(t)}, {'-' if to_be is None else f'{to_be:.3f}'}" for t, to_be in pairs]
+    reached += [t is not None and t <= least for t, least in pairs if least is not None]
+    cells = [f"{_number(t)}, {'-' if least is None else f'{least:.3f}'}" for t, least in pairs]
     return [row["id"], *("-" if r is None else f"{r:.2f}x" for r in ratios), *cells, "yes" if all(reached) else "no"]
 
 

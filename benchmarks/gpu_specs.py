@@ -50,14 +50,14 @@ def load_specs(table: Literal["model", "dynamic"], *, tiny: bool = False) -> tup
 
 def small(spec: Spec) -> Spec:
     """The same model with few tokens; gpu_zoo.py makes it narrow too."""
-    sizes = {"batch": min(spec.batch, 2), "seq": min(spec.seq, 16), "cached": min(spec.cached, 7)}
-    return replace(spec, id=TINY + spec.id, config={}, target={}, **sizes)
+    batch, seq, cached = min(spec.batch, 2), min(spec.seq, 16), min(spec.cached, 7)
+    return replace(spec, id=TINY + spec.id, batch=batch, seq=seq, cached=cached, config={}, target={})
 
 
 def spec_of(id: str) -> Spec:
     """The model of an id of either list. KeyError for one that is in none."""
     tiny = id.startswith(TINY)
-    return {s.id: s for t in ("model", "dynamic") for s in load_specs(t, tiny=tiny)}[id]  # type: ignore[arg-type]
+    return {s.id: s for s in (*load_specs("model", tiny=tiny), *load_specs("dynamic", tiny=tiny))}[id]
 
 
 def chosen(specs: Sequence[Spec], only: str) -> list[Spec]:

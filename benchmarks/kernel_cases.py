@@ -50,7 +50,8 @@ class KernelCase:
         shape = self.shape(name)
         values = np.random.default_rng(crc32(name.encode())).standard_normal(shape, np.float32)
         # Sums over a row of weights are then about as large as what is multiplied.
-        return (values / np.sqrt(shape[0] if len(shape) > 1 else 1)).astype(np.float16)
+        scaled: npt.NDArray[np.float32] = values / np.sqrt(shape[0] if len(shape) > 1 else 1, dtype=np.float32)
+        return scaled.astype(np.float16)
 
     def model(self) -> onnx.ModelProto:
         """The graph as a model, with random weights."""
