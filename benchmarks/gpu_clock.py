@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -51,14 +52,19 @@ def kernel_us(contender: Contender, *, runs: int = 20) -> tuple[float, float]:
             torch.bitwise_not(flushed, out=flushed)
             contender.call()
         torch.cuda.synchronize()
-    spans = [
-        (e.time_range.start, e.time_range.end)
-        for e in profiled.events()
-        if e.device_type == torch.autograd.DeviceType.CUDA and not e.is_user_annotation and _FLUSH not in e.name
-    ]
-    if not spans:
+    us, kernels = busy_us(profiled.events())
+    return us / runs, kernels / runs
+
+
+def busy_us(events: Iterable[Any]) -> tuple[float, int]:
+    """Microseconds in which kernels other than the flushing one run, which may begin before that one ends, and how many
+    there are, of a profiler's events. Raises RuntimeError where there is none."""
+    kernels = [e for e in events if e.device_type == torch.autograd.DeviceType.CUDA and not e.is_user_annotation]
+    flushes = [e for e in kernels if _FLUSH in e.name]
+    if len(kernels) == len(flushes):
         raise RuntimeError("the profiler saw no kernel")
-    return covered(spans) / runs, len(spans) / runs
+    everything, flushing = ([(e.time_range.start, e.time_range.end) for e in some] for some in (kernels, flushes))
+    return covered(everything) - covered(flushing), len(kernels) - len(flushes)
 
 
 def covered(spans: Iterable[tuple[float, float]]) -> float:

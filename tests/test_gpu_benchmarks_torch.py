@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -141,6 +142,24 @@ def test_every_case_has_its_mathematics_and_something_to_be_held_against() -> No
 def test_kernels_that_overlap_count_once() -> None:
     assert gpu_clock.covered([(5.0, 7.0), (0.0, 2.0), (1.0, 4.0), (1.5, 2.0)]) == 6.0
     assert gpu_clock.covered([]) == 0.0
+
+
+def event(name: str, start: float, end: float, device: str = "CUDA", annotation: bool = False) -> SimpleNamespace:
+    span, where = SimpleNamespace(start=start, end=end), getattr(torch.autograd.DeviceType, device)
+    return SimpleNamespace(name=name, time_range=span, device_type=where, is_user_annotation=annotation)
+
+
+def test_the_profilers_events_without_those_that_flush_the_cache() -> None:
+    events = [
+        event("vectorized_elementwise_kernel<4, bitwise_not_kernel_cuda>", 0, 100),
+        event("gemm", 99, 110),  # started before the one ahead of it ended
+        event("pass", 109, 115),
+        event("aten::copy_", 0, 200, device="CPU"),
+        event("step", 0, 200, annotation=True),
+    ]
+    assert gpu_clock.busy_us(events) == (15, 2)
+    with pytest.raises(RuntimeError, match="no kernel"):
+        gpu_clock.busy_us(events[:1])
 
 
 def test_results_are_of_a_fresh_run() -> None:
