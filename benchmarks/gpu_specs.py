@@ -19,7 +19,7 @@ TINY = "tiny_"
 @dataclass(frozen=True)
 class Spec:
     """A model and the sizes of its inputs; `cached` are tokens in a key/value cache, `config` what of the model is not
-    as gpu_zoo.py has it, `target` the milliseconds to reach."""
+    as gpu_zoo.py has it, `target` the milliseconds to reach, `over_ort` and `over_torch` the ratios to their best."""
 
     id: str
     kind: str
@@ -31,6 +31,8 @@ class Spec:
     """Whether batch and sequence are open in the export."""
     config: Mapping[str, Any] = field(default_factory=dict)
     target: Mapping[Literal["fused", "graph"], float] = field(default_factory=dict)
+    over_ort: float = 1.5
+    over_torch: float = 1.15
 
     @property
     def is_tiny(self) -> bool:

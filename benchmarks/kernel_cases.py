@@ -169,6 +169,11 @@ def _attention() -> Iterator[KernelCase]:
             {"B": b, "H": h, "G": g, "S": 1, "T": t, "D": d}, partial(_moved, (*inputs.values(), "B H S D")), "TB/s",
             "attention_full", 0.75,
         )  # fmt: skip
+    # One token after a few: as fast as a kernel starts, and reads next to nothing.
+    yield KernelCase(
+        "decode_b1_h32by8_t16_d128", "decode", "y = Attention (q, k, v)", inputs, ("y",),
+        {"B": 1, "H": 32, "G": 8, "S": 1, "T": 16, "D": 128}, lambda _: 1.0, "us", "attention_full", 3.0,
+    )  # fmt: skip
 
 
 _SUM = {"x": "M N", "r": "M N", "g_w": "N"}
