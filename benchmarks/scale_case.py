@@ -17,8 +17,10 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from fusion_cli.listener import Listener
 
-class Stages:
+
+class Stages(Listener):
     """CPU seconds by stage, told apart by the calls that announce a stage; what came before the first is "start"."""
 
     def __init__(self) -> None:
@@ -26,7 +28,7 @@ class Stages:
         self._current = "start"
         self._since = 0.0
 
-    def enter(self, name: str) -> None:
+    def stage(self, name: str) -> None:
         times = os.times()
         now = sum(times[:4])  # of ended children too
         self.seconds[self._current] += now - self._since
@@ -45,9 +47,9 @@ def main(model: Path, target: str) -> dict[str, Any]:
 
     with tempfile.TemporaryDirectory(dir=model.parent) as folder:
         watch = Children()
-        report = pipeline.optimize(model, Path(folder, "fused.onnx"), Options(targets=(target,)), stages.enter)
+        report = pipeline.optimize(model, Path(folder, "fused.onnx"), Options(targets=(target,)), stages)
         runtime_peak = watch.stop()
-    stages.enter("end")
+    stages.stage("end")
     checked = report.verification
     return {
         "version": fusion_cli.__version__,

@@ -71,7 +71,7 @@ def main(folder: Path) -> None:
         console.print(f"note: {note}", markup=False, highlight=False, soft_wrap=True)
     first = folder / EXAMPLES[0].name
     console.print(
-        f"Next: {first}.fused.fusion/ holds report.json, the generated sources (src/) and libraries (lib/);\n"
+        f"Next: {first}.fused.fusion/ holds report.html and .json, the generated sources (src/) and libraries (lib/);\n"
         f"      fusion-cli explain {first}.onnx   says of every region why it was fused or not;\n"
         f"      fusion-cli bench {first}.onnx {first}.fused.onnx   times the two again.",
         highlight=False,

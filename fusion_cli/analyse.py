@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,12 +24,13 @@ from fusion_cli.explain.why import Answer, answer, unconcerned
 from fusion_cli.files import file_sha256
 from fusion_cli.kernels.user_template import find_template
 from fusion_cli.limits import Budget, deadline
+from fusion_cli.listener import NOBODY, Listener
 from fusion_cli.load import fix_sizes, is_fused, load_model
 from fusion_cli.match import find_regions, load_rules
 from fusion_cli.measured import Choice
 from fusion_cli.plan import Plan, Planner
 from fusion_cli.report import Fusion, Report, summarise
-from fusion_cli.report.readable import counted
+from fusion_cli.report.readable import counted, show_us
 from fusion_cli.score import Baseline, default_sizes, load_profile, score_region
 from fusion_cli.select import select
 from fusion_cli.simplify import simplify
@@ -45,11 +46,12 @@ _ELSEWHERE = frozenset({"build", "verify", "choose"})
 
 
 class Clock:
-    """Seconds spent in each stage, and who to tell when one starts; gives up those that take too long."""
+    """Seconds spent in each stage, and who is told when one starts; gives up those that take too long."""
 
-    def __init__(self, options: Options, say: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self, options: Options, listener: Listener = NOBODY) -> None:
         self.seconds: dict[str, float] = {}
-        self._options, self._say = options, say
+        self.listener = listener
+        self._options = options
         self.budget = self._allow()
 
     def _allow(self, nodes: int = 0, weights: int = 0) -> Budget:
@@ -64,7 +66,7 @@ class Clock:
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Raises FusionError where the stage takes more than the budget."""
-        self._say(name)
+        self.listener.stage(name)
         start, before, seconds = time.perf_counter(), self.seconds.get(name, 0.0), self.budget.seconds
         late = deadline(seconds - before, f"the stage '{name}' took more than {seconds:g} s")
         try:
@@ -142,6 +144,8 @@ def analyse(
     candidates, rejections = score_regions(regions, baselines, sizes, options, clock)
     with clock.stage("select"):
         chosen, lost = select(candidates, model.graph, [t.name for t in targets])
+        for told in (*(f"{c.region.rule} at {c.region.node_names[-1]}: taken" for c in chosen), *lost):
+            clock.listener.decided(f"{told}")
         potential = Potential(baselines[targets[0]], chosen, sizes[0])
         watched = [label(n) for n in watch]
         ranked = rank((*missed.rejections, *rejections, *lost), model.graph, chosen, potential, watched)
@@ -219,13 +223,24 @@ def score_regions(
                 plan = planner.plan(region)
         except Unsupported as e:
             rejections.append(_rejection(region, "plan", e))
+            clock.listener.decided(f"{rejections[-1]}")
             continue
         with clock.stage("score"):
             candidate, reasons = _score(region, plan, baselines, sizes, options)
+            for told in (*reasons, *_worth(candidate)):
+                clock.listener.decided(f"{told}")
         rejections += reasons
         if candidate.targets:
             candidates.append(candidate)
     return tuple(candidates), rejections
+
+
+def _worth(candidate: Candidate) -> Iterator[str]:
+    """What is predicted of a candidate on the targets that it is for."""
+    region = candidate.region
+    place = f"{region.rule} at {region.node_names[-1]} ({counted(len(region.nodes), 'node')})"
+    for target, score in candidate.scores.items():
+        yield f"{place} on {target}: would save {show_us(score.gain_us)} of {show_us(score.before_us)}"
 
 
 def _score(

@@ -142,6 +142,10 @@ class Rejection:
     covered_by: str = ""
     """The fusion, or the other meaning, that has these nodes already, or the nearer miss that concerns them too."""
 
+    def __str__(self) -> str:
+        target = f" on {self.target}" if self.target else ""
+        return f"{self.rule} at {self.node}{target}: {self.code} expected {self.expected}, found {self.found}"
+
     @classmethod
     def of(cls, region: Region, stage: Stage, code: str, expected: str, found: str, hint: str, target: str) -> Self:
         """Why a region that matched wholly was not taken."""

@@ -32,9 +32,9 @@ def optimize(model: Path, output: Path, target: str = "cpu", **options: object) 
 
 
 def files(output: Path) -> dict[str, bytes]:
-    """All that was written, but for the report, which tells times."""
+    """All that was written, but for the reports, which tell times."""
     folder = output.with_suffix(".fusion")
-    paths = [output, *(p for p in folder.rglob("*") if p.is_file() and p.name != "report.json")]
+    paths = [output, *(p for p in folder.rglob("*") if p.is_file() and p.stem != "report")]
     return {str(p.relative_to(output.parent)): p.read_bytes() for p in paths}
 
 

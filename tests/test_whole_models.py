@@ -93,7 +93,7 @@ def test_the_simplified_model_is_written_where_kernels_do_not_help(model: Path, 
     written = onnx.load(model.with_name("out.onnx"))
     assert not written.functions
     assert [n.op_type for n in written.graph.node].count("Add") == 2  # that of constants is folded
-    assert {p.name for p in model.with_name("out.fusion").iterdir()} == {"manifest.json", "report.json"}
+    assert {p.name for p in model.with_name("out.fusion").iterdir()} == {"manifest.json", "report.html", "report.json"}
     same_numbers(model)
 
 
@@ -101,7 +101,7 @@ def test_the_original_is_written_where_nothing_beats_it(model: Path, times: Call
     times(100, 115, 104)
     report = optimize(model)
     assert model.with_name("out.onnx").read_bytes() == model.read_bytes()
-    assert {p.name for p in model.with_name("out.fusion").iterdir()} == {"manifest.json", "report.json"}
+    assert {p.name for p in model.with_name("out.fusion").iterdir()} == {"manifest.json", "report.html", "report.json"}
     assert (report.fusions, report.libraries, report.sources) == ((), (), ())
     assert report.summary.nodes_after == report.summary.nodes_before == len(onnx.load(model).graph.node)
     assert taken_back(report) == {("PointwiseRegion", "FUS404"), ("RowwiseRegion", "FUS404")}

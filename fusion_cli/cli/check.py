@@ -11,7 +11,8 @@ from typing import Any
 import click
 
 from fusion_cli import pipeline
-from fusion_cli.cli.common import budget_options, debug_option, echo_json, progress
+from fusion_cli.cli.common import budget_options, debug_option, echo_json, quiet_option
+from fusion_cli.cli.follow import progress
 from fusion_cli.errors import FusionError, GateError
 from fusion_cli.lock import lock_of
 from fusion_cli.lock.compare import Limits, compare, lost_places
@@ -42,6 +43,7 @@ _EXPLAINED = 3
 @click.option("--jobs", type=click.IntRange(min=0), default=0, help="Compilers at once (0: one per core).")
 @budget_options
 @click.option("--no-verify", is_flag=True, help="Neither compare nor time the models.")
+@quiet_option()
 @debug_option
 def check(
     model: Path,
@@ -56,11 +58,11 @@ def check(
     """Fail, with exit code 4, if MODEL is not fused any more as the lock says, or not as well."""
     locked = read_lock(path)
     options = apply_options(locked.options, Options(verify=not no_verify, **asked))
-    with progress(f"checking {model.name}") as say, TemporaryDirectory(prefix="fusion-cli-check-") as folder:
+    with progress(f"checking {model.name}") as listener, TemporaryDirectory(prefix="fusion-cli-check-") as folder:
         output = Path(folder) / "checked.onnx"
-        report = pipeline.optimize(model, output, options, progress=say, decisions=locked.decisions(path))
+        report = pipeline.optimize(model, output, options, listener, decisions=locked.decisions(path))
         found = lock_of(report, options)
-        say("explain")
+        listener.stage("explain")
         lost = [(fusion.rule, nodes) for fusion, nodes in lost_places(locked, found)]
         reasons = {nodes: _why(model, options, report, *each) for each in lost[:_EXPLAINED] for nodes in each[1:]}
     findings, notes = compare(locked, found, Limits(slowdown, fused, error), reasons)

@@ -151,6 +151,21 @@ def _size(text: str, least: int) -> int:
     return size
 
 
+def _hush(ctx: click.Context, _: click.Parameter, value: bool) -> bool:
+    ctx.meta["fusion_cli.quiet"] = value
+    return value
+
+
+def is_quiet(ctx: click.Context) -> bool:
+    """Whether --quiet was given to the command."""
+    return bool(ctx.meta.get("fusion_cli.quiet"))
+
+
+def quiet_option(help: str = "Show no progress.") -> Callable[[F], F]:
+    """No progress on stderr."""
+    return click.option("-q", "--quiet", is_flag=True, expose_value=False, callback=_hush, help=help)
+
+
 debug_option = click.option(
     "--debug", is_flag=True, callback=_remember, help="Show tracebacks and logs; debug info in kernels."
 )
@@ -207,16 +222,3 @@ def stdout() -> Console:
 def echo_json(value: object) -> None:
     """Print a value made of plain JSON types."""
     click.echo(json.dumps(value, indent=2, allow_nan=False))
-
-
-@contextmanager
-def progress(text: str) -> Iterator[Callable[[str], None]]:
-    """A spinner on stderr, on a terminal only; yields a function that says what is being done."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda _: None
-        return
-    with console.status(text) as status:
-        yield lambda stage: status.update(f"{text}: {stage}")

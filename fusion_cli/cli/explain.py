@@ -11,7 +11,8 @@ import click
 from click.core import ParameterSource
 
 from fusion_cli import pipeline
-from fusion_cli.cli.common import budget_options, debug_option, echo_json, json_option, progress, stdout
+from fusion_cli.cli.common import budget_options, debug_option, echo_json, json_option, quiet_option, stdout
+from fusion_cli.cli.follow import progress
 from fusion_cli.cli.optimize import analysis_options
 from fusion_cli.errors import RuleError, did_you_mean
 from fusion_cli.explain.why import Answer
@@ -23,7 +24,7 @@ from fusion_cli.report.render_explain import render_answer, render_explain
 from fusion_cli.report.why_written import answer_from
 from fusion_cli.types import Options
 
-_OF_ANY = frozenset({"model", "rule", "node", "as_json", "debug"})
+_OF_ANY = frozenset({"model", "rule", "node", "quiet", "as_json", "debug"})
 """Parameters that are for reports too; the others are for the analysis of a model."""
 _KEYS = ("model", "output", "targets", "idioms", "fusions", "rejected", "choice", "notes")
 
@@ -35,6 +36,7 @@ _KEYS = ("model", "output", "targets", "idioms", "fusions", "rejected", "choice"
 @analysis_options
 @click.option("--force", is_flag=True, help="As for optimize.")
 @budget_options
+@quiet_option()
 @json_option
 @debug_option
 def explain(model: Path, rule: str | None, node: str | None, as_json: bool, **asked: Any) -> None:
@@ -48,8 +50,8 @@ def explain(model: Path, rule: str | None, node: str | None, as_json: bool, **as
         _check_rule(rule, options)
     written = find_report(model)
     if written is None:
-        with progress(f"analysing {model.name}") as say:
-            report, answer = pipeline.explain(model, options, node, rule, progress=say)
+        with progress(f"analysing {model.name}") as listener:
+            report, answer = pipeline.explain(model, options, node, rule, listener)
     else:
         _refuse_options(written)
         report = read_report(written)

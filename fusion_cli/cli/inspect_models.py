@@ -13,7 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from fusion_cli.build import find_compiler
-from fusion_cli.cli.common import debug_option, echo_json, json_option, progress, stdout
+from fusion_cli.cli.common import debug_option, echo_json, json_option, stdout
+from fusion_cli.cli.follow import progress
 from fusion_cli.overview.changes import Difference, difference
 from fusion_cli.overview.facts import Facts, facts_of
 from fusion_cli.report.lines import listed, print_facts, print_line

@@ -10,7 +10,16 @@ from typing import Any
 import click
 
 from fusion_cli import runtime
-from fusion_cli.cli.common import budget_options, debug_option, echo_json, json_option, model_options, progress, stdout
+from fusion_cli.cli.common import (
+    budget_options,
+    debug_option,
+    echo_json,
+    json_option,
+    model_options,
+    quiet_option,
+    stdout,
+)
+from fusion_cli.cli.follow import progress
 from fusion_cli.errors import ModelError, NumbersDiffer
 from fusion_cli.limits import Budget
 from fusion_cli.load import is_fused, load_model
@@ -36,6 +45,7 @@ _provider = click.option(
 @budget_options
 @_provider
 @_trust
+@quiet_option()
 @json_option
 @debug_option
 def verify(original: Path, fused: Path, provider: str, trust: bool, as_json: bool, debug: bool, **asked: Any) -> None:
@@ -71,6 +81,7 @@ def verify(original: Path, fused: Path, provider: str, trust: bool, as_json: boo
 @_provider
 @_trust
 @click.option("--seconds", type=click.FloatRange(min=0), default=5.0, show_default=True, help="How long to measure.")
+@quiet_option()
 @json_option
 @debug_option
 def bench(

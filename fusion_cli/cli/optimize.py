@@ -13,14 +13,16 @@ from fusion_cli.cli.common import (
     budget_options,
     debug_option,
     echo_json,
+    is_quiet,
     json_option,
     model_options,
     named,
     option_group,
     parse_size,
-    progress,
+    quiet_option,
     stdout,
 )
+from fusion_cli.cli.follow import progress
 from fusion_cli.lock import lock_of
 from fusion_cli.lock.lockfile import write_lock
 from fusion_cli.report.readable import printable
@@ -116,7 +118,8 @@ analysis_options = option_group(
 @budget_options
 @click.option("--no-verify", is_flag=True, help="Neither compare nor time the models; write the fused one.")
 @click.option("--require-verified", is_flag=True, help="Exit with 4, and write nothing, where they cannot be compared.")
-@click.option("-q", "--quiet", is_flag=True, help="Print the verdict alone.")
+@quiet_option("Print the verdict alone, and no progress.")
+@click.option("-v", "--verbose", is_flag=True, help="Say of every candidate what was decided and why, as it goes.")
 @json_option
 @debug_option
 def optimize(
@@ -125,13 +128,16 @@ def optimize(
     output: Path | None,
     lock: Path | None,
     no_verify: bool,
-    quiet: bool,
+    verbose: bool,
     as_json: bool,
     **asked: Any,
 ) -> None:
     """Fuse MODEL and write the result to OUT, with its kernels in a folder beside it."""
     if (model is None) == (model_option is None):
         raise click.UsageError("give one model: MODEL or --input MODEL")
+    quiet = is_quiet(click.get_current_context())
+    if verbose and quiet:
+        raise click.UsageError("--verbose and --quiet contradict each other")
     if no_verify and asked["require_verified"]:
         raise click.UsageError("--no-verify and --require-verified contradict each other")
     path = model or model_option
@@ -141,8 +147,8 @@ def optimize(
     if lock is not None and asked["dry_run"]:
         raise click.UsageError("--lock is of what was written and measured; leave --dry-run out")
     options = Options(verify=not no_verify, **asked)
-    with progress(f"optimizing {path.name}") as say:
-        report = pipeline.optimize(path, None if options.dry_run else output, options, progress=say)
+    with progress(f"optimizing {path.name}", verbose) as listener:
+        report = pipeline.optimize(path, None if options.dry_run else output, options, listener)
     if lock is not None:
         write_lock(lock_of(report, options), lock)
     if as_json:

@@ -12,7 +12,8 @@ import onnx_ir as ir
 from rich.markup import escape
 from rich.table import Table
 
-from fusion_cli.cli.common import debug_option, echo_json, json_option, progress, stdout
+from fusion_cli.cli.common import debug_option, echo_json, json_option, stdout
+from fusion_cli.cli.follow import progress
 from fusion_cli.errors import ModelError, RuleError, did_you_mean
 from fusion_cli.language.lint.source import Kind
 from fusion_cli.load import load_model
@@ -172,10 +173,10 @@ def test_rules(
     found in its own graph, or numbers differ, or no overload of a fusion has a kernel."""
     chosen, known = rules_to_try(which, rule_paths)
     try:
-        with progress("rules test") as say:
+        with progress("rules test") as listener:
             limits = Limits(graphs, orders, kernels)
-            outcomes = list(try_rules(chosen, known, limits, keep=keep, say=say))
-            outcomes += try_algebra(witnessed_among(which), limits, keep=keep, say=say)
+            outcomes = list(try_rules(chosen, known, limits, keep=keep, say=listener.stage))
+            outcomes += try_algebra(witnessed_among(which), limits, keep=keep, say=listener.stage)
     except CannotRun as error:
         raise RuleError(f"rules are tried with ONNX Runtime: {error}") from error
     failed = failures(outcomes)

@@ -92,7 +92,7 @@ def _next(report: Report) -> list[str]:
     if report.output is None:
         return [_command("explain", report.model)]
     bundle = Path(report.output).with_suffix(".fusion")
-    lines = [f"bundle: {bundle}{os.sep} (report.json; src: generated sources; lib: libraries)"]
+    lines = [f"bundle: {bundle}{os.sep} (report.html, report.json; src: generated sources; lib: libraries)"]
     if report.choice is not None and report.choice.chosen == "original":
         return [*lines, _command("explain", report.output)]
     return [*lines, _command("explain", report.output), _command("bench", report.model, report.output)]

@@ -12,6 +12,7 @@ from tempfile import NamedTemporaryFile
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
+from fusion_cli.listener import NOBODY, Listener
 from fusion_cli.load import DOMAIN, load_model
 from fusion_cli.measured import WORDS, Choice, Device, Measurement, ModelName, Timed
 from fusion_cli.save.stream import write_model
@@ -71,12 +72,13 @@ def choose(
     least: ModelName = "original",
     asked: ModelName | None = None,
     forced: bool = False,
+    listener: Listener = NOBODY,
 ) -> Choice:
     """Time models, the first of them the original, and choose the fastest; of those that differ by no more than noise
     the one that was `asked` for, else the simplest. None simpler than `least` is chosen, and the last one if
     `forced`. Raises CannotRun where they run in no setting that decides."""
     names = list(models)
-    timings = _timings(list(models.values()), settings)
+    timings = _timings(list(models.values()), settings, listener)
     chosen, why = names.index(asked or least), "nothing is faster by more than noise"
     for other in range(names.index(least), len(names)):
         if other != chosen and is_faster(timings, other, against=chosen):
@@ -92,10 +94,11 @@ def is_faster(timings: Mapping[Setting, Timing], model: int, against: int) -> bo
     return any(s.is_faster for at, s in speeds.items() if at.decides) and not any(s.is_slower for s in speeds.values())
 
 
-def _timings(models: Sequence[Open], settings: Sequence[Setting]) -> dict[Setting, Timing]:
+def _timings(models: Sequence[Open], settings: Sequence[Setting], listener: Listener) -> dict[Setting, Timing]:
     """By setting, but for those that a model does not run in, as not every one makes a CUDA graph."""
     found: dict[Setting, Timing] = {}
-    for setting in settings:
+    for number, setting in enumerate(settings):
+        listener.step(number, len(settings), f"{len(models)} models on {setting.device}")
         try:
             found[setting] = measure(models, setting)
         except CannotRun:
@@ -110,12 +113,18 @@ def _measurement(names: Sequence[ModelName], setting: Setting, timing: Timing) -
 
 
 def speeds_alone(
-    fused: Path, library: Path, groups: Mapping[str, Collection[str]], setting: Setting, opener: Opener
+    fused: Path,
+    library: Path,
+    groups: Mapping[str, Collection[str]],
+    setting: Setting,
+    opener: Opener,
+    listener: Listener = NOBODY,
 ) -> dict[str, Speed]:
     """For each group of operators how much faster the fused model is with only their kernels than with none. Raises
     CannotRun."""
     found: dict[str, Speed] = {}
-    for name, ops in groups.items():
+    for number, (name, ops) in enumerate(groups.items()):
+        listener.step(number, len(groups), f"with the kernels of {name} alone")
         with NamedTemporaryFile(dir=fused.parent, suffix=".onnx") as file:
             write_model(_with_only(ops, fused), Path(file.name))
             alone = partial(opener, Path(file.name), libraries=[library])

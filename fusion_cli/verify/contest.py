@@ -67,7 +67,7 @@ class Contest:
         # The functions themselves may be what was asked for: names that other runtimes know.
         asked: ModelName | None = "simplified" if library is None and ops and "portable" in options.targets else None
         settings = self._settings(reference)
-        choice = choose(models, settings, least=least, asked=asked, forced=options.force)
+        choice = choose(models, settings, least=least, asked=asked, forced=options.force, listener=self._trial.listener)
         own = [] if library is None or options.force else [o for o in ops if library.target in o.targets]
         if library is not None and (taken := self._unhelpful(fused, own, library, settings[0])):
             return None, [
@@ -88,7 +88,7 @@ class Contest:
         if reference is None or (library is None and decided.chosen == "kernels"):
             return decided
         try:
-            found = choose(self._models(fused, library), self._settings(reference))
+            found = choose(self._models(fused, library), self._settings(reference), listener=self._trial.listener)
         except CannotRun:
             return decided
         return replace(found, chosen=decided.chosen, why=decided.why)
@@ -116,7 +116,8 @@ class Contest:
         if len(groups) < 2:
             return []
         fresh = {rule: names for rule, names in groups.items() if rule not in self._alone}
-        self._alone |= speeds_alone(fused, library.path, fresh, setting, self._trial.process.open)
+        trial = self._trial
+        self._alone |= speeds_alone(fused, library.path, fresh, setting, trial.process.open, trial.listener)
         return unhelpful({rule: self._alone[rule] for rule in groups})
 
 

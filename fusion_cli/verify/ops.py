@@ -15,6 +15,7 @@ import onnx_ir as ir
 from onnx_ir.external_data import convert_tensors_from_external
 from onnx_ir.passes.common import InlinePass
 
+from fusion_cli.listener import NOBODY, Listener
 from fusion_cli.load import load_model
 from fusion_cli.load.weights import InModelFile
 from fusion_cli.measured import OpCheck, OutputCheck
@@ -67,6 +68,7 @@ def check_ops(
     target: str,
     seconds: float = 10.0,
     opener: Opener = open_model,
+    listener: Listener = NOBODY,
 ) -> tuple[OpCheck, ...]:
     """Run one call of every operator of `target` with its kernel and without, on the values that each of the `cases`
     gives it, and compare the two.
@@ -82,8 +84,11 @@ def check_ops(
     checks: list[OpCheck] = []
     for batch in _batches(call for call in calls if not call.is_in_body):
         values = _capture(batch, cases, fused.parent, opener)
-        checks += [_check(call.op, target, _nodes(call, fused, opener), library, values, share) for call in batch]
+        for call in batch:
+            listener.step(len(checks), len(calls), f"{call.op.name} on {target}")
+            checks.append(_check(call.op, target, _nodes(call, fused, opener), library, values, share))
     for call in (call for call in calls if call.is_in_body):
+        listener.step(len(checks), len(calls), f"{call.op.name} on {target}")
         nodes, values = _nodes(call, fused, opener), _made_up(call)
         with suppress(CannotRun):
             for feeds in values:

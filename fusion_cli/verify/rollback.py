@@ -10,6 +10,7 @@ from pathlib import Path
 from fusion_cli.codes import verify as codes
 from fusion_cli.errors import ModelError
 from fusion_cli.kernels import kind_of
+from fusion_cli.listener import NOBODY, Listener
 from fusion_cli.measured import OpCheck, Verification
 from fusion_cli.sessions import CPU, CUDA_FLOAT32, CannotRun, OverBudget, Providers, Refused, Use
 from fusion_cli.sessions.process import Process, Runner
@@ -32,11 +33,14 @@ _UNTRIED = "--no-verify writes the fused model without running either"
 class Trial:
     """Runs versions of one fused model against the original, on the same inputs; remembers operators that passed."""
 
-    def __init__(self, original: Path, options: Options, process: Process, signature: Signature) -> None:
+    def __init__(
+        self, original: Path, options: Options, process: Process, signature: Signature, listener: Listener = NOBODY
+    ) -> None:
         self.original = original
         self.options = options
         self.signature = signature
         self.process = process
+        self.listener = listener
         self.reference: Reference | None = None
         """What the original gives; None until it was run, or if it cannot be."""
         self._checks: dict[tuple[str, str], OpCheck] = {}
@@ -86,9 +90,12 @@ class Trial:
             target=target,
             seconds=_OPS_SECONDS if is_timed else 0.0,
             opener=partial(self.process.open, providers=providers),
+            listener=self.listener,
         )
         self._checks |= {(check.op, target): check for check in found}
         by_name = {o.name: o for o in fresh}
+        for check in found:
+            self.listener.decided(_holds(check))
         reasons = [(c, rollback(by_name[c.op], c, never_slower=not self.options.force)) for c in found]
         return [(check.op, target, reason) for check, reason in reasons if reason is not None]
 
@@ -123,6 +130,14 @@ def rollback(op: FusedOp, check: OpCheck, *, never_slower: bool) -> Rejection | 
             op, check.target, codes.SLOWER, f"about {check.before_us:.1f} us", f"{check.after_us:.1f} us", FORCE
         )
     return None
+
+
+def _holds(check: OpCheck) -> str:
+    """An operator's own test, in words."""
+    if check.note:
+        return f"{check.op} on {check.target}: {check.note}"
+    time = f", {check.before_us:.1f} -> {check.after_us:.1f} us" if check.before_us and check.after_us else ""
+    return f"{check.op} on {check.target}: error {check.error:.1e} (tolerance {check.tolerance:g}){time}"
 
 
 def _blame(verification: Verification, ops: Sequence[FusedOp]) -> list[Failed]:

@@ -16,9 +16,11 @@ import pytest
 from fusion_cli.measured import Choice
 from fusion_cli.page import page
 from fusion_cli.report import Report, write_report
+from fusion_cli.report.read import read_report
 from fusion_cli.report.verdict import verdict
+from fusion_cli.runtime import read_manifest
 from fusion_cli.types import Fate, GraphNode, Rejection
-from tests.helpers.cli_helpers import call
+from tests.helpers.cli_helpers import call, write_model
 from tests.report.test_report import TIMED, dry_report, full_report
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
@@ -180,3 +182,15 @@ def test_a_browser_shows_nodes_without_an_error(tmp_path: Path) -> None:
     done = subprocess.run([CHROMIUM, *flags, path.as_uri()], capture_output=True, text=True, timeout=120, check=True)
     assert "<li>Relu n5: taken back</li>" in done.stdout
     assert done.stdout.count("<li>") == 8
+
+
+def test_every_bundle_holds_its_page(tmp_path: Path) -> None:
+    model, out = write_model(tmp_path / "m.onnx"), tmp_path / "out.onnx"
+    for _ in range(2):  # a page is ours, and gives way to the next
+        assert call("optimize", model, "-o", out, "--target", "portable").exit_code == 0
+    bundle = out.with_suffix(".fusion")
+    assert "report.html" in read_manifest(bundle).files
+    told = Read((bundle / "report.html").read_text("utf-8"))
+    assert told.texts["h1"] == [verdict(read_report(bundle / "report.json"))]
+    assert call("report", out, "--html", tmp_path / "again.html").exit_code == 0
+    assert (tmp_path / "again.html").read_text("utf-8") == (bundle / "report.html").read_text("utf-8")
