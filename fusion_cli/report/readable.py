@@ -38,7 +38,9 @@ def counted(count: int, noun: str, plural: str = "") -> str:
 def printable(text: str) -> str:
     """`text` as one line without control characters: a name from a model must not be able to steer a terminal, nor to
     begin a line of a log. Of a long text the beginning and the end."""
-    line = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    line = text
+    if not text.isprintable():  # which is quick
+        line = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]}...{line[-_LONGEST // 2 :]}"
 
 
