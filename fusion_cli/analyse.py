@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -12,10 +10,11 @@ from pathlib import Path
 import onnx_ir as ir
 
 from fusion_cli.build import advice
+from fusion_cli.clock import Clock
 from fusion_cli.codes import emit as emit_codes
 from fusion_cli.codes import plan as plan_codes
 from fusion_cli.codes import score as score_codes
-from fusion_cli.errors import FusionError, ModelError, Unsupported, did_you_mean
+from fusion_cli.errors import FusionError, Unsupported, did_you_mean
 from fusion_cli.explain.fates import after, fates
 from fusion_cli.explain.near_misses import near_misses
 from fusion_cli.explain.potential import Potential
@@ -23,13 +22,13 @@ from fusion_cli.explain.rank import rank
 from fusion_cli.explain.why import Answer, answer, unconcerned
 from fusion_cli.files import file_sha256
 from fusion_cli.kernels.user_template import find_template
-from fusion_cli.limits import Budget, deadline
-from fusion_cli.listener import NOBODY, Listener
 from fusion_cli.load import fix_sizes, is_fused, load_model
 from fusion_cli.match import find_regions, load_rules
 from fusion_cli.measured import Choice
+from fusion_cli.outline import inline_back
 from fusion_cli.plan import Plan, Planner
 from fusion_cli.report import Fusion, Report, summarise
+from fusion_cli.report.asked import asked
 from fusion_cli.report.readable import counted, show_us
 from fusion_cli.score import Baseline, default_sizes, load_profile, score_region
 from fusion_cli.select import select
@@ -40,40 +39,6 @@ from fusion_cli.targets import CPU, resolve_targets, takes_blocks
 from fusion_cli.types import Candidate, GraphNode, Options, Region, Rejection, Rewrite, Score, Stage, Target, label
 from fusion_cli.verify.feeds import load_feeds, open_sizes
 from fusion_cli.verify.signature import Signature, check_names, signature_of
-
-_ELSEWHERE = frozenset({"build", "verify", "choose"})
-"""Stages that wait for other processes, each of whose answers has the whole budget."""
-
-
-class Clock:
-    """Seconds spent in each stage, and who is told when one starts; gives up those that take too long."""
-
-    def __init__(self, options: Options, listener: Listener = NOBODY) -> None:
-        self.seconds: dict[str, float] = {}
-        self.listener = listener
-        self._options = options
-        self.budget = self._allow()
-
-    def _allow(self, nodes: int = 0, weights: int = 0) -> Budget:
-        return Budget.asked(self._options.timeout, self._options.max_memory, nodes, weights)
-
-    def scale(self, model: ir.Model) -> None:
-        """Allow what is plenty for this model, where nothing was asked for."""
-        weights = (v.const_value for v in model.graph.initializers.values() if v.const_value is not None)
-        nbytes = sum(t.nbytes for t in weights if not t.dtype.is_string())
-        self.budget = self._allow(len(list(model.graph.all_nodes())), nbytes)
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        """Raises FusionError where the stage takes more than the budget."""
-        self.listener.stage(name)
-        start, before, seconds = time.perf_counter(), self.seconds.get(name, 0.0), self.budget.seconds
-        late = deadline(seconds - before, f"the stage '{name}' took more than {seconds:g} s")
-        try:
-            with nullcontext() if name in _ELSEWHERE else late:
-                yield
-        finally:
-            self.seconds[name] = before + time.perf_counter() - start
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +61,12 @@ class Analysis:
     """What keeps the whole model from being fused better."""
     graph: tuple[GraphNode, ...] = ()
     """The model's nodes, before any is fused."""
+    options: Options = field(default_factory=Options)
+    """What was asked for."""
+    regions: int = 0
+    """At how many places rules matched, overlapping ones included."""
+    was_fused: bool = False
+    """Whether the model came with functions of ours, which were put back into nodes."""
 
 
 def analyse(
@@ -116,10 +87,7 @@ def analyse(
     blocks = takes_blocks(targets) if blocks is None else blocks
     rules = load_rules(options.rules, options.rule_paths, options.opt_level, [t.name for t in targets])
     with clock.stage("load"):
-        model = load_model(path, options.assume_constant)
-        if is_fused(model):
-            hint = "give the model that it was made from"
-            raise ModelError("was optimized by fusion-cli already", where=str(path), hint=hint)
+        model, was_fused = _load(path, options)
         clock.scale(model)
         check_names(signature_of(model), options, str(path))
         fix_sizes(model, options.fixed_dims)
@@ -164,19 +132,33 @@ def analyse(
         asked,
         simple.algebra,
         {written(name): sizes[0].get(name, size) for name, size in open_sizes(signature, options).items()},
-        _notes(model, targets, options),
+        _notes(model, targets, options, was_fused),
         fates(model.graph, regions, chosen, missed.concerned),
+        options,
+        len(regions),
+        was_fused,
     )
 
 
-def _read(path: Path, options: Options) -> ir.Model:
+def _load(path: Path, options: Options) -> tuple[ir.Model, bool]:
+    """The model, and whether it was optimized already: then its functions are put back into nodes."""
     model = load_model(path, options.assume_constant)
+    was_fused = is_fused(model)
+    if was_fused:
+        inline_back(model, lambda _: True)
+    return model, was_fused
+
+
+def _read(path: Path, options: Options) -> ir.Model:
+    model, _ = _load(path, options)
     fix_sizes(model, options.fixed_dims)
     return model
 
 
-def _notes(model: ir.Model, targets: Sequence[Target], options: Options) -> tuple[str, ...]:
+def _notes(model: ir.Model, targets: Sequence[Target], options: Options, was_fused: bool) -> tuple[str, ...]:
     notes = []
+    if was_fused:
+        notes.append("optimized by fusion-cli already: its functions were put back into nodes, and optimized anew")
     if "auto" in options.targets and any(t.kind == "portable" for t in targets):
         notes.append(f"NO KERNELS: there is no compiler on this machine. {advice(CPU)}")
     overridable = [v.name for v in model.graph.inputs if v.name in model.graph.initializers]
@@ -279,10 +261,11 @@ def report_of(
     is_original = choice is not None and choice.chosen == "original"
     nodes_after = nodes_before if is_original else len(list(found.model.graph.all_nodes()))
     return Report(
-        model=str(path),
+        model=found.options.called or str(path),
         model_sha256=file_sha256(path),
+        options=asked(found.options),
         targets=targets,
-        summary=summarise(fusions, targets, nodes_before, nodes_after, len(found.candidates)),
+        summary=summarise(fusions, targets, nodes_before, nodes_after, found.regions),
         idioms=found.idioms,
         algebra=found.algebra,
         assumed=found.assumed,

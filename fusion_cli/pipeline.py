@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from fusion_cli import collector
-from fusion_cli.analyse import Clock, analyse, report_of
+from fusion_cli.analyse import analyse, report_of
+from fusion_cli.clock import Clock
 from fusion_cli.explain.why import Answer
 from fusion_cli.files import file_sha256
 from fusion_cli.listener import NOBODY, Listener
@@ -66,7 +67,7 @@ def optimize(
         with blaming(model):
             found = analyse(model, options, clock, blocks=blocks)
         return report_of(model, found, clock, planned_fusions(found.chosen))
-    with staging(output, model, options.overwrite) as stage, blaming(model):
+    with staging(output, model, options.overwrite, options.in_place) as stage, blaming(model):
         found = analyse(model, options, clock, blocks=blocks)
         with clock.stage("outline"):
             if options.algebra and all(t.kind != "cuda" for t in found.targets):

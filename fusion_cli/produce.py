@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fusion_cli.analyse import Analysis, Clock, report_of
+from fusion_cli.analyse import Analysis, report_of
 from fusion_cli.build import advice, build, find_compiler
+from fusion_cli.clock import Clock
 from fusion_cli.codes.emit import HINTS
 from fusion_cli.emit import emit, emit_registration
 from fusion_cli.errors import NumbersDiffer, Unsupported
-from fusion_cli.measured import WORDS, Choice, Verification
+from fusion_cli.measured import WORDS, Choice, ModelName, Verification
 from fusion_cli.outline import inline_back
 from fusion_cli.page import page
 from fusion_cli.report import Report, write_report, written_fusions
@@ -80,7 +81,8 @@ class Production:
         if self.decisions is not None:
             decided = self.decisions
             return self._as_decided(trial, decided.apply(ops), sources, decided.choice, decided.is_check)
-        contest = Contest(trial, self.found.targets)
+        least: ModelName = "simplified" if self.options.fixed_dims or self.found.was_fused else "original"
+        contest = Contest(trial, self.found.targets, least)
         untouched = not ops and self._is_as_it_was()
         while True:
             ops, libraries = self._save(ops, sources)
@@ -145,7 +147,7 @@ class Production:
 
     def _is_as_it_was(self) -> bool:
         """Whether the model has as many nodes as the original and no others: all steps but the algebra only remove."""
-        asked = self.found.algebra or self.options.fixed_dims
+        asked = self.found.algebra or self.options.fixed_dims or self.found.was_fused
         return not asked and len(list(self.found.model.graph.all_nodes())) == self.found.signature.nodes
 
     def _original(self, verification: Verification, choice: Choice) -> _Written:

@@ -268,6 +268,10 @@ class Options:
     force: bool = False
     overwrite: bool = False
     """Whether an output may be replaced that was changed since it was written."""
+    in_place: bool = False
+    """Whether the output may take the place of the model that it is made from."""
+    called: str = ""
+    """What reports call the model where its path says nothing."""
     dry_run: bool = False
     debug: bool = False
     verify: bool = True

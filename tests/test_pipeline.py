@@ -11,10 +11,12 @@ import onnxruntime as ort
 import pytest
 
 import fusion_cli
-from fusion_cli import pipeline
-from fusion_cli.errors import FusionError, ModelError
+from fusion_cli import produce
+from fusion_cli.errors import FusionError
 from fusion_cli.report import Report
+from fusion_cli.verify import choice
 from tests.helpers.graphs import RNG, parse
+from tests.helpers.timings import measured
 
 LAYER = """
 g (float[batch, seq, 64] x) => (float[batch, seq, 64] y) {
@@ -154,11 +156,18 @@ def test_the_name_of_a_size_may_be_anything(layer: Path, tmp_path: Path, name: s
     assert [v.type.tensor_type.shape.dim[1].dim_param for v in (*fused.input, *fused.output)] == [name, name]
 
 
-def test_a_fused_model_is_not_fused_again(layer: Path, tmp_path: Path) -> None:
-    fuse(layer, tmp_path / "fused.onnx")
-    with pytest.raises(ModelError, match=r"was optimized by fusion-cli already \(give the model"):
-        fuse(tmp_path / "fused.onnx", tmp_path / "again.onnx")
-    assert not (tmp_path / "again.onnx").exists()
+def test_a_fused_model_is_optimized_anew(layer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = fuse(layer, tmp_path / "fused.onnx")
+    again = fuse(tmp_path / "fused.onnx", tmp_path / "again.onnx")
+    assert {f.name for f in again.fusions} == {f.name for f in first.fusions}
+    assert again.notes[0].startswith("optimized by fusion-cli already")
+    assert (tmp_path / "again.fusion" / "report.json").is_file()
+    # What had kernels is no choice: in its place that without.
+    monkeypatch.setattr(choice, "measure", measured(lambda model, rules: 40.0 if model == "original" else 50.0))
+    least = fusion_cli.optimize(tmp_path / "fused.onnx", tmp_path / "least.onnx", targets=["cpu"])
+    assert least.choice is not None
+    assert least.choice.chosen == "simplified"
+    assert not onnx.load(tmp_path / "least.onnx").functions
 
 
 def test_metadata_alone_do_not_keep_a_model_from_being_written(layer: Path, tmp_path: Path) -> None:
@@ -178,7 +187,7 @@ def test_a_dry_run_writes_nothing(layer: Path, tmp_path: Path) -> None:
 def test_without_a_compiler_sources_are_written_and_the_model_is_right(
     layer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline, "find_compiler", lambda target: None)
+    monkeypatch.setattr(produce, "find_compiler", lambda target: None)
     out = tmp_path / "fused.onnx"
     report = fuse(layer, out)
     assert not report.libraries
@@ -196,7 +205,7 @@ def test_what_was_there_before_survives_a_failure(layer: Path, tmp_path: Path, m
     def fail(*_: object) -> None:
         raise FusionError("the disk is full")
 
-    monkeypatch.setattr(pipeline, "save_model", fail)
+    monkeypatch.setattr(produce, "save_model", fail)
     with pytest.raises(FusionError, match="disk is full"):
         fuse(layer, out)
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before

@@ -61,7 +61,7 @@ def check(
     with progress(f"checking {model.name}") as listener, TemporaryDirectory(prefix="fusion-cli-check-") as folder:
         output = Path(folder) / "checked.onnx"
         report = pipeline.optimize(model, output, options, listener, decisions=locked.decisions(path))
-        found = lock_of(report, options)
+        found = lock_of(report)
         listener.stage("explain")
         lost = [(fusion.rule, nodes) for fusion, nodes in lost_places(locked, found)]
         reasons = {nodes: _why(model, options, report, *each) for each in lost[:_EXPLAINED] for nodes in each[1:]}

@@ -41,21 +41,32 @@ class Commands(click.Group):
                 warnings.showwarning = _show_warning
                 with _tidy_end():
                     return super().invoke(ctx)
-        except FusionError as error:
-            fail(ctx, str(error), error.exit_code, has_lines=error.has_lines)
-        except BrokenPipeError:
-            raise  # click's own business: the reader of our output has gone
-        except OSError as error:
-            where = f"{error.filename}: " if error.filename else ""
-            fail(ctx, f"{where}{error.strerror or error}", FusionError.exit_code)
-        except MemoryError:
-            fail(ctx, "there is not enough memory for this model", FusionError.exit_code)
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
-            raise
+        except (BrokenPipeError, click.ClickException, click.exceptions.Exit, click.Abort):
+            raise  # click's own business; a broken pipe: the reader of our output has gone
         except Exception as error:
-            text = " ".join(f"{type(error).__name__}: {error}".split())
-            hint = "" if wants_traceback(ctx) else " (a fault of fusion-cli; --debug shows where)"
-            fail(ctx, f"internal: {text}{hint}", INTERNAL_ERROR)
+            if wants_traceback(ctx):
+                traceback.print_exc()
+            message, code = failure(error)
+            click.echo(f"error: {message}", err=True)
+            ctx.exit(code)
+
+
+def failure(error: Exception) -> tuple[str, int]:
+    """What is told of an error, fit to be printed, and the exit code of its kind. One that is none of ours is a fault
+    of the program."""
+    from fusion_cli.report.readable import printable, printable_lines  # loaded when there is something to print
+
+    if isinstance(error, FusionError):
+        return (printable_lines if error.has_lines else printable)(str(error)), error.exit_code
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return printable(f"{where}{error.strerror or error}"), FusionError.exit_code
+    if isinstance(error, MemoryError):
+        return "there is not enough memory for this model", FusionError.exit_code
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    context = click.get_current_context(silent=True)
+    hint = "" if context and wants_traceback(context) else " (a fault of fusion-cli; --debug shows where)"
+    return printable(f"internal: {text}{hint}"), INTERNAL_ERROR
 
 
 @contextmanager
@@ -82,16 +93,6 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: object, *
 
     if category is UserWarning:
         click.echo(f"warning: {printable(str(message))}", err=True)
-
-
-def fail(ctx: click.Context, message: str, code: int, has_lines: bool = False) -> None:
-    """Print "error: MESSAGE" (after the traceback, where --debug was given) and exit."""
-    from fusion_cli.report.readable import printable, printable_lines
-
-    if wants_traceback(ctx):
-        traceback.print_exc()
-    click.echo(f"error: {(printable_lines if has_lines else printable)(message)}", err=True)
-    ctx.exit(code)
 
 
 def wants_traceback(ctx: click.Context) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,8 @@ from fusion_cli.cli.common import (
     stdout,
 )
 from fusion_cli.cli.follow import progress
+from fusion_cli.cli.several import are_several, optimize_several
+from fusion_cli.cli.streams import STREAM, read_from, written_to
 from fusion_cli.lock import lock_of
 from fusion_cli.lock.lockfile import write_lock
 from fusion_cli.report.readable import printable
@@ -100,8 +104,8 @@ analysis_options = option_group(
 
 
 @click.command()
-@click.argument("model", required=False, type=click.Path(path_type=Path))
-@click.option("--input", "model_option", type=click.Path(path_type=Path), metavar="MODEL", help="The same as MODEL.")
+@click.argument("models", nargs=-1, metavar="MODEL|DIR|PATTERN ...")
+@click.option("--input", "model_option", metavar="MODEL", help="The same as MODEL.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="OUT", help="Where to write the fused model.")
 @analysis_options
 @click.option(
@@ -112,6 +116,7 @@ analysis_options = option_group(
 )
 @click.option("--lock", type=click.Path(path_type=Path), metavar="FILE", help="Write what was fused, for check.")
 @click.option("--force", is_flag=True, help="Take candidates whatever their score and measured time.")
+@click.option("--in-place", is_flag=True, help="Let OUT take the place of MODEL.")
 @click.option("--overwrite", is_flag=True, help="Replace an earlier output that was changed since, too.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done; write nothing.")
 @click.option("--jobs", type=click.IntRange(min=0), default=0, help="Compilers at once (0: one per core).")
@@ -123,8 +128,8 @@ analysis_options = option_group(
 @json_option
 @debug_option
 def optimize(
-    model: Path | None,
-    model_option: Path | None,
+    models: tuple[str, ...],
+    model_option: str | None,
     output: Path | None,
     lock: Path | None,
     no_verify: bool,
@@ -132,30 +137,61 @@ def optimize(
     as_json: bool,
     **asked: Any,
 ) -> None:
-    """Fuse MODEL and write the result to OUT, with its kernels in a folder beside it."""
-    if (model is None) == (model_option is None):
-        raise click.UsageError("give one model: MODEL or --input MODEL")
-    quiet = is_quiet(click.get_current_context())
-    if verbose and quiet:
+    """Fuse MODEL and write the result to OUT, with its kernels in a folder beside it.
+
+    Of several models, a folder or a pattern in quotes, OUT is a folder. "-" is stdin and stdout.
+    """
+    if bool(models) == (model_option is not None):
+        raise click.UsageError("give models: MODEL ... or --input MODEL")
+    if verbose and is_quiet(click.get_current_context()):
         raise click.UsageError("--verbose and --quiet contradict each other")
     if no_verify and asked["require_verified"]:
         raise click.UsageError("--no-verify and --require-verified contradict each other")
-    path = model or model_option
-    assert path is not None
-    if output is None and not asked["dry_run"]:
-        raise click.UsageError("give the output with -o OUT (or --dry-run)")
     if lock is not None and asked["dry_run"]:
         raise click.UsageError("--lock is of what was written and measured; leave --dry-run out")
+    names = models or (str(model_option),)
     options = Options(verify=not no_verify, **asked)
-    with progress(f"optimizing {path.name}", verbose) as listener:
-        report = pipeline.optimize(path, None if options.dry_run else output, options, listener)
+    if are_several(names):
+        _refuse({"--lock": lock, "--decisions": options.decisions, "--in-place": options.in_place}, "for one model")
+    if options.in_place and output is None and names[0] != STREAM:
+        output = Path(names[0])
+    if output is None and not options.dry_run:
+        raise click.UsageError("give the output with -o OUT (or --dry-run)")
+    if are_several(names):
+        optimize_several(names, output, options, verbose, as_json)
+    else:
+        _optimize_one(names[0], output, lock, options, verbose, as_json)
+
+
+def _refuse(given: Mapping[str, object], why: str) -> None:
+    for option, value in given.items():
+        if value:
+            raise click.UsageError(f"{option} is {why}")
+
+
+def _optimize_one(
+    name: str, output: Path | None, lock: Path | None, options: Options, verbose: bool, as_json: bool
+) -> None:
+    is_streamed = output == Path(STREAM) and not options.dry_run
+    if is_streamed:
+        _refuse({"--json": as_json}, "for stdout, where the model goes")
+    if name == STREAM:
+        _refuse({"--in-place": options.in_place}, "for a file")
+        options = replace(options, called=STREAM)
+    with (
+        read_from(name) as model,
+        written_to(None if options.dry_run else output) as out,
+        progress(f"optimizing {model.name}", verbose) as listener,
+    ):
+        report = pipeline.optimize(model, out, options, listener)
     if lock is not None:
-        write_lock(lock_of(report, options), lock)
+        write_lock(lock_of(report), lock)
     if as_json:
         echo_json(report.to_dict())
-    elif quiet:
-        click.echo(printable(verdict(report)))
+    elif is_quiet(click.get_current_context()) or is_streamed:
+        for line in (verdict(report), *(f"note: {note}" for note in report.notes if is_streamed)):
+            click.echo(printable(line), err=is_streamed)
     else:
         render_summary(report, stdout())
-        if lock is not None:
-            click.echo(f"next: {shlex.join(['fusion-cli', 'check', str(path), '--lock', str(lock)])}")
+        if lock is not None and name != STREAM:
+            click.echo(f"next: {shlex.join(['fusion-cli', 'check', name, '--lock', str(lock)])}")

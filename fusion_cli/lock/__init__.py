@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fusion_cli.build.cache import strip_comments
 from fusion_cli.measured import Choice, Device, ModelName
 from fusion_cli.report import Fusion, Report
+from fusion_cli.report.asked import Asked
 from fusion_cli.report.decisions import Decisions
 from fusion_cli.simplify.algebra import BLOCK_RULES
-from fusion_cli.types import Options
 
 FORMAT = 1
 """Of the file; raised where its meaning changes."""
@@ -66,23 +66,6 @@ class LockedSpeed:
     sizes: Mapping[str, tuple[int, ...]]
 
 
-@dataclass(frozen=True)
-class LockedOptions:
-    """What was asked for, so that the same is asked again."""
-
-    targets: tuple[str, ...]
-    rules: tuple[str, ...]
-    rule_paths: tuple[str, ...]
-    opt_level: int
-    shapes: Mapping[str, tuple[int, ...]]
-    dims: Mapping[str, tuple[int, int]]
-    fixed_dims: Mapping[str, int]
-    assume_constant: tuple[str, ...]
-    inputs: str | None
-    algebra: bool
-    force: bool
-
-
 @dataclass(frozen=True, kw_only=True)
 class Lock:
     """What a run decided and measured. `operators` counts those of the model as given."""
@@ -92,7 +75,8 @@ class Lock:
     model_sha256: str
     written: ModelName
     blocks: bool
-    options: LockedOptions
+    options: Asked
+    """So that the same is asked again."""
     operators: Mapping[str, int]
     fusions: tuple[LockedFusion, ...]
     near_misses: tuple[LockedMiss, ...]
@@ -115,8 +99,8 @@ class Lock:
         return Decisions(path, self.options.targets, self.blocks, kept, choice, places)
 
 
-def lock_of(report: Report, options: Options) -> Lock:
-    """The lock of a model that was written with these options."""
+def lock_of(report: Report) -> Lock:
+    """The lock of a model that was written."""
     sources = {(s.op, s.target): _sha256(strip_comments(s.text)) for s in report.sources}
     by_name: dict[str, list[Fusion]] = {}
     for fusion in report.fusions:
@@ -126,7 +110,7 @@ def lock_of(report: Report, options: Options) -> Lock:
         model_sha256=report.model_sha256,
         written="kernels" if report.choice is None else report.choice.chosen,
         blocks=any(applied.rule in BLOCK_RULES for applied in report.algebra),
-        options=_options(report, options),
+        options=replace(report.options, targets=report.targets),
         operators=dict(sorted(report.operators.items())),
         fusions=tuple(_fusion(by_name[name], sources) for name in sorted(by_name)),
         near_misses=_misses(report),
@@ -134,22 +118,6 @@ def lock_of(report: Report, options: Options) -> Lock:
         speed=_speed(report.choice),
         versions={**report.versions, **{f"compiler for {lib.target}": lib.compiler for lib in report.libraries}},
         machine=report.machine,
-    )
-
-
-def _options(report: Report, options: Options) -> LockedOptions:
-    return LockedOptions(
-        report.targets,
-        options.rules,
-        tuple(path.as_posix() for path in options.rule_paths),
-        options.opt_level,
-        dict(options.shapes),
-        dict(options.dims),
-        dict(options.fixed_dims),
-        options.assume_constant,
-        None if options.inputs is None else options.inputs.as_posix(),
-        options.algebra,
-        options.force,
     )
 
 

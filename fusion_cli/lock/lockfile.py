@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from fusion_cli.errors import FusionError, first_line
-from fusion_cli.lock import FORMAT, Lock, LockedOptions
+from fusion_cli.lock import FORMAT, Lock
 from fusion_cli.report import plain
+from fusion_cli.report.asked import Asked
 from fusion_cli.structuring import structured
 from fusion_cli.types import Options
 
@@ -35,7 +36,7 @@ def read_lock(path: Path) -> Lock:
     return lock
 
 
-def apply_options(asked: LockedOptions, options: Options) -> Options:
+def apply_options(asked: Asked, options: Options) -> Options:
     """The options with what a lock asks for."""
     return replace(
         options,

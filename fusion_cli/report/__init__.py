@@ -15,6 +15,7 @@ from typing import Any
 
 from fusion_cli.kernels import Schedule, family_of, kind_of
 from fusion_cli.measured import Choice, OpCheck, Verification
+from fusion_cli.report.asked import Asked
 from fusion_cli.types import Candidate, FusedOp, GraphNode, Library, Rejection, Rewrite, Score, Source
 from fusion_cli.version import __version__
 
@@ -85,6 +86,7 @@ class Report:
     model: str
     model_sha256: str
     output: str | None = None
+    options: Asked = field(default_factory=Asked)
     targets: tuple[str, ...]
     summary: Summary
     idioms: Mapping[str, int]

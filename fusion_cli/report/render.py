@@ -19,6 +19,8 @@ from fusion_cli.report.verdict import verdict
 from fusion_cli.types import Rejection, Rewrite
 
 _SHOWN_REASONS = 5
+_STREAM = "-"
+"""The model that came from stdin, which no command reads again."""
 
 
 def render_summary(report: Report, console: Console) -> None:
@@ -90,12 +92,13 @@ def _sources(report: Report) -> str:
 def _next(report: Report) -> list[str]:
     """Commands to go on with, each to be pasted as it is."""
     if report.output is None:
-        return [_command("explain", report.model)]
+        return [_command("explain", report.model)] if report.model != _STREAM else []
     bundle = Path(report.output).with_suffix(".fusion")
     lines = [f"bundle: {bundle}{os.sep} (report.html, report.json; src: generated sources; lib: libraries)"]
     if report.choice is not None and report.choice.chosen == "original":
         return [*lines, _command("explain", report.output)]
-    return [*lines, _command("explain", report.output), _command("bench", report.model, report.output)]
+    timed = [m for m in dict.fromkeys((report.model, report.output)) if m != _STREAM]
+    return [*lines, _command("explain", report.output), _command("bench", *timed)]
 
 
 def _command(*words: str) -> str:

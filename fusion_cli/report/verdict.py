@@ -13,6 +13,20 @@ _PLACES = {"cpu": "this CPU", "cuda": "this GPU", "cuda graph": "this GPU, as a 
 
 def verdict(report: Report) -> str:
     """How much faster what was written is, where and at which sizes; else why it is not, and what to try."""
+    missing = _missing(report)
+    return f"NO KERNELS, {missing}; {_came_to(report)}" if missing else _came_to(report)
+
+
+def _missing(report: Report) -> str:
+    """The compilers that were lacking: kernels were asked for, and there are none."""
+    if "auto" in report.options.targets and "portable" in report.targets:
+        return "for there is no compiler on this machine"
+    built = {library.target for library in report.libraries}
+    unbuilt = dict.fromkeys(s.target for s in report.sources if s.target not in built)
+    return f"for there is no compiler for {', '.join(unbuilt)}" if unbuilt else ""
+
+
+def _came_to(report: Report) -> str:
     choice = report.choice
     if report.output is None:
         return f"predicted, not measured: {_predicted(report)}"

@@ -19,9 +19,9 @@ def bundle_of(model: Path) -> Path:
     return model.with_name(f"{model.stem}.fusion")
 
 
-def check_output(output: Path, original: Path, overwrite: bool) -> None:
-    """Refuse an output where something stands that this tool has not written, or that the model is read from; with
-    `overwrite` what it has written may have been changed since. Raises FusionError."""
+def check_output(output: Path, original: Path, overwrite: bool, in_place: bool) -> None:
+    """Refuse an output where something stands that this tool has not written, or, but for `in_place`, that the model is
+    read from; with `overwrite` what it has written may have been changed since. Raises FusionError."""
     where = str(output)
     if output.is_dir():
         raise FusionError("is a folder; the output is a file", where=where)
@@ -30,10 +30,14 @@ def check_output(output: Path, original: Path, overwrite: bool) -> None:
     exists = os.path.lexists(output)
     if exists and not stat.S_ISREG(output.lstat().st_mode):
         raise FusionError("is not a regular file, and is not replaced", where=where, hint="give the path of a file")
-    if exists and original.exists() and output.samefile(original):
-        raise FusionError("is the model that is read", where=where, hint="give another output path")
+    is_read = exists and original.exists() and output.samefile(original)
+    if is_read and not in_place:
+        hint = "--in-place replaces it; or give another output path"
+        raise FusionError("is the model that is read", where=where, hint=hint)
     bundle = bundle_of(output)
     manifest = owned(bundle, output.name) if os.path.lexists(bundle) else None
+    if is_read:
+        return
     if exists and manifest is None and output.stat().st_size > 0:  # an empty one was made to have the name
         raise FusionError("exists, and nothing says that fusion-cli wrote it", where=where, hint=_ELSEWHERE)
     if exists and manifest is not None and not overwrite and manifest.model_sha256 != file_sha256(output):

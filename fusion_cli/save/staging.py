@@ -23,6 +23,8 @@ class Staging:
     """What the output is made from."""
     overwrite: bool = False
     """Whether an earlier output may be replaced that was changed since."""
+    in_place: bool = False
+    """Whether the output may take the place of what it is made from."""
 
     @property
     def model(self) -> Path:
@@ -39,7 +41,7 @@ class Staging:
 
 
 @contextmanager
-def staging(output: Path, original: Path, overwrite: bool = False) -> Iterator[Staging]:
+def staging(output: Path, original: Path, overwrite: bool = False, in_place: bool = False) -> Iterator[Staging]:
     """A folder to put the output together in, removed at the end whatever happens. What killed runs have left is
     collected before.
 
@@ -51,9 +53,9 @@ def staging(output: Path, original: Path, overwrite: bool = False) -> Iterator[S
         with locked(output.parent):
             collect(output)
             settle(output, original)
-            check_output(output, original, overwrite)
+            check_output(output, original, overwrite, in_place)
             folder = stack.enter_context(working_folder(output))
-        stage = Staging(folder, output, original, overwrite)
+        stage = Staging(folder, output, original, overwrite, in_place)
         stage.bundle.mkdir()
         yield stage
 
@@ -62,6 +64,6 @@ def commit(stage: Staging) -> None:
     """Put what was staged in the place of what was there. Killed at any moment it leaves the one or the other whole;
     where it raises before the model is replaced, what was there is unchanged."""
     with locked(stage.output.parent):
-        check_output(stage.output, stage.original, stage.overwrite)
+        check_output(stage.output, stage.original, stage.overwrite, stage.in_place)
         switch(stage.model, stage.bundle, stage.data, stage.output)
         settle(stage.output, stage.original)

@@ -25,10 +25,11 @@ _BRIEFLY = 0.5
 
 class Contest:
     """Times versions of the model of a trial as a whole, on the first of its targets that this machine can run (on the
-    CPU where none has kernels); remembers the choice once it is made."""
+    CPU where none has kernels); remembers the choice once it is made. `least` is the simplest that may be written."""
 
-    def __init__(self, trial: Trial, targets: Sequence[Target]) -> None:
+    def __init__(self, trial: Trial, targets: Sequence[Target], least: ModelName = "original") -> None:
         self._trial = trial
+        self._least = least
         self._elsewhere = any(t.kind == "cuda" and not trial.providers(t.name) for t in targets)
         self._target = next((t for t in targets if t.kind != "portable" and trial.providers(t.name)), None)
         self._alone: dict[str, Speed] = {}
@@ -50,7 +51,7 @@ class Contest:
         # What is for another machine, or is yet to be compiled, cannot be timed, and is not given up for the original.
         runs = {"portable", *(lib.target for lib in libraries if trial.providers(lib.target))}
         is_timed = not self._elsewhere and all(t in runs for o in ops for t in o.targets)
-        least: ModelName = "original" if is_timed and not trial.options.fixed_dims else "simplified"
+        least = self._least if is_timed else "simplified"
         if library is None and not is_timed:
             return Choice(built, "not timed: its kernels do not run on this machine"), []
         if library is None and (signature.most_readers > MOST_READERS or signature.nodes > _MOST_NODES):

@@ -101,12 +101,24 @@ def test_dry_run_writes_nothing(model: Path, tmp_path: Path) -> None:
 
 
 @needs_compiler
-def test_what_is_optimized_already_is_an_error(fused: Path, tmp_path: Path) -> None:
-    result = call("optimize", fused, "-o", tmp_path / "again.onnx")
-    assert result.exit_code == 1
-    assert "error: " in result.stderr
-    assert "was optimized by fusion-cli already" in result.stderr
-    assert list(tmp_path.iterdir()) == []
+def test_what_is_optimized_already_is_written_with_its_report(fused: Path, tmp_path: Path) -> None:
+    out = tmp_path / "again.onnx"
+    report = stdout_json("optimize", fused, "-o", out, "--target", "cpu", "--force", "--json")
+    assert report["fusions"]
+    assert out.is_file()
+    assert call("verify", fused, out).exit_code == 0
+
+
+def test_without_a_compiler_the_first_line_says_so(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(import_module("fusion_cli.build.toolchain"), "find_cxx", lambda _: None)
+    for target, why in (("auto", "on this machine"), ("cpu", "for cpu")):
+        result = call("optimize", model, "-o", tmp_path / "out.onnx", "--target", target, "--force", "-q")
+        assert result.exit_code == 0
+        assert result.stdout.startswith(f"NO KERNELS, for there is no compiler {why}; ")
+    result = call("optimize", model, "-o", tmp_path / "out.onnx", "--target", "portable", "-q")
+    assert "NO KERNELS" not in result.stdout  # which was asked for
 
 
 def test_without_a_compiler_sources_are_written_and_the_advice_given(
@@ -319,7 +331,7 @@ def test_the_options_of_python_are_those_there_are() -> None:
 
 def test_a_model_in_memory_and_one_target_as_text(model: Path, tmp_path: Path) -> None:
     report = fusion_cli.optimize(onnx.load(model), tmp_path / "out.onnx", targets="portable", force=True)
-    assert report.targets == ("portable",)
+    assert (report.model, report.targets) == ("a model in memory", ("portable",))
     assert (tmp_path / "out.onnx").is_file()
     session = fusion_cli.session((tmp_path / "out.onnx").read_bytes(), providers=["CPUExecutionProvider"])
     assert session.run(None, {"x": np.zeros((1, 2, 32), np.float32)})[0].shape == (1, 2, 32)

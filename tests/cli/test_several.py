@@ -1,0 +1,114 @@
+"""Several models in one run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.cli_helpers import call, write_model
+
+HOW = ("--target", "portable", "--no-verify")
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    folder = tmp_path / "models"
+    (folder / "below").mkdir(parents=True)
+    (folder / ".hidden").mkdir()
+    write_model(folder / "a.onnx")
+    write_model(folder / "below" / "b.onnx")
+    write_model(folder / ".hidden" / "c.onnx")
+    (folder / "bad.onnx").write_bytes(b"no model")
+    (folder / "notes.txt").write_text("no model")
+    return folder
+
+
+def test_a_folder_is_optimized_into_a_folder_and_a_failing_model_stops_no_other(models: Path, tmp_path: Path) -> None:
+    out = tmp_path / "new" / "out"
+    result = call("optimize", models, "-o", out, *HOW)
+    assert result.exit_code == 1
+    assert sorted(p.relative_to(out) for p in out.rglob("*.onnx")) == [Path("a.onnx"), Path("below/b.onnx")]
+    assert "bad.onnx: not an ONNX model" in result.stderr
+    table = result.stdout[result.stdout.index("model ") :]
+    assert [line.split()[0] for line in table.splitlines()[1:4]] == [
+        str(models / name) for name in ("a.onnx", "bad.onnx", "below/b.onnx")
+    ]
+    assert "FAILED" in table
+    assert table.endswith("3 models: 2 done, 1 failed\n")
+
+
+def test_what_is_done_already_is_left(models: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    (models / "bad.onnx").unlink()
+    assert call("optimize", models, "-o", out, *HOW).exit_code == 0
+    before = (out / "a.fusion" / "report.json").stat().st_mtime_ns
+    (out / "below" / "b.onnx").unlink()  # as where a run was stopped
+    result = call("optimize", models, "-o", out, *HOW)
+    assert result.exit_code == 0
+    assert "2 models: 2 done, 1 of them by an earlier run, 0 failed" in result.stdout
+    assert (out / "a.fusion" / "report.json").stat().st_mtime_ns == before
+    assert (out / "below" / "b.onnx").is_file()
+    result = call("optimize", models, "-o", out, *HOW, "--no-algebra")  # another thing to do
+    assert "2 done, 0 failed" in result.stdout
+    write_model(models / "a.onnx")  # other weights
+    assert "1 of them by an earlier run" in call("optimize", models, "-o", out, *HOW, "--no-algebra").stdout
+
+
+def test_what_is_not_ours_is_not_replaced(models: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "a.onnx").write_text("mine")
+    result = call("optimize", models / "a.onnx", models / "below" / "b.onnx", "-o", out, *HOW)
+    assert result.exit_code == 1
+    assert "a.onnx: exists, and nothing says that fusion-cli wrote it" in result.stderr
+    assert (out / "a.onnx").read_text() == "mine"
+    assert (out / "b.onnx").is_file()
+
+
+def test_a_pattern_stands_for_the_files_it_fits(models: Path, tmp_path: Path) -> None:
+    out = models / "out"  # what lies there is no model to be optimized
+    for _ in range(2):
+        result = call("optimize", models / "**" / "[ab].onnx", "-o", out, *HOW, "--json")
+        assert result.exit_code == 0, result.output
+        found = json.loads(result.stdout)
+        assert [Path(o["output"]).relative_to(out) for o in found] == [Path("a.onnx"), Path("below/b.onnx")]
+        assert all(o["report"]["summary"]["fusions"] >= 0 and o["error"] is None for o in found)
+    assert all(o["is_old"] for o in found)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("models", "-o", "models/a.onnx"), 1, "is no folder, and there are several models"),
+        (("models/a.onnx", "models/./a.onnx", "-o", "out"), 1, "goes to the same place: a.onnx"),
+        (("models/*.none", "-o", "out"), 1, "there are no models"),
+        (("models", "-o", "out", "--lock", "fusion.lock"), 2, "--lock is for one model"),
+        (("models", "-o", "out", "--in-place"), 2, "--in-place is for one model"),
+        (("models",), 2, "give the output"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    models: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    monkeypatch.chdir(models.parent)
+    result = call("optimize", *arguments)
+    assert result.exit_code == code
+    assert message in result.stderr
+
+
+def test_failures_of_different_kinds_exit_with_1(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fusion_cli import pipeline
+    from fusion_cli.errors import NumbersDiffer
+
+    optimize = pipeline.optimize
+
+    def fails(model: Path, *rest: object) -> object:
+        if model.name == "a.onnx":
+            raise NumbersDiffer("no")
+        return optimize(model, *rest)
+
+    monkeypatch.setattr("fusion_cli.pipeline.optimize", fails)
+    assert call("optimize", models / "a.onnx", models / "below" / "b.onnx", "-o", tmp_path / "x", *HOW).exit_code == 3
+    assert call("optimize", models, "-o", tmp_path / "y", *HOW).exit_code == 1
