@@ -15,6 +15,7 @@ from fusion_cli.codes import emit as emit_codes
 from fusion_cli.codes import plan as plan_codes
 from fusion_cli.codes import score as score_codes
 from fusion_cli.errors import FusionError, Unsupported, did_you_mean
+from fusion_cli.explain.break_even import BreakEven, with_break_even
 from fusion_cli.explain.fates import after, fates
 from fusion_cli.explain.near_misses import near_misses
 from fusion_cli.explain.potential import Potential
@@ -109,7 +110,8 @@ def analyse(
     with clock.stage("score"):
         sizes = default_sizes(model, replace(options, shapes=shapes))
         baselines = {t: Baseline(model.graph, load_profile(t)) for t in targets}
-    candidates, rejections = score_regions(regions, baselines, sizes, options, clock)
+    planner = Planner()
+    candidates, rejections = score_regions(regions, planner, baselines, sizes, options, clock)
     with clock.stage("select"):
         chosen, lost = select(candidates, model.graph, [t.name for t in targets])
         for told in (*(f"{c.region.rule} at {c.region.node_names[-1]}: taken" for c in chosen), *lost):
@@ -117,6 +119,8 @@ def analyse(
         potential = Potential(baselines[targets[0]], chosen, sizes[0])
         watched = [label(n) for n in watch]
         ranked = rank((*missed.rejections, *rejections, *lost), model.graph, chosen, potential, watched)
+        if len(sizes) == 1:  # of a range it is said whether it pays at some
+            ranked = with_break_even(ranked, regions, planner, baselines.values(), BreakEven(model.graph, sizes[0]))
     asked = None
     if node is not None and traced is not None:
         concerning = [r for r in ranked if not set(watched).isdisjoint(r.nodes)]
@@ -189,6 +193,7 @@ def _trace(name: str, path: Path, model: ir.Model) -> Traced:
 
 def score_regions(
     regions: Sequence[Region],
+    planner: Planner,
     baselines: Mapping[Target, Baseline],
     sizes: Sequence[Mapping[str, int]],
     options: Options,
@@ -198,7 +203,6 @@ def score_regions(
     planned, have no template for a target or do not pay become rejections."""
     candidates: list[Candidate] = []
     rejections: list[Rejection] = []
-    planner = Planner()
     for region in regions:
         try:
             with clock.stage("plan"):

@@ -7,6 +7,9 @@ LOSES_IN_RANGE = "FUS302"
 ON_CHIP = "FUS303"
 SIZES = "FUS304"
 
+ONLY_FORCE = "--force takes it all the same; another --target may pay"
+"""Where it is known that sizes alone do not help."""
+
 HINTS: dict[str, str] = {
     DOES_NOT_PAY: "--force takes it all the same; larger sizes (--dim, --shape) or another --target may pay",
     LOSES_IN_RANGE: "narrow the range that --dim gives, or use --force",

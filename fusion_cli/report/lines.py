@@ -11,6 +11,9 @@ from rich.table import Table
 
 from fusion_cli.report.readable import printable
 
+INDENT = 14
+"""Columns that labels take."""
+
 
 def print_line(console: Console, text: str, style: str = "") -> None:
     """One line, however long."""

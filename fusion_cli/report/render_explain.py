@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import textwrap
 from collections.abc import Sequence
 from itertools import groupby
 
@@ -10,7 +12,7 @@ from rich.console import Console
 from fusion_cli.codes.match import NO_RULE, NOT_NEAR, UNKNOWN
 from fusion_cli.explain.why import Answer
 from fusion_cli.report import Fusion, Report
-from fusion_cli.report.lines import listed, print_facts, print_line
+from fusion_cli.report.lines import INDENT, listed, print_facts, print_line
 from fusion_cli.report.outcome import outcome
 from fusion_cli.report.readable import counted, show_bytes, show_speed, show_us
 from fusion_cli.report.verdict import verdict
@@ -18,6 +20,9 @@ from fusion_cli.types import Rejection
 
 _SHOWN_REASONS = 5
 _SHOWN_NEAR_MISSES = 20
+_ANSWER_LINES = 10
+_LEAST = ("why", "hint", "became", "rule", "also", "reads", "feeds", "nodes")
+"""Of what is said of a node, what matters most comes first."""
 _NOTHING_NEAR = {
     UNKNOWN: "operators on values of unknown type or rank",
     NO_RULE: "operators that no rule names",
@@ -26,9 +31,11 @@ _NOTHING_NEAR = {
 
 
 def render_answer(answer: Answer, rejected: Sequence[Rejection], console: Console) -> None:
-    """What `explain --node` says of the node, in ten lines; `rejected` are the reasons that concern it."""
+    """What `explain --node` says of the node, in ten lines; `rejected` are the reasons that concern it. What matters
+    least is left out where a terminal is narrow."""
     where = f" in the body of {answer.body_of}" if answer.body_of else ""
-    print_line(console, f"{answer.operator} {answer.node or answer.asked}{where}: {answer.verdict}", style="bold")
+    heading = f"{answer.operator} {answer.node or answer.asked}{where}: {answer.verdict}"
+    print_line(console, heading, style="bold")
     facts = [("why", f"{answer.code} {answer.text}".strip())]
     if answer.node and answer.became:
         facts.append(("became", f"{answer.gone} {answer.became}"))
@@ -38,7 +45,23 @@ def render_answer(answer: Answer, rejected: Sequence[Rejection], console: Consol
         facts += [fact for fact in _details(first) if fact[0] in ("rule", "nodes", "hint")]
         more = f"{counted(others, 'reason')} more of this node: --json shows them" if others else ""
         facts.append(("also", more))
-    print_facts(console, facts)
+    left = _ANSWER_LINES - math.ceil(len(heading) / console.width)
+    print_facts(console, _fitting([fact for fact in facts if fact[1]], console, left))
+
+
+def _fitting(facts: Sequence[tuple[str, str]], console: Console, left: int) -> list[tuple[str, str]]:
+    """Those that fit in as many lines; of the answer itself as much as does."""
+    if not console.is_terminal:
+        return list(facts)
+    width, kept = console.width - INDENT, {}
+    for label, text in sorted(facts, key=lambda fact: _LEAST.index(fact[0])):
+        lines = textwrap.wrap(text, width)
+        if len(lines) > left and label == "why":
+            lines = textwrap.wrap(text, width, max_lines=left, placeholder=" ...")
+        if len(lines) <= left:
+            left -= len(lines)
+            kept[label] = " ".join(lines)
+    return [(label, kept[label]) for label, _ in facts if label in kept]
 
 
 def render_explain(report: Report, console: Console, *, everything: bool = False) -> None:

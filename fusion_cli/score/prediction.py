@@ -76,6 +76,11 @@ def score_region(
     )
 
 
+def pays_at(region: Region, plan: Plan | None, baseline: Baseline, sizes: Mapping[str, int]) -> bool:
+    """Whether fusing the region pays at these sizes. Raises Unsupported where it cannot run, or be predicted."""
+    return _cost(region, plan, baseline, sizes).pays
+
+
 def _cost(region: Region, plan: Plan | None, baseline: Baseline, sizes: Mapping[str, int]) -> _Cost:
     profile = baseline.profile
     before, left = baseline.work(region, sizes)

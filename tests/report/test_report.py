@@ -12,13 +12,14 @@ import onnx_ir as ir
 import pytest
 from rich.console import Console
 
+from fusion_cli.explain.why import Answer
 from fusion_cli.measured import Choice, Measurement, OpCheck, OutputCheck, Timed, Verification
 from fusion_cli.planir.stages import Plan, Pointwise, Rowwise
 from fusion_cli.report import Report, planned_fusions, summarise, write_report, written_fusions
 from fusion_cli.report.read import read_report
 from fusion_cli.report.readable import counted
 from fusion_cli.report.render import render_summary
-from fusion_cli.report.render_explain import render_explain
+from fusion_cli.report.render_explain import render_answer, render_explain
 from fusion_cli.report.verdict import verdict
 from fusion_cli.sessions.timing import Speed
 from fusion_cli.types import Candidate, FusedOp, Library, Region, Rejection, Rewrite, Score, Source, TensorSpec
@@ -324,3 +325,19 @@ def test_explain_wraps_on_a_narrow_terminal() -> None:
 def test_nouns_follow_their_numbers() -> None:
     assert [counted(n, "kernel") for n in (0, 1, 2)] == ["0 kernels", "1 kernel", "2 kernels"]
     assert [counted(n, "near miss", "near misses") for n in (1, 0)] == ["1 near miss", "0 near misses"]
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_the_answer_on_a_node_is_ten_lines_on_any_terminal(width: int) -> None:
+    many = tuple(f"MatMul /encoder/layer.{i}/attention/self/MatMul" for i in range(12))
+    why = "Norm came nearest; " + "it expected a sum of squares, and found another function " * 12
+    miss = Rejection("Norm", "n", "match", "FUS101", "Add", "Mul", "write it " * 20, nodes=many, source="norm.rule:7")
+    for rejected in ([], [miss], [miss] * 5):
+        answer = Answer("n", "n", "Add", "missed", "FUS101", why, "FUS121", many[0], reads=many, feeds=many)
+        console = Console(width=width, record=True, force_terminal=True, file=open("/dev/null", "w"))  # noqa: SIM115
+        render_answer(answer, rejected, console)
+        lines = console.export_text().splitlines()
+        assert len(lines) <= 10
+        assert lines[0] == "Add n: missed"
+        assert lines[1].split()[:4] == ["why", "FUS101", "Norm", "came"]
+        assert all(len(line) <= width for line in lines)

@@ -1,0 +1,113 @@
+"""From which size of an open dimension on a fusion pays, by the same score at other sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+
+import onnx_ir as ir
+
+from fusion_cli.codes.score import DOES_NOT_PAY, ONLY_FORCE
+from fusion_cli.errors import Unsupported
+from fusion_cli.plan import Plan, Planner
+from fusion_cli.score.baseline import Baseline
+from fusion_cli.score.prediction import pays_at
+from fusion_cli.sizes.algebra import names_in
+from fusion_cli.sizes.dims import number
+from fusion_cli.sizes.parsing import parse, written
+from fusion_cli.types import Region, Rejection
+
+LARGEST = 1 << 16
+"""Sizes beyond this are not tried."""
+_NEVER = "pays at no size of"
+
+
+def with_break_even(
+    ranked: Iterable[Rejection],
+    regions: Iterable[Region],
+    planner: Planner,
+    baselines: Iterable[Baseline],
+    sizes: BreakEven,
+) -> tuple[Rejection, ...]:
+    """The rejections; those of what would not pay say at which sizes it would."""
+    targets = {b.profile.target: b for b in baselines}
+    by_nodes = {(r.rule, r.node_names): r for r in regions}
+    found = []
+    for rejection in ranked:
+        region = by_nodes.get((rejection.rule, rejection.nodes))
+        if rejection.code == DOES_NOT_PAY and not rejection.covered_by and region is not None:
+            words = sizes.words(region, planner.plan(region), targets[rejection.target])
+            hint = ONLY_FORCE if words.startswith(_NEVER) else rejection.hint
+            rejection = replace(rejection, found="; ".join(filter(None, (rejection.found, words))), hint=hint)
+        found.append(rejection)
+    return tuple(found)
+
+
+class BreakEven:
+    """For the regions of one graph, at sizes of its inputs at which they do not pay."""
+
+    def __init__(self, graph: ir.Graph, sizes: Mapping[str, int]) -> None:
+        shapes = (v.shape for v in graph.inputs if v.name not in graph.initializers)
+        dims = [d.value for shape in shapes for d in shape or () if not isinstance(d, int) and d.value]
+        names = dict.fromkeys(name for dim in dims for name in names_in(parse(dim)))
+        self._open = {name: sizes[name] for name in names if name in sizes}
+        self._at: dict[tuple[str, int], Mapping[str, int]] = {}
+
+    def words(self, region: Region, plan: Plan | None, baseline: Baseline) -> str:
+        """Where a region that does not pay would, as far as sizes have a say: "pays from seq=37"; that it does at no
+        size; "" where its sizes do not follow from those of the inputs alone."""
+        names = self._names(region)
+        if not names:
+            return ""
+        found = [text for name in names if (text := self._pays(name, region, plan, baseline))]
+        listed = " or ".join(map(written, names))
+        return f"pays {' or '.join(found)}" if found else f"{_NEVER} {listed} up to {LARGEST}"
+
+    def _names(self, region: Region) -> list[str]:
+        """The open dimensions that the sizes of the region depend on; none if they depend on anything else too."""
+        values = [*region.inputs, *(v for n in region.nodes for v in n.outputs)]
+        dims = {d.value: d for v in values for d in v.shape or () if not isinstance(d, int)}
+        if any(name is None or number(dim, self._open) is None for name, dim in dims.items()):
+            return []
+        used = {name for dim in dims if dim for name in names_in(parse(dim))}
+        return [name for name in self._open if name in used]
+
+    def _pays(self, name: str, region: Region, plan: Plan | None, baseline: Baseline) -> str:
+        def pays(size: int) -> bool:
+            try:
+                return pays_at(region, plan, baseline, self._with(name, size))
+            except Unsupported:
+                return False
+
+        now = self._open[name]
+        for relation, tried in (("from", _doubled(now)), ("up to", _halved(now))):
+            last = now
+            for size in tried:
+                if pays(size):
+                    return f"{relation} {written(name)}={_edge(last, size, pays)}"
+                last = size
+        return ""
+
+    def _with(self, name: str, size: int) -> Mapping[str, int]:
+        """The same object for the same sizes: work that was counted for them is known by it."""
+        return self._at.setdefault((name, size), {**self._open, name: size})
+
+
+def _doubled(size: int) -> Iterator[int]:
+    while size < LARGEST:
+        size = min(2 * size, LARGEST)
+        yield size
+
+
+def _halved(size: int) -> Iterator[int]:
+    while size > 1:
+        size //= 2
+        yield size
+
+
+def _edge(loses: int, pays: int, is_paying: Callable[[int], bool]) -> int:
+    """The size nearest to `loses`, at which it does not pay, at which it does."""
+    while abs(pays - loses) > 1:
+        middle = (pays + loses) // 2
+        loses, pays = (loses, middle) if is_paying(middle) else (middle, pays)
+    return pays
