@@ -72,7 +72,7 @@ def chosen(output: Path) -> str:
     report = json.loads(report_of(output).read_text())
     rules = sorted({f["rule"] for f in report["fusions"]})
     measured = report["choice"]["measured"][:1]
-    speeds = [f"{c['speed']['ratio']:.2f}" for m in measured for c in m["candidates"][1:]]
+    speeds = [f"{c['speed']['ratio']:.2f}" for m in measured for c in m["models"][1:]]
     return f"{report['choice']['chosen']} {'+'.join(rules)} [{' '.join(speeds)}]"
 
 

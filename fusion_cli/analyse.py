@@ -41,6 +41,9 @@ from fusion_cli.types import Candidate, GraphNode, Options, Region, Rejection, R
 from fusion_cli.verify.feeds import load_feeds, open_sizes
 from fusion_cli.verify.signature import Signature, check_names, signature_of
 
+_MOST_INFERRED = 5_000
+"""Nodes of a model whose shapes are inferred again to say at which sizes what does not pay would."""
+
 
 @dataclass(frozen=True, eq=False)
 class Analysis:
@@ -120,7 +123,9 @@ def analyse(
         watched = [label(n) for n in watch]
         ranked = rank((*missed.rejections, *rejections, *lost), model.graph, chosen, potential, watched)
         if len(sizes) == 1:  # of a range it is said whether it pays at some
-            ranked = with_break_even(ranked, regions, planner, baselines.values(), BreakEven(model.graph, sizes[0]))
+            infer = partial(_sizes_at, model, options) if signature.nodes <= _MOST_INFERRED else None
+            even = BreakEven(model.graph, sizes[0], infer)
+            ranked = with_break_even(ranked, regions, planner, baselines.values(), even)
     asked = None
     if node is not None and traced is not None:
         concerning = [r for r in ranked if not set(watched).isdisjoint(r.nodes)]
@@ -142,6 +147,12 @@ def analyse(
         len(regions),
         was_fused,
     )
+
+
+def _sizes_at(model: ir.Model, options: Options, sizes: Mapping[str, int]) -> Mapping[str, int]:
+    """Those of all dimensions, at others of the inputs."""
+    dims = {written(name): (size, size) for name, size in sizes.items()}
+    return default_sizes(model, replace(options, shapes={}, dims=dims))[0]
 
 
 def _load(path: Path, options: Options) -> tuple[ir.Model, bool]:

@@ -35,13 +35,13 @@ class Measurement:
     """Whole models timed in turn, simplest first, on what device, in how many rounds, on inputs of which shapes."""
 
     device: Device
-    candidates: tuple[Timed, ...]
+    models: tuple[Timed, ...]
     rounds: int
     sizes: Mapping[str, tuple[int, ...]]
 
     def speed_of(self, model: ModelName) -> Speed | None:
         """A candidate's speed against the original's, if it was timed."""
-        return next((c.speed for c in self.candidates if c.model == model), None)
+        return next((c.speed for c in self.models if c.model == model), None)
 
 
 @dataclass(frozen=True)

@@ -129,7 +129,7 @@ def test_runs_differ_by_their_files_and_by_what_of_the_report_is_not_measured(tm
         repeat.report_of(output).parent.mkdir(parents=True)
         output.write_bytes(model)
         fusion = {"rule": "R", "measured": {"cpu": us}}
-        choice = {"chosen": chosen, "measured": [{"candidates": [{"us": us}]}]}
+        choice = {"chosen": chosen, "measured": [{"models": [{"us": us}]}]}
         report = {"fusions": [fusion], "rejected": [{"stage": stage, "found": us}], "choice": choice, "timings": us}
         repeat.report_of(output).write_text(json.dumps(report))
         return output

@@ -159,7 +159,7 @@ def test_kernels_that_do_not_help_the_model_go_and_others_stay(
     assert rules(report) == {helps}
     assert taken_back(report) == {(useless, "FUS402")}
     assert report.choice is not None
-    assert [(c.model, c.us) for c in report.choice.measured[0].candidates] == [
+    assert [(c.model, c.us) for c in report.choice.measured[0].models] == [
         ("original", 100),
         ("simplified", 110),
         ("kernels", pytest.approx(90)),
@@ -250,7 +250,7 @@ def test_the_report_and_the_first_line_tell_what_is_written(model: Path, times: 
         "measured": [
             {
                 "device": "cpu",
-                "candidates": [
+                "models": [
                     {
                         "model": m,
                         "us": pytest.approx(us),

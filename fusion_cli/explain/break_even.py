@@ -20,6 +20,7 @@ from fusion_cli.types import Region, Rejection
 LARGEST = 1 << 16
 """Sizes beyond this are not tried."""
 _NEVER = "pays at no size of"
+Infer = Callable[[Mapping[str, int]], Mapping[str, int]]
 
 
 def with_break_even(
@@ -44,38 +45,50 @@ def with_break_even(
 
 
 class BreakEven:
-    """For the regions of one graph, at sizes of its inputs at which they do not pay."""
+    """For the regions of one graph, at sizes at which they do not pay. `infer` gives the sizes of all dimensions for
+    others of the inputs; None where that takes long."""
 
-    def __init__(self, graph: ir.Graph, sizes: Mapping[str, int]) -> None:
+    def __init__(self, graph: ir.Graph, sizes: Mapping[str, int], infer: Infer | None = None) -> None:
         shapes = (v.shape for v in graph.inputs if v.name not in graph.initializers)
         dims = [d.value for shape in shapes for d in shape or () if not isinstance(d, int) and d.value]
         names = dict.fromkeys(name for dim in dims for name in names_in(parse(dim)))
-        self._open = {name: sizes[name] for name in names if name in sizes}
-        self._at: dict[tuple[str, int], Mapping[str, int]] = {}
+        self._open = {name: sizes[name] for name in names if sizes.get(name)}
+        self._inner = {dim: size for dim, size in sizes.items() if number(dim, self._open) is None}
+        """Sizes inside that shape inference with numbers tells, and nothing else does."""
+        self._infer = infer
+        self._slopes: dict[str, Mapping[str, float]] = {}
+        self._at: dict[tuple[str, int, bool], Mapping[str, int]] = {}
 
     def words(self, region: Region, plan: Plan | None, baseline: Baseline) -> str:
         """Where a region that does not pay would, as far as sizes have a say: "pays from seq=37"; that it does at no
-        size; "" where its sizes do not follow from those of the inputs alone."""
-        names = self._names(region)
+        size; "" where its sizes are fixed, or do not follow from those of the inputs."""
+        values = [*region.inputs, *(v for n in region.nodes for v in n.outputs)]
+        dims = {d.value: d for v in values for d in v.shape or () if not isinstance(d, int)}
+        inner = [name for name, dim in dims.items() if name is None or number(dim, self._open) is None]
+        if any(name not in self._inner for name in inner) or (inner and self._infer is None):
+            return ""
+        used = {name for dim in dims if dim not in inner for name in names_in(parse(str(dim)))}
+        names = [n for n in self._open if n in used or any(self._slope(n).get(str(dim)) for dim in inner)]
+        found = [text for name in names if (text := self._pays(name, region, plan, baseline, bool(inner)))]
         if not names:
             return ""
-        found = [text for name in names if (text := self._pays(name, region, plan, baseline))]
         listed = " or ".join(map(written, names))
         return f"pays {' or '.join(found)}" if found else f"{_NEVER} {listed} up to {LARGEST}"
 
-    def _names(self, region: Region) -> list[str]:
-        """The open dimensions that the sizes of the region depend on; none if they depend on anything else too."""
-        values = [*region.inputs, *(v for n in region.nodes for v in n.outputs)]
-        dims = {d.value: d for v in values for d in v.shape or () if not isinstance(d, int)}
-        if any(name is None or number(dim, self._open) is None for name, dim in dims.items()):
-            return []
-        used = {name for dim in dims if dim for name in names_in(parse(dim))}
-        return [name for name in self._open if name in used]
+    def _slope(self, name: str) -> Mapping[str, float]:
+        """By how much inner sizes grow with an open one, told by the sizes at twice that."""
+        if name not in self._slopes:
+            assert self._infer is not None
+            size = self._open[name]
+            doubled = self._infer({**self._open, name: 2 * size})
+            known = {dim: doubled[dim] for dim in self._inner if dim in doubled}
+            self._slopes[name] = {dim: (after - self._inner[dim]) / size for dim, after in known.items()}
+        return self._slopes[name]
 
-    def _pays(self, name: str, region: Region, plan: Plan | None, baseline: Baseline) -> str:
+    def _pays(self, name: str, region: Region, plan: Plan | None, baseline: Baseline, is_inner: bool) -> str:
         def pays(size: int) -> bool:
             try:
-                return pays_at(region, plan, baseline, self._with(name, size))
+                return pays_at(region, plan, baseline, self._with(name, size, is_inner))
             except Unsupported:
                 return False
 
@@ -88,9 +101,15 @@ class BreakEven:
                 last = size
         return ""
 
-    def _with(self, name: str, size: int) -> Mapping[str, int]:
+    def _with(self, name: str, size: int, is_inner: bool) -> Mapping[str, int]:
         """The same object for the same sizes: work that was counted for them is known by it."""
-        return self._at.setdefault((name, size), {**self._open, name: size})
+        key = name, size, is_inner
+        if key not in self._at:
+            more = size - self._open[name]
+            slopes = self._slope(name) if is_inner else {}
+            inner = {dim: max(round(self._inner[dim] + slope * more), 1) for dim, slope in slopes.items()}
+            self._at[key] = {**inner, **self._open, name: size}
+        return self._at[key]
 
 
 def _doubled(size: int) -> Iterator[int]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
-from fusion_cli.codes.match import CONDITION, NO_WORK, NOT_CONVEX
+from fusion_cli.codes.match import CONDITION, NO_WORK, NOT_CONVEX, SIZES
 from fusion_cli.explain.potential import Potential
 from fusion_cli.types import Candidate, Rejection, label
 
@@ -38,10 +38,11 @@ def rank(
     watched = frozenset(watch)
     merged = _grouped(rejections, lambda r: _same_operators(r, by_name), watched)
     taken = {label(n): c for c in chosen for n in c.region.nodes}
-    alike = _grouped([_costed(r, by_name, potential) for r in merged], _same_condition, watched)
-    costed = [_covered(r, taken) for r in alike]
-    costed.sort(key=lambda r: (r.covered_by != "", -r.saving_us, -r.progress, -r.matched, r.rule, r.node))
-    shown = _without_echoes(costed)
+    costed = [_costed(r, by_name, potential) for r in merged]
+    alike = _grouped(costed, lambda r: _same_condition(r) or _same_sizes(r, by_name), watched)
+    told = [_covered(r, taken) for r in alike]
+    told.sort(key=lambda r: (r.covered_by != "", -r.saving_us, -r.progress, -r.matched, r.rule, r.node))
+    shown = _without_echoes(told)
     shown.sort(key=lambda r: r.covered_by != "")
     counts: Counter[tuple[str, str]] = Counter()
     kept = []
@@ -82,6 +83,14 @@ def _same_condition(rejection: Rejection) -> object:
     if rejection.code != CONDITION:
         return None
     return rejection.rule, rejection.source, rejection.expected, _NAME.sub("", rejection.hint)
+
+
+def _same_sizes(rejection: Rejection, by_name: Mapping[str, ir.Node]) -> object:
+    """Sizes that are not known to be equal, of the same operators, whatever they are called."""
+    if rejection.code != SIZES:
+        return None
+    operators = tuple(sorted(by_name[n].op_type for n in rejection.nodes if n in by_name))
+    return rejection.rule, rejection.source, rejection.matched, operators, _NAME.sub("", rejection.hint)
 
 
 def _costed(rejection: Rejection, by_name: Mapping[str, ir.Node], potential: Potential) -> Rejection:

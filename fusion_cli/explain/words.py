@@ -65,7 +65,7 @@ def in_words(stop: Stop, index: GraphIndex) -> Words:
         expected = f"{_named(stop.bound)} as an operand{reader} ({_line(stop.call)}, where it is {stop.name})"
         return Words(expected, _named(stop.value))
     if stop.code == codes.LIMIT:
-        return Words(f"{_line(stop.call)} among the first candidates", "more candidates than are tried")
+        return Words(f"{_line(stop.call)} among the first that are tried", "more than are tried")
     if stop.code == codes.ARITY:
         assert stop.node is not None
         there = f"{len(index.inputs(stop.node))} inputs and {len(stop.node.outputs)} outputs"

@@ -53,10 +53,10 @@ def bars(report: Report) -> list[Bars]:
 
 
 def _bars(measured: Measurement, chosen: str) -> list[Bar]:
-    first = measured.candidates[0].us
-    longest = max(max(first / c.speed.low, c.us) for c in measured.candidates)
+    first = measured.models[0].us
+    longest = max(max(first / c.speed.low, c.us) for c in measured.models)
     found = []
-    for c in measured.candidates:
+    for c in measured.models:
         width, low, high = (WIDTH * us / longest for us in (c.us, first / c.speed.high, first / c.speed.low))
         found.append(Bar(WORDS[c.model], c.us, str(c.speed), width, low, high, c.model == chosen))
     return found

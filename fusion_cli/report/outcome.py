@@ -47,7 +47,7 @@ def _timed(choice: Choice | None) -> list[tuple[str, str]]:
     lines: list[tuple[str, str]] = []
     for measured in choice.measured if choice is not None else ():
         lines.append((f"timed on {measured.device}", f"{shapes(measured.sizes)}; {measured.rounds} rounds"))
-        for timed in measured.candidates:
+        for timed in measured.models:
             speed = "" if timed.model == "original" else f", {timed.speed} of the original's speed"
             lines.append(("", f"{WORDS[timed.model]} {show_us(timed.us)}{speed}"))
     return lines

@@ -29,7 +29,7 @@ def render_summary(report: Report, console: Console) -> None:
     lines = [
         ("operators found", f"{s.nodes_before}{_list_counts(report.idioms)}"),
         ("algebra", _algebra(report.algebra)),
-        ("candidates", f"{s.candidates}, {s.fusions} taken"),
+        ("candidates", f"{counted(s.candidates, 'place')} where a rule matched, {s.fusions} taken"),
         (
             "predicted savings",
             f"{show_bytes(s.bytes_saved)} of memory traffic, {counted(s.launches_saved, 'launch', 'launches')}, "

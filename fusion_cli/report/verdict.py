@@ -60,7 +60,7 @@ def _nothing_faster(choice: Choice, targets: Sequence[str]) -> str:
     """Why the original is what is written."""
     if choice.measured:
         first = choice.measured[0]
-        best = max(first.candidates[1:], key=lambda c: c.speed.ratio)
+        best = max(first.models[1:], key=lambda c: c.speed.ratio)
         where, why = _place(first), f"the best is {best.speed}"
     else:
         where, why = "this CPU" if "cpu" in targets else ", ".join(targets), choice.why

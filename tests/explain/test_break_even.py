@@ -11,7 +11,8 @@ import pytest
 import fusion_cli
 from examples import weights
 from fusion_cli.types import Rejection
-from tests.helpers.cli_helpers import write_model
+from tests.helpers.cli_helpers import WEIGHTS, write_model
+from tests.helpers.graphs import parse
 
 
 @pytest.fixture(scope="module")
@@ -68,3 +69,23 @@ def test_fixed_sizes_have_no_other(tmp_path: Path) -> None:
     reason = turned_down(tmp_path / "m.onnx", "FeedForwardBlock")
     assert reason is not None
     assert "pays" not in reason.found
+
+
+def test_sizes_inside_that_only_numbers_tell_grow_with_those_of_the_inputs(tmp_path: Path) -> None:
+    text = """g (float[n, 64] x) => (float[m, 32] y) {
+        shape = Shape (x)
+        zero = Constant <value = int64[1] {0}> () two = Constant <value = float[1] {2.0}> ()
+        width = Constant <value = int64[1] {32}> ()
+        n = Gather (shape, zero) f = Cast <to = 1> (n) g = Mul (f, two) h = Floor (g) m = Cast <to = 7> (h)
+        rows = Concat <axis = 0> (m, width)
+        r = Reshape (x, rows) l = LayerNormalization (r, gamma, beta) a = MatMul (l, w1)
+        b = Add (a, b1) s = Sigmoid (b) c = Mul (b, s)
+        o = MatMul (c, w2) y = Add (o, r)
+    }"""
+    onnx.save(parse(text, WEIGHTS), tmp_path / "m.onnx")
+    reason = turned_down(tmp_path / "m.onnx", "FeedForwardBlock", n=16)
+    assert reason is not None
+    found = re.search(r"pays from n=(\d+)", reason.found)
+    assert found is not None, reason.found
+    assert turned_down(tmp_path / "m.onnx", "FeedForwardBlock", reason.nodes, n=int(found[1])) is None
+    assert turned_down(tmp_path / "m.onnx", "FeedForwardBlock", reason.nodes, n=int(found[1]) - 1) is not None

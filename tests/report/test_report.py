@@ -203,8 +203,8 @@ def test_summary_text_of_a_failure_and_of_a_dry_run() -> None:
     assert "(dry run: nothing written)" in rendered(dry_report())
 
 
-SLOW = (replace(TIMED[0], candidates=(TIMED[0].candidates[0], Timed("kernels", 125.0, Speed(0.8, 0.79, 0.81)))),)
-EVEN = (replace(TIMED[0], candidates=(TIMED[0].candidates[0], Timed("kernels", 99.0, Speed(1.01, 0.99, 1.03)))),)
+SLOW = (replace(TIMED[0], models=(TIMED[0].models[0], Timed("kernels", 125.0, Speed(0.8, 0.79, 0.81)))),)
+EVEN = (replace(TIMED[0], models=(TIMED[0].models[0], Timed("kernels", 99.0, Speed(1.01, 0.99, 1.03)))),)
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_the_first_line_is_the_verdict(choice: Choice | None, beginning: str) ->
 
 def test_the_verdict_of_kernels_for_another_machine_says_so() -> None:
     fusions = tuple(replace(f, targets=("sm_90a",), measured=()) for f in full_report().fusions)
-    even = replace(TIMED[0], candidates=(TIMED[0].candidates[0], Timed("simplified", 99.0, Speed(1.01, 0.99, 1.03))))
+    even = replace(TIMED[0], models=(TIMED[0].models[0], Timed("simplified", 99.0, Speed(1.01, 0.99, 1.03))))
     report = replace(full_report(), fusions=fusions, choice=Choice("simplified", "nothing is faster", (even,)))
     assert verdict(report).startswith("written for sm_90a, which was not run here; predicted: 12.0 us saved by 2 ")
     assert verdict(report).endswith("on this CPU at x [2,128] it is 1.01x (0.99 to 1.03) without kernels")

@@ -62,8 +62,8 @@ def test_the_record_tells_times_speeds_sizes_and_the_reason(monkeypatch: pytest.
     found = choice.choose({"original": None, "simplified": None, "kernels": None}, [AT])  # type: ignore[dict-item]
     assert found.why == "faster than the original by more than noise"
     (at,) = found.measured
-    assert [(c.model, c.us) for c in at.candidates] == [("original", 100), ("simplified", 120), ("kernels", 80)]
-    assert at.candidates[2].speed == Speed(1.25, 1.25, 1.25)
+    assert [(c.model, c.us) for c in at.models] == [("original", 100), ("simplified", 120), ("kernels", 80)]
+    assert at.models[2].speed == Speed(1.25, 1.25, 1.25)
     assert (at.device, at.rounds, at.sizes) == ("cpu", ROUNDS, {"x": (2, 7)})
 
 
