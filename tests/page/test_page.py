@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -24,6 +25,7 @@ from tests.helpers.cli_helpers import call, write_model
 from tests.report.test_report import TIMED, dry_report, full_report
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 
 
@@ -173,15 +175,37 @@ def test_the_command_writes_a_page_and_replaces_no_other_file(tmp_path: Path) ->
     assert "no run is known of it" in result.stderr
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
-def test_a_browser_shows_nodes_without_an_error(tmp_path: Path) -> None:
+def browse(path: Path, profile: Path, *flags: str) -> str:
+    """The page in a browser without a window; what that prints."""
     assert CHROMIUM is not None
+    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}", *flags]
+    return subprocess.run([*command, path.as_uri()], capture_output=True, text=True, timeout=120, check=True).stdout
+
+
+@needs_browser
+def test_a_browser_shows_nodes_without_an_error(tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     path.write_text(page(report()), encoding="utf-8")
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
-    done = subprocess.run([CHROMIUM, *flags, path.as_uri()], capture_output=True, text=True, timeout=120, check=True)
-    assert "<li>Relu n5: taken back</li>" in done.stdout
-    assert done.stdout.count("<li>") == 8
+    shown = browse(path, tmp_path / "profile", "--dump-dom")
+    assert "<li>Relu n5: taken back</li>" in shown
+    assert shown.count("<li>") == 8
+
+
+@needs_browser
+@pytest.mark.parametrize("nodes", [8, 10_000])
+def test_a_browser_draws_the_page(nodes: int, tmp_path: Path) -> None:
+    """The picture is kept where ARTIFACTS names a folder."""
+    fates: tuple[Fate, ...] = ("fused", "left", "missed", "turned down", "taken back")
+    path, picture = tmp_path / "report.html", tmp_path / f"report-{nodes}-nodes.png"
+    path.write_text(page(replace(report(), graph=graph(*(fates[i % 5] for i in range(nodes))))), encoding="utf-8")
+    browse(path, tmp_path / "profile", "--window-size=1100,1900", "--hide-scrollbars", f"--screenshot={picture}")
+    drawn = picture.read_bytes()
+    assert drawn[:8] == b"\x89PNG\r\n\x1a\n"
+    assert (int.from_bytes(drawn[16:20]), int.from_bytes(drawn[20:24])) == (1100, 1900)
+    assert len(drawn) > 50_000  # an empty one is a tenth of that
+    if folder := os.environ.get("ARTIFACTS"):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        shutil.copy(picture, folder)
 
 
 def test_every_bundle_holds_its_page(tmp_path: Path) -> None:
