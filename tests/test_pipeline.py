@@ -289,3 +289,14 @@ def test_algebra_can_be_left_out(tmp_path: Path) -> None:
     report = fuse(stem(tmp_path), tmp_path / "out.onnx", targets=["portable"], opt_level=0, algebra=False)
     assert not report.algebra
     assert [n.op_type for n in onnx.load(tmp_path / "out.onnx").graph.node] == ["Conv", "Mul", "Add"]
+
+
+def test_viewers_are_told_what_calls_stand_for_and_what_functions_are(layer: Path, tmp_path: Path) -> None:
+    report = fuse(layer, tmp_path / "fused.onnx", targets=["portable"])
+    written = onnx.load(tmp_path / "fused.onnx")
+    calls = {node.name: node for node in written.graph.node if node.domain == "fusion"}
+    functions = {function.name: function for function in written.functions}
+    for fusion in report.fusions:
+        assert calls[fusion.call].doc_string.startswith(f"In place of {fusion.nodes[0]}")
+        assert functions[fusion.name].doc_string.startswith(f"A fusion of the rule {fusion.rule}; its kernels: ")
+    assert len({f.doc_string for f in written.functions}) > 1

@@ -8,6 +8,7 @@ import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
 from fusion_cli.load import DOMAIN
+from fusion_cli.outline.documented import of_call, of_function
 from fusion_cli.outline.function_body import build_body
 from fusion_cli.outline.identity import Digests
 from fusion_cli.simplify import merge_equals
@@ -33,6 +34,7 @@ def outline(model: ir.Model, chosen: Sequence[Candidate]) -> tuple[FusedOp, ...]
         name = f"{region.rule}_{digests.digest(candidate, body)}"
         if name not in functions:
             functions[name] = _function(model, name, body)
+            functions[name].doc_string = of_function(candidate)
         number = len(groups.setdefault(name, [])) + 1
         call = _call(region, nodes, f"{name}_{number}", name, replaced)
         groups[name].append((candidate, call.name or ""))
@@ -105,7 +107,9 @@ def _call(region: Region, nodes: Sequence[ir.Node], name: str, op: str, replaced
     shape_nodes = set(region.shape_nodes)
     moved = [n for n in nodes if n not in shape_nodes]
     outputs = [ir.Value(name=v.name, type=v.type, shape=v.shape) for v in region.outputs]
-    call = ir.Node(DOMAIN, op, [replaced.value(v) for v in region.inputs], outputs=outputs, name=name)
+    call = ir.Node(
+        DOMAIN, op, [replaced.value(v) for v in region.inputs], outputs=outputs, name=name, doc_string=of_call(region)
+    )
     graph = moved[0].graph
     assert graph is not None
     graph.insert_before(moved[0], call)
