@@ -16,8 +16,8 @@ def of_function(candidate: Candidate) -> str:
     counts = [(name, len(list(same))) for name, same in groupby(stages)]
     kernels = ", ".join(f"{count} x {name}" if count > 1 else name for name, count in counts)
     return (
-        f"A fusion of the rule {region.rule}; its kernels: {kernels}. They run with the library of fusion-cli that goes "
-        f"with this model; without it ONNX Runtime runs the nodes of this function."
+        f"A fusion of the rule {region.rule}; its kernels: {kernels}. They run with the library of fusion-cli that "
+        f"goes with this model; without it ONNX Runtime runs the nodes of this function."
     )
 
 
