@@ -13,18 +13,13 @@ from pathlib import Path
 import pytest
 
 from fusion_cli.version import DISTRIBUTION, __version__
+from tests.helpers.clean_install import build_wheel
 from tests.helpers.cli_helpers import ROOT, write_model
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("hatchling", reason="hatchling builds the wheel")
-    pytest.importorskip("build", reason="the build front end is not installed")
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stdout + result.stderr
-    return next(folder.glob("*.whl"))
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 def test_wheel_holds_what_the_program_reads(wheel: Path) -> None:
