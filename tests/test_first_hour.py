@@ -84,7 +84,7 @@ def test_check_passes_while_the_model_is_as_it_was(user: Newcomer) -> None:
 
 
 def test_check_fails_with_the_reason_where_the_model_breaks(user: Newcomer) -> None:
-    """A Max with the lowest number changes nothing that is computed; the rule no longer sees the product of its norm."""
+    """A Max with the lowest number changes no result, and hides from the rule that the product is one of a norm."""
     model = user.folder / "model.onnx"
     before = model.read_bytes()
     proto = onnx.load(model)
