@@ -105,7 +105,7 @@ def optimize_several(names: Sequence[str], folder: Path | None, options: Options
         stdout().print(_table(outcomes))
         click.echo(_totals(outcomes))
     codes = {outcome.exit_code for outcome in outcomes if outcome.error}
-    click.get_current_context().exit(min(codes | {1} if len(codes) > 1 else codes, default=0))
+    click.get_current_context().exit(codes.pop() if len(codes) == 1 else int(bool(codes)))
 
 
 def _optimize(path: Path, output: Path | None, options: Options, title: str, verbose: bool) -> Outcome:

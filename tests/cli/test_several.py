@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fusion_cli.errors import BuildError, NumbersDiffer
 from tests.helpers.cli_helpers import call, write_model
 
 HOW = ("--target", "portable", "--no-verify")
@@ -99,16 +100,13 @@ def test_what_is_wrong_is_said(
 
 
 def test_failures_of_different_kinds_exit_with_1(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fusion_cli import pipeline
-    from fusion_cli.errors import NumbersDiffer
+    errors = {"a.onnx": NumbersDiffer("no"), "b.onnx": BuildError("no")}
 
-    optimize = pipeline.optimize
+    def fails(model: Path, *_: object) -> None:
+        raise errors[model.name]
 
-    def fails(model: Path, *rest: object) -> object:
-        if model.name == "a.onnx":
-            raise NumbersDiffer("no")
-        return optimize(model, *rest)
-
+    (models / "bad.onnx").unlink()
     monkeypatch.setattr("fusion_cli.pipeline.optimize", fails)
-    assert call("optimize", models / "a.onnx", models / "below" / "b.onnx", "-o", tmp_path / "x", *HOW).exit_code == 3
-    assert call("optimize", models, "-o", tmp_path / "y", *HOW).exit_code == 1
+    assert call("optimize", models, "-o", tmp_path / "out", *HOW).exit_code == 1
+    errors = dict.fromkeys(("a.onnx", "b.onnx", "bad.onnx"), BuildError("no"))
+    assert call("optimize", models, "-o", tmp_path / "out", *HOW).exit_code == 5

@@ -127,6 +127,14 @@ def test_sizes_that_are_not_known_to_be_equal_end_a_region_and_fixing_them_helps
     assert "FUS109" not in {r["code"] for r in explain(saved(other, tmp_path))["rejected"]}
 
 
+def test_sizes_of_equal_layers_are_told_once_whatever_they_are_called(tmp_path: Path) -> None:
+    text = """g (float[n,8] x, float[m,8] z, float[k,8] w) => (float[a,8] y, float[b,8] v) {
+        p = Exp (x) y = Add (p, z) q = Exp (z) v = Add (q, w)
+    }"""
+    told = [r for r in explain(saved(parse(text), tmp_path))["rejected"] if r["code"] == "FUS109"]
+    assert [(r["rule"], r["places"]) for r in told] == [("PointwiseRegion", 2)]
+
+
 @pytest.mark.parametrize(
     ("sizes", "found", "hint"),
     [
