@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from fusion_cli import pipeline
 from fusion_cli.cli.common import (
@@ -49,6 +50,7 @@ analysis_options = option_group(
         default=("auto",),
         show_default=True,
         metavar="|".join(NAMES),
+        shell_complete=lambda _, __, begun: [CompletionItem(name) for name in NAMES if name.startswith(begun)],
         help="What to build kernels for (repeatable).",
     ),
     click.option(

@@ -356,6 +356,7 @@ def test_shells_complete_commands_and_options() -> None:
 
     assert offered("fusion-cli ch", 1) == {"check"}
     assert {"--max-error", "--max-slowdown"} <= offered("fusion-cli check --max", 2)
+    assert offered("fusion-cli optimize --target sm_9", 3) == {"sm_90a"}
 
 
 def test_quiet_prints_the_verdict_alone(model: Path, tmp_path: Path) -> None:
