@@ -29,8 +29,8 @@ def install(wheel: Path, folder: Path) -> Path:
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     commands = folder / "bin"
     site = next(folder.glob("lib/python*/site-packages"))
-    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     arguments = ["-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel)]
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     subprocess.run([commands / "python", *arguments], check=True, env=environment)
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return commands
