@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fusion_cli.analyse import Analysis, report_of
-from fusion_cli.build import advice, build, find_compiler
+from fusion_cli.build import advice, build, find_compiler, named
 from fusion_cli.clock import Clock
 from fusion_cli.codes.emit import HINTS
 from fusion_cli.emit import emit, emit_registration
@@ -56,6 +56,7 @@ class Production:
         with Process(self.clock.budget) as process:
             trial = Trial(self.path, self.options, process, self.found.signature, self.clock.listener)
             done = self._settle(trial, ops, sources)
+        done = replace(done, libraries=[named(library) for library in done.libraries])
         if done.choice is not None:
             self.clock.listener.decided(f"written: {WORDS[done.choice.chosen]}, {done.choice.why}")
         checks = () if done.verification is None else done.verification.ops

@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import ninja
@@ -37,7 +37,7 @@ from fusion_cli.limits import MORE_TIME, Budget, run
 from fusion_cli.resources import resource_dir
 from fusion_cli.types import Library, Source, Target
 
-__all__ = ["Compiler", "advice", "build", "default_cache_dir", "find_compiler"]
+__all__ = ["Compiler", "advice", "build", "default_cache_dir", "find_compiler", "named"]
 
 _FORMAT = "2"  # of the cache: raise it when the meaning of a key changes
 _SHOWN_LINES = 12
@@ -90,6 +90,13 @@ def build(
         raise BuildError(f"cannot write: {e.strerror or e}", where=str(e.filename or out_dir)) from e
     ops = tuple(s.op for s in sources if s.op)
     return Library(target.name, path, ops, compiled, time.perf_counter() - start, tools.compiler.version)
+
+
+def named(library: Library) -> Library:
+    """The library renamed by its target alone, for good: while a model is tried, a process that has loaded a library
+    would take another of the same path for it."""
+    path = library.path.with_name(f"{library.target}{library.path.suffix}")
+    return replace(library, path=library.path.rename(path))
 
 
 def _unit(source: Source, tools: Toolchain, debug: bool) -> _Unit:

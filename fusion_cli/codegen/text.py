@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,11 +51,15 @@ def ints(values: Sequence[int]) -> str:
 
 
 def host_lines(plan: Plan) -> list[str]:
-    """The shape program as C++ statements defining h0, h1, ..."""
-    return [f"const Ints h{i} = {_host_value(op)};" for i, op in enumerate(plan.shape_program)]
+    """The shape program as C++ statements defining h0, h1, ... Dimensions of inputs are held to what the plan knows of
+    them: whoever writes the model again may have changed what the call reads."""
+    known = {t.slot: [d if isinstance(d, int) else -1 for d in t.shape] for t in plan.tensors if t.role == "input"}
+    return [f"const Ints h{i} = {_host_value(op, known)};" for i, op in enumerate(plan.shape_program)]
 
 
-def _host_value(op: ShapeOp) -> str:
+def _host_value(op: ShapeOp, known: Mapping[int, Sequence[int]]) -> str:
+    if op.kind == "dims" and op.ints[0] in known:
+        return f"run.dims({op.ints[0]}, {ints(known[op.ints[0]])})"
     if op.kind in ("dims", "read"):
         return f"run.{op.kind}({op.ints[0]})"
     if op.kind == "const":

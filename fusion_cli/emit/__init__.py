@@ -11,8 +11,8 @@ from fusion_cli.codes import emit as codes
 from fusion_cli.emit.generated import from_plan
 from fusion_cli.errors import Unsupported
 from fusion_cli.kernels.user_template import SUFFIX, find_template, variables_of
-from fusion_cli.load import DOMAIN
 from fusion_cli.types import FusedOp, Source, Target
+from fusion_cli.version import DOMAIN
 
 __all__ = ["emit", "emit_registration"]
 

@@ -28,6 +28,7 @@ from fusion_cli.load.structure import (
 from fusion_cli.load.weights import settle_weights, without_weights
 from fusion_cli.quiet import quiet
 from fusion_cli.sizes.dims import name_sizes, number, rename_sizes, symbol
+from fusion_cli.version import DOMAIN
 
 OLDEST_OPSET = 7
 NEWEST_OPSET = onnx.defs.onnx_opset_version()
@@ -35,8 +36,6 @@ _NAMELESS = "?"
 """What some converters call every size that they do not know; others take equal names for equal sizes."""
 FUSED_KEY = "fusion.version"
 """Metadata key of models this tool has written."""
-DOMAIN = "fusion"
-"""Of the functions that kernels stand for."""
 
 
 def load_model(path: Path, assume_constant: Collection[str] = ()) -> ir.Model:

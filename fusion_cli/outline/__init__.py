@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
-from fusion_cli.load import DOMAIN
 from fusion_cli.outline.documented import of_call, of_function
 from fusion_cli.outline.function_body import build_body
 from fusion_cli.outline.identity import Digests
 from fusion_cli.simplify import merge_equals
 from fusion_cli.sizes.dims import dims_of, dtype_of, forget_names
 from fusion_cli.types import Candidate, FusedOp, Region, TensorSpec
+from fusion_cli.version import DOMAIN
 
 __all__ = ["inline_back", "outline"]
 

@@ -1,10 +1,11 @@
 """The manifest of a bundle: which kernel libraries belong to a model, what they must hash to, and which files were
 written with them.
 
-{"version": 1, "model": "fused.onnx", "model_sha256": "...", "data": ["fused.onnx-5b0c83f1d2e4a697.data"],
- "libraries": [{"target": "sm_90a", "kind": "cuda", "arch": "sm_90a", "path": "lib/libsm_90a-0f3c.so",
-                "sha256": "...", "ops": ["LayerNormLinear_3fa9c1d2"]}],
- "files": ["lib/libsm_90a-0f3c.so", "report.json", ...], "ops": [...], "seal": "..."}
+{"version": 2, "model": "fused.onnx", "model_sha256": "...", "data": ["fused.onnx-5b0c83f1d2e4a697.data"],
+ "functions": {"LayerNormLinear_3fa9c1d2": "..."},
+ "libraries": [{"target": "sm_90a", "kind": "cuda", "arch": "sm_90a", "platform": "linux-x86_64",
+                "path": "lib/sm_90a.so", "sha256": "...", "ops": ["LayerNormLinear_3fa9c1d2"]}],
+ "files": ["lib/sm_90a.so", "report.json", ...], "ops": [...], "seal": "..."}
 """
 
 from __future__ import annotations
@@ -14,18 +15,19 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fusion_cli.errors import FusionError, ModelError
 from fusion_cli.files import file_sha256
+from fusion_cli.runtime.head import read_head
+from fusion_cli.runtime.provider import this_platform
 from fusion_cli.runtime.seal import is_sealed, seal
-from fusion_cli.types import Library, Target
 
-METADATA_KEY = "fusion.bundle"
-"""The key of the model's metadata that holds the bundle's folder, relative to the model's."""
+if TYPE_CHECKING:  # where models only run, there is no compiler that has these
+    from fusion_cli.types import Library, Target
 
 FILENAME = "manifest.json"
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ class LibraryEntry:
     target: str
     kind: str
     arch: str
+    platform: str
+    """What it was built to run on, such as "linux-x86_64"."""
     path: Path
     sha256: str
     ops: tuple[str, ...]
@@ -45,8 +49,10 @@ class Manifest:
     """What a bundle holds, and for which model."""
 
     model: str
-    """The name of the model's file."""
+    """The name of the model's file, when it was written."""
     model_sha256: str
+    functions: Mapping[str, str]
+    """The functions that there are kernels for, and the SHA-256 of what each computes."""
     data: tuple[str, ...]
     """The names of the files beside the model that its weights are in."""
     files: frozenset[str]
@@ -75,11 +81,12 @@ def write_manifest(
     `data` are the names of the files beside `model` that its weights are in. `ops` describes the operators for people
     and tools (name, rule, nodes, ...) and must be plain JSON.
     """
-    entries = [
+    entries: list[dict[str, Any]] = [
         {
             "target": target.name,
             "kind": target.kind,
             "arch": target.arch,
+            "platform": this_platform(),
             "path": library.path.resolve().relative_to(bundle.resolve()).as_posix(),
             "sha256": file_sha256(library.path),
             "ops": list(library.ops),
@@ -87,11 +94,13 @@ def write_manifest(
         for target, library in libraries
     ]
     path = bundle / FILENAME
+    functions = read_head(model).functions
     content = {
         "version": _VERSION,
         "model": model.name,
         "model_sha256": file_sha256(model),
         "data": list(data),
+        "functions": {op: functions[op] for op in sorted({o for e in entries for o in e["ops"]} & set(functions))},
         "libraries": entries,
         "files": sorted(files_in(bundle) - {FILENAME}),
         "ops": [dict(o) for o in ops],
@@ -125,14 +134,17 @@ def read_manifest(bundle: Path) -> Manifest:
     try:
         content = json.loads(path.read_text())
         if content["version"] != _VERSION:
-            raise ModelError(f"bundle version {content['version']!r} is not {_VERSION}", where=str(path))
+            message = f"bundle version {content['version']!r} is not {_VERSION}"
+            raise ModelError(message, where=str(path), hint="optimize the model again")
         libraries = tuple(_entry(bundle, e) for e in content["libraries"])
         data, files = tuple(map(str, content["data"])), frozenset(map(str, content["files"]))
+        functions = {str(name): str(digest) for name, digest in content["functions"].items()}
         model, digest = str(content["model"]), str(content["model_sha256"])
-        return Manifest(model, digest, data, files, libraries, _statement(content), str(content.get("seal", "")))
+        sealed = str(content.get("seal", ""))
+        return Manifest(model, digest, functions, data, files, libraries, _statement(content), sealed)
     except FileNotFoundError as e:
         raise ModelError("the bundle has no manifest", where=str(path), hint="optimize the model again") from e
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as e:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
         raise ModelError(f"the bundle's manifest is damaged: {e!r}", where=str(path)) from e
 
 
@@ -152,6 +164,7 @@ def _entry(bundle: Path, entry: Mapping[str, Any]) -> LibraryEntry:
         str(entry["target"]),
         str(entry["kind"]),
         str(entry["arch"]),
+        str(entry["platform"]),
         inside(bundle, str(entry["path"])),
         str(entry["sha256"]),
         tuple(map(str, entry["ops"])),

@@ -1,11 +1,25 @@
-"""What the GPUs of this machine can run, asked of the driver itself (no CUDA toolkit or framework needed)."""
+"""What this machine can run: its platform, and its GPUs, asked of the driver itself (no CUDA toolkit needed)."""
 
 from __future__ import annotations
 
 import ctypes
+import platform
 import re
+import sys
 
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
+
+_SYSTEMS = {"linux": "linux", "darwin": "macos", "win32": "windows"}
+_MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
+
+
+def this_platform() -> str:
+    """Operating system and processor, such as "linux-x86_64" or "macos-arm64"."""
+    machine = platform.machine().lower()
+    machine = _MACHINES.get(machine, machine)
+    if sys.platform == "darwin" and machine == "aarch64":
+        machine = "arm64"  # as Apple calls it
+    return f"{_SYSTEMS.get(sys.platform, sys.platform)}-{machine}"
 
 
 def compute_capability(device: int = 0) -> tuple[int, int] | None:

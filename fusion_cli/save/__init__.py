@@ -22,7 +22,7 @@ from fusion_cli.load.checker import fault
 from fusion_cli.load.structure import locations
 from fusion_cli.load.weights import InModelFile, write_without_weights
 from fusion_cli.quiet import quiet
-from fusion_cli.runtime.manifest import METADATA_KEY
+from fusion_cli.runtime.head import METADATA_KEY
 from fusion_cli.save.staging import Staging, commit, staging
 from fusion_cli.save.stream import write_model
 from fusion_cli.save.switch import data_name

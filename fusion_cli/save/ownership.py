@@ -8,15 +8,11 @@ from pathlib import Path
 
 from fusion_cli.errors import FusionError, ModelError
 from fusion_cli.files import file_sha256
+from fusion_cli.runtime.bundle import bundle_of
 from fusion_cli.runtime.manifest import FILENAME, Manifest, files_in, read_manifest
 
 _ELSEWHERE = "give another output path, or move it away"
 _SHOWN = 3
-
-
-def bundle_of(model: Path) -> Path:
-    """The folder that goes with a model: `fused.fusion` beside `fused.onnx`."""
-    return model.with_name(f"{model.stem}.fusion")
 
 
 def check_output(output: Path, original: Path, overwrite: bool, in_place: bool) -> None:

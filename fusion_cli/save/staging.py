@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fusion_cli.errors import FusionError
+from fusion_cli.runtime.bundle import bundle_of
 from fusion_cli.save.folders import collect, locked, working_folder
-from fusion_cli.save.ownership import bundle_of, check_output
+from fusion_cli.save.ownership import check_output
 from fusion_cli.save.switch import settle, switch
 
 

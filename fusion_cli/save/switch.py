@@ -18,9 +18,10 @@ from pathlib import Path
 from fusion_cli.errors import FusionError
 from fusion_cli.files import file_sha256, flush, flush_names
 from fusion_cli.load import data_locations
+from fusion_cli.runtime.bundle import bundle_of
 from fusion_cli.runtime.manifest import switching
 from fusion_cli.save.folders import working_folder
-from fusion_cli.save.ownership import bundle_of, owned
+from fusion_cli.save.ownership import owned
 
 
 def data_name(output: str, sha256: str) -> str:

@@ -13,13 +13,14 @@ import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
 from fusion_cli.listener import NOBODY, Listener
-from fusion_cli.load import DOMAIN, load_model
+from fusion_cli.load import load_model
 from fusion_cli.measured import WORDS, Choice, Device, Measurement, ModelName, Timed
 from fusion_cli.save.stream import write_model
 from fusion_cli.sessions import CPU, CUDA, CUDA_GRAPH, CannotRun, Providers
 from fusion_cli.sessions.process import Opener, Runner
 from fusion_cli.sessions.timing import Speed, Timing, pooled
 from fusion_cli.verify.feeds import Feeds
+from fusion_cli.version import DOMAIN
 
 SECONDS = 1.5
 """How long each whole model is timed beside the first, at most but for slow ones, whose rounds are few."""

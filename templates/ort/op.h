@@ -47,6 +47,15 @@ class Run {
     return dims;
   }
 
+  // The same, which have to be those that the kernel was generated for (-1: any).
+  Ints dims(int slot, const Ints& expected) const {
+    const Ints found = dims(slot);
+    bool fits = found.size() == expected.size();
+    for (int i = 0; fits && i < found.size(); ++i) fits = expected[i] < 0 || expected[i] == found[i];
+    if (!fits) throw Error("input " + std::to_string(slot) + " has not the dimensions that the kernel is for");
+    return found;
+  }
+
   // The elements of an int64 or int32 input in host memory.
   Ints read(int slot) const {
     OrtTensorTypeAndShapeInfo* info = nullptr;

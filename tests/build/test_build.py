@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import importlib.util
+import re
 import shutil
 import stat
+import subprocess
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +23,8 @@ from fusion_cli.errors import BuildError
 from fusion_cli.planir.stages import Pointwise, Store
 from fusion_cli.resources import resource_dir
 from fusion_cli.types import FusedOp, Library, Source, Target
-from tests.helpers.emit_helpers import CPU
+from tests.helpers.cpu_cases import CASES
+from tests.helpers.emit_helpers import CPU, library
 from tests.helpers.plan_builder import Builder, Program, fused_op, operands
 
 
@@ -201,6 +205,24 @@ def test_the_library_exports_its_entry_point_only(tmp_path: Path) -> None:
     loaded = ctypes.CDLL(str(library.path))
     assert hasattr(loaded, "RegisterCustomOps")
     assert not hasattr(loaded, "fusion_op_Exp_1")
+
+
+def newest(library: Path) -> dict[str, tuple[int, ...]]:
+    """The newest version of each system library that a library asks for."""
+    listed = subprocess.run(["objdump", "-T", library], capture_output=True, text=True, check=True).stdout
+    found: dict[str, tuple[int, ...]] = {}
+    for name, version in re.findall(r"\b(GLIBCXX|GLIBC|CXXABI|GCC)_([\d.]+)", listed):
+        found[name] = max(found.get(name, ()), tuple(map(int, version.split("."))))
+    return found
+
+
+@pytest.mark.skipif(shutil.which("objdump") is None, reason="binutils are not installed")
+def test_a_library_asks_for_no_newer_system_than_onnx_runtime_does(tmp_path: Path) -> None:
+    made = library([CASES[name].op for name in ("Linear_bias", "Attention_masked", "Norm_fixed")], tmp_path)
+    capi = Path(str(importlib.util.find_spec("onnxruntime.capi").submodule_search_locations[0]))
+    wanted = newest(next(capi.glob("onnxruntime_pybind11_state*.so")))
+    assert "GLIBC" in wanted
+    assert {name: version for name, version in newest(made.path).items() if version > wanted.get(name, ())} == {}
 
 
 def test_a_key_tells_where_one_text_ends() -> None:

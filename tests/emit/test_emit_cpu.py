@@ -179,6 +179,14 @@ def test_shape_program_reads_inputs_on_the_host(dtype: str, tmp_path: Path) -> N
         run(session, x_value, np.array([5, 5], dtype))
 
 
+def test_a_kernel_refuses_other_dimensions_than_it_was_generated_for(built: Path) -> None:
+    """A tool that has written the model again may call a function with other tensors."""
+    session = open_session(CASES["Norm_fixed"].op, built)
+    for shape in ((2, 3, 40), (3, 48), (48,)):
+        with pytest.raises(Exception, match=r"Norm_fixed.*input 0 has not the dimensions that the kernel is for"):
+            run(session, *(np.ones(shape, "f4") for _ in range(2)), np.ones(shape[-1:], "f4"))
+
+
 def test_generated_source_is_safe_and_names_its_nodes() -> None:
     b, p = Builder(), Program()
     x = b.input("float32", "N")

@@ -73,12 +73,12 @@ struct Kernel {
   Kernel(const Api& api, const OrtKernelInfo* info) : product_0(api, info, 1, false, true), values_0(api, info, 1, false, false) {}
 
   void compute(Run& run) {
-    const Ints h0 = run.dims(0);
+    const Ints h0 = run.dims(0, Ints{-1, 4, -1, 16});
     const Ints h1 = host::permute(h0, Ints{0, 1, 3, 2});
-    const Ints h2 = run.dims(1);
+    const Ints h2 = run.dims(1, Ints{-1, 4, -1, 16});
     const Ints h3 = host::matmul(h2, h1);
-    const Ints h4 = run.dims(2);
-    const Ints h5 = run.dims(3);
+    const Ints h4 = run.dims(2, Ints{-1, 1, -1, -1});
+    const Ints h5 = run.dims(3, Ints{-1, 4, -1, 16});
     const Ints h6 = host::matmul(h3, h5);
     const auto t0 = array<float>(run.input(0), h0);
     const auto t1 = array<float>(run.input(1), h2);

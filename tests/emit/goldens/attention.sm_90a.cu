@@ -100,12 +100,12 @@ struct Kernel {
 
   void compute(fusion::Run& run) {
     // Shapes.
-    const Ints h0 = run.dims(0);
+    const Ints h0 = run.dims(0, Ints{-1, 4, -1, 16});
     const Ints h1 = host::permute(h0, Ints{0, 1, 3, 2});
-    const Ints h2 = run.dims(1);
+    const Ints h2 = run.dims(1, Ints{-1, 4, -1, 16});
     const Ints h3 = host::matmul(h2, h1);
-    const Ints h4 = run.dims(2);
-    const Ints h5 = run.dims(3);
+    const Ints h4 = run.dims(2, Ints{-1, 1, -1, -1});
+    const Ints h5 = run.dims(3, Ints{-1, 4, -1, 16});
     const Ints h6 = host::matmul(h3, h5);
 
     // Memory.

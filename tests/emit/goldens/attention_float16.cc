@@ -73,9 +73,9 @@ struct Kernel {
   Kernel(const Api& api, const OrtKernelInfo* info) : product_0(api, info, 1, false, true), values_0(api, info, 1, false, false) {}
 
   void compute(Run& run) {
-    const Ints h0 = run.dims(0);
-    const Ints h1 = run.dims(1);
-    const Ints h2 = run.dims(2);
+    const Ints h0 = run.dims(0, Ints{-1, 4, -1, 64});
+    const Ints h1 = run.dims(1, Ints{-1, 4, -1, 64});
+    const Ints h2 = run.dims(2, Ints{-1, 4, -1, 64});
     const Ints h3 = host::permute(h1, Ints{0, 1, 3, 2});
     const Ints h4 = host::matmul(h0, h3);
     const Ints h5 = host::matmul(h4, h2);

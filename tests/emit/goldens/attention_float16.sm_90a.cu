@@ -156,9 +156,9 @@ struct Kernel {
 
   void compute(fusion::Run& run) {
     // Shapes.
-    const Ints h0 = run.dims(0);
-    const Ints h1 = run.dims(1);
-    const Ints h2 = run.dims(2);
+    const Ints h0 = run.dims(0, Ints{-1, 4, -1, 64});
+    const Ints h1 = run.dims(1, Ints{-1, 4, -1, 64});
+    const Ints h2 = run.dims(2, Ints{-1, 4, -1, 64});
     const Ints h3 = host::permute(h1, Ints{0, 1, 3, 2});
     const Ints h4 = host::matmul(h0, h3);
     const Ints h5 = host::matmul(h4, h2);

@@ -137,11 +137,11 @@ struct Kernel {
 
   void compute(fusion::Run& run) {
     // Shapes.
-    const Ints h0 = run.dims(0);
-    const Ints h1 = run.dims(1);
-    const Ints h2 = run.dims(2);
+    const Ints h0 = run.dims(0, Ints{-1, 8, -1, -1});
+    const Ints h1 = run.dims(1, Ints{8, 1, 3, 3});
+    const Ints h2 = run.dims(2, Ints{8});
     const Ints h3 = host::conv(h0, h1, Ints{2, 1, 1, 0, 0, 0, 0, 1, 1, 2});
-    const Ints h4 = run.dims(3);
+    const Ints h4 = run.dims(3, Ints{8, 8, 1, 1});
     const Ints h5 = host::conv(h3, h4, Ints{2, 1, 1, 0, 0, 0, 0, 1, 1, 0});
 
     // Memory.

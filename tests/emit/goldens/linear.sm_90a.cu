@@ -186,11 +186,11 @@ struct Kernel {
 
   void compute(fusion::Run& run) {
     // Shapes.
-    const Ints h0 = run.dims(0);
-    const Ints h1 = run.dims(1);
+    const Ints h0 = run.dims(0, Ints{-1, -1, 32});
+    const Ints h1 = run.dims(1, Ints{32, 64});
     const Ints h2 = host::matmul(h0, h1);
-    const Ints h3 = run.dims(2);
-    const Ints h4 = run.dims(3);
+    const Ints h3 = run.dims(2, Ints{64});
+    const Ints h4 = run.dims(3, Ints{-1, -1, 64});
 
     // Memory.
     const cudaStream_t stream = static_cast<cudaStream_t>(run.stream());

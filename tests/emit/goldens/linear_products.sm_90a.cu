@@ -416,12 +416,12 @@ struct Kernel {
 
   void compute(fusion::Run& run) {
     // Shapes.
-    const Ints h0 = run.dims(0);
-    const Ints h1 = run.dims(1);
+    const Ints h0 = run.dims(0, Ints{-1, -1, 32});
+    const Ints h1 = run.dims(1, Ints{32, 64});
     const Ints h2 = host::matmul(h0, h1);
-    const Ints h3 = run.dims(2);
+    const Ints h3 = run.dims(2, Ints{32, 64});
     const Ints h4 = host::matmul(h0, h3);
-    const Ints h5 = run.dims(3);
+    const Ints h5 = run.dims(3, Ints{64, 32});
     const Ints h6 = host::matmul(h2, h5);
 
     // Memory.

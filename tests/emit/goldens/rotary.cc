@@ -65,9 +65,9 @@ struct Kernel {
   Kernel(const Api& api, const OrtKernelInfo* info) {}
 
   void compute(Run& run) {
-    const Ints h0 = run.dims(0);
-    const Ints h1 = run.dims(1);
-    const Ints h2 = run.dims(2);
+    const Ints h0 = run.dims(0, Ints{-1, 3, -1, 8});
+    const Ints h1 = run.dims(1, Ints{-1, -1, 4});
+    const Ints h2 = run.dims(2, Ints{-1, -1, 4});
     const Ints h3 = host::unsqueeze(h1, Ints{1});
     const Ints h4 = host::unsqueeze(h2, Ints{1});
     const Ints h5 = Ints{4};

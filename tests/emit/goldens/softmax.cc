@@ -71,8 +71,8 @@ struct Kernel {
   Kernel(const Api& api, const OrtKernelInfo* info) {}
 
   void compute(Run& run) {
-    const Ints h0 = run.dims(0);
-    const Ints h1 = run.dims(1);
+    const Ints h0 = run.dims(0, Ints{-1, -1, -1, -1});
+    const Ints h1 = run.dims(1, Ints{-1, 1, 1, -1});
     const auto t0 = array<float>(run.input(0), h0);
     const auto t1 = array<float>(run.input(1), h1);
     const auto t2 = array<float>(run.output(0, h0), h0);

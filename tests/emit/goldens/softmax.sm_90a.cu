@@ -151,8 +151,8 @@ struct Kernel {
 
   void compute(fusion::Run& run) {
     // Shapes.
-    const Ints h0 = run.dims(0);
-    const Ints h1 = run.dims(1);
+    const Ints h0 = run.dims(0, Ints{-1, -1, -1, -1});
+    const Ints h1 = run.dims(1, Ints{-1, 1, 1, -1});
 
     // Memory.
     const cudaStream_t stream = static_cast<cudaStream_t>(run.stream());
