@@ -1,6 +1,8 @@
 """An ONNX graph-to-graph fusion compiler whose output runs on stock ONNX Runtime.
 
-`optimize` writes the fused model and its kernels; `session` opens a model with the kernels that fit the machine.
+`optimize` writes the fused model and its kernels; `session` opens a model with the kernels that fit the machine;
+`trust` has those run here that were built elsewhere. The last two need nothing but ONNX Runtime, and are all that
+`onnx-fusion-runtime` holds.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from fusion_cli.version import __version__
+from fusion_cli.version import DISTRIBUTION, __version__
 
 if TYPE_CHECKING:
     import onnx
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
     from fusion_cli.report import Report
 
-__all__ = ["__version__", "optimize", "session"]
+__all__ = ["__version__", "optimize", "session", "trust"]
 
 AnyPath = str | PathLike[str]
 
@@ -58,9 +60,17 @@ def optimize(
     The options are those of `fusion_cli.types.Options`; a dimension may be one number in place of a range. Raises
     `fusion_cli.errors.FusionError` with what went wrong, where, and how to mend it.
     """
-    # Imported here: the pipeline brings in onnx, which `fusion_cli.__version__` should not wait for.
-    from fusion_cli import pipeline
-    from fusion_cli.types import Options
+    # Imported here: the pipeline brings in onnx, which a session needs not and should not wait for.
+    try:
+        from fusion_cli import pipeline
+        from fusion_cli.types import Options
+    except ImportError as error:
+        if error.name != "fusion_cli":
+            raise
+        from fusion_cli.errors import FusionError
+
+        message = "this is onnx-fusion-runtime, which opens optimized models and makes none"
+        raise FusionError(message, hint=f"pip install {DISTRIBUTION} in its place") from error
 
     ranges = (dims or {}).items()
     asked = Options(
@@ -96,13 +106,28 @@ def session(
     sess_options: onnxruntime.SessionOptions | None = None,
     providers: Sequence[str | tuple[str, Mapping[str, Any]]] | None = None,
     provider_options: Sequence[Mapping[str, Any]] | None = None,
+    *,
+    bundle: AnyPath | None = None,
+    trust: bool = False,
     **options: Any,
 ) -> onnxruntime.InferenceSession:
-    """An ONNX Runtime session of a model, with those of its bundle's libraries that fit `providers` registered; of one
-    in memory, which has no bundle, without. The arguments are those of `onnxruntime.InferenceSession`."""
+    """An ONNX Runtime session of a model, with the library of its bundle that fits `providers` and this machine
+    registered. The arguments are those of `onnxruntime.InferenceSession`, and `bundle`, the folder of the kernels where
+    it is not beside the model, or the model is in memory; with `trust` libraries run that were built elsewhere.
+
+    What stops a library is a warning. Raises `fusion_cli.errors.FusionError` if the model cannot be read."""
     from fusion_cli import runtime
 
-    return runtime.session(path_or_bytes, sess_options, providers, provider_options, **options)
+    given = (path_or_bytes, sess_options, providers, provider_options)
+    return runtime.session(*given, bundle=bundle, trust=trust, **options)
+
+
+def trust(model: AnyPath) -> None:
+    """Have the libraries of a model, which another user or machine has built, run for this user as if they were built
+    here, as `fusion-cli trust` does. Raises `fusion_cli.errors.FusionError`."""
+    from fusion_cli.runtime import trust_model
+
+    trust_model(Path(model))
 
 
 def _several(names: str | Sequence[str]) -> tuple[str, ...]:

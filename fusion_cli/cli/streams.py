@@ -14,7 +14,7 @@ import onnx
 
 from fusion_cli.errors import FusionError
 from fusion_cli.runtime import METADATA_KEY, read_manifest
-from fusion_cli.save.ownership import bundle_of
+from fusion_cli.runtime.bundle import bundle_of
 
 STREAM = "-"
 
