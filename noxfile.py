@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
+import shutil
+from pathlib import Path
+
 import nox
 
 nox.options.default_venv_backend = "uv|venv"
@@ -19,3 +25,37 @@ def onnxruntime(session: nox.Session, version: str) -> None:
     """Kernels, bundles and a whole run with one version of ONNX Runtime, and the newest of all else."""
     session.install(".", f"onnxruntime=={version}", "pytest", "pytest-xdist", "hypothesis", "build", "hatchling")
     session.run("python", "-m", "pytest", "-q", *(session.posargs or TESTS))
+
+
+@nox.session
+def dockerfile(session: nox.Session) -> None:
+    """The steps of examples/deploy/Dockerfile in clean environments, one for each stage: for where no engine runs."""
+    root, place = Path(__file__).parent.resolve(), Path(session.create_tmp()).resolve()
+    shutil.rmtree(place / "out", ignore_errors=True)
+    session.install(".")
+    session.chdir(place)
+    make = "import pathlib, tests.helpers.cli_helpers as helpers; helpers.write_model(pathlib.Path('model.onnx'))"
+    session.run("python", "-c", make, env={"PYTHONPATH": str(root)})
+    moved = {"/src/$MODEL": place / "model.onnx", "/src": root, "/out": place / "out", "/model": place / "out"}
+    moved["/serve.py"] = root / "examples" / "deploy" / "serve.py"
+    text = (root / "examples" / "deploy" / "Dockerfile").read_text()
+    for number, stage in enumerate(re.split(r"^FROM .*$", text, flags=re.MULTILINE)[1:]):
+        environment = place / f"stage{number}"
+        session.run("python", "-m", "venv", "--clear", str(environment))
+        start = f"export OPTIONS=--force PATH={environment}/bin:$PATH; "
+        steps = re.findall(r"^(?:RUN|CMD) (.*)$", stage, re.MULTILINE)
+        lines = [shlex.join(json.loads(step)) if step.startswith("[") else step for step in steps]
+        for command in (c for line in lines for c in line.split(" && ") if not c.startswith(("apt-get", "rm "))):
+            here = re.sub("|".join(map(re.escape, moved)), lambda found: str(moved[found[0]]), command)
+            session.run("sh", "-ec", start + here, external=True)
+
+
+@nox.session
+def zig(session: nox.Session) -> None:
+    """Libraries for other machines; one is run if Debian's qemu-user-static, libc6-arm64-cross and
+    libstdc++6-arm64-cross are there."""
+    session.install(".[cpu,zig]", "pytest", "pip")
+    wheel = Path(session.create_tmp()).resolve()
+    where = ("--platform", "manylinux_2_28_aarch64", "--only-binary", ":all:", "--no-deps", "--target", str(wheel))
+    session.run("python", "-m", "pip", "install", "--upgrade", *where, "onnxruntime")
+    session.run("python", "-m", "pytest", "-q", "tests/build/test_zig.py", env={"FUSION_CLI_AARCH64": str(wheel)})

@@ -9,17 +9,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fusion_cli.build import find_compiler
+from fusion_cli.build.toolchain import PLATFORMS
 from fusion_cli.build.toolchain_cuda import ARCHITECTURES
 from fusion_cli.errors import FusionError, did_you_mean
-from fusion_cli.runtime.provider import fit
+from fusion_cli.runtime.provider import fit, this_platform
 from fusion_cli.types import Target
 
 _CPU_INFO = Path("/proc/cpuinfo")
 PORTABLE = Target("portable", "portable")
 CPU = Target("cpu", "cpu")
 AMX = Target("amx", "cpu", "amx")
+ELSEWHERE = tuple(Target(f"cpu-{platform}", "cpu", platform=platform) for platform in PLATFORMS)
 CUDA = tuple(Target(arch, "cuda", arch) for arch in ARCHITECTURES)
-NAMES = ("auto", "portable", "cpu", "amx", *ARCHITECTURES)
+NAMES = ("auto", "portable", "cpu", "amx", *(t.name for t in ELSEWHERE), *ARCHITECTURES)
 
 
 def resolve_targets(names: Sequence[str]) -> tuple[Target, ...]:
@@ -35,7 +37,7 @@ def resolve_targets(names: Sequence[str]) -> tuple[Target, ...]:
 def _target(name: str) -> Target:
     if name not in NAMES:
         raise FusionError(f"no target '{name}'", hint=did_you_mean(name, NAMES) or f"there are {', '.join(NAMES)}")
-    return next(t for t in (PORTABLE, CPU, AMX, *CUDA) if t.name == name)
+    return next(t for t in (PORTABLE, CPU, AMX, *ELSEWHERE, *CUDA) if t.name == name)
 
 
 def _auto() -> tuple[Target, ...]:
@@ -53,7 +55,8 @@ def _auto() -> tuple[Target, ...]:
 def takes_blocks(targets: Sequence[Target]) -> bool:
     """Whether the one target is the CPU, and on this machine's ONNX Runtime takes channels of convolutions in blocks of
     16: it has AVX-512."""
-    return all(t.kind == "cpu" for t in targets) and has_cpu_flag("avx512f")
+    here = ("", this_platform())
+    return all(t.kind == "cpu" and t.platform in here for t in targets) and has_cpu_flag("avx512f")
 
 
 def has_cpu_flag(name: str) -> bool:
@@ -64,11 +67,13 @@ def has_cpu_flag(name: str) -> bool:
         return False
 
 
-def runs_here(arch: str) -> bool:
-    """Whether a processor of this machine runs code for an architecture."""
-    if arch == AMX.arch:
+def runs_here(name: str) -> bool:
+    """Whether a processor of this machine runs code for a target other than "cpu"."""
+    if name == AMX.name:
         return has_cpu_flag("amx_bf16")
-    return any(fit(arch, capability) for capability in _capabilities())
+    if name in (t.name for t in ELSEWHERE):
+        return name == f"cpu-{this_platform()}"
+    return any(fit(name, capability) for capability in _capabilities())
 
 
 def _capabilities() -> list[tuple[int, int]]:

@@ -30,11 +30,13 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Target:
-    """What kernels are built for: `kind` "portable" (none), "cpu" or "cuda"; `arch` such as "sm_90a" or "amx"."""
+    """What kernels are built for: `kind` "portable" (none), "cpu" or "cuda"; `arch` such as "sm_90a" or "amx"; and
+    `platform`, such as "linux-aarch64", "" for this machine's."""
 
     name: str
     kind: Literal["portable", "cpu", "cuda"]
     arch: str = ""
+    platform: str = ""
 
 
 def label(node: ir.Node) -> str:

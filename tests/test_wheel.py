@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -43,6 +44,8 @@ def test_what_is_advised_to_be_installed_is_what_the_wheel_is(wheel: Path) -> No
     in_code = {(DISTRIBUTION, extra) for text in texts for extra in re.findall(r"\binstall\(['\"](\w+)['\"]\)", text)}
     assert {"cpu", "gpu", "cuda"} <= {extra for _, extra in in_code}
     offered = {(metadata["Name"], extra) for extra in metadata.get_all("Provides-Extra", [])}
+    runtime = tomllib.loads((ROOT / "packaging" / "runtime" / "pyproject.toml").read_text())["project"]
+    offered |= {(runtime["name"], extra) for extra in runtime["optional-dependencies"]}
     assert advised | in_code <= offered
 
 

@@ -30,7 +30,7 @@ from fusion_cli.build.cache import (
     strip_comments,
 )
 from fusion_cli.build.compiler import Compiler
-from fusion_cli.build.toolchain import Toolchain, advice, find_compiler, toolchain
+from fusion_cli.build.toolchain import Toolchain, advice, find_compiler, suffix, toolchain
 from fusion_cli.errors import BuildError
 from fusion_cli.files import copy_whole
 from fusion_cli.limits import MORE_TIME, Budget, run
@@ -79,7 +79,7 @@ def build(
         claim(cache)
         objects, compiled = _compile(units, tools, cache, jobs, budget)
         library = _link(objects, target, tools, cache, budget)
-        path = out_dir / f"lib{target.name}-{library.stem[:16]}.so"
+        path = out_dir / f"lib{target.name}-{library.stem[:16]}{library.suffix}"
         out_dir.mkdir(parents=True, exist_ok=True)
         copy_whole(library, path)
         if compiled:
@@ -105,7 +105,7 @@ def _unit(source: Source, tools: Toolchain, debug: bool) -> _Unit:
     headers = [strip_comments(h.read_text()) for h in included(source.text, root)]
     text = source.text if debug else strip_comments(source.text)
     key = digest((_FORMAT, tools.compiler.version, *flags, Path(source.filename).suffix, text, *headers))
-    command = (str(tools.compiler.path), *flags, f"-I{root}", "-c")
+    command = (*tools.compiler.command, *flags, f"-I{root}", "-c")
     return _Unit(source, command, key)
 
 
@@ -137,8 +137,8 @@ def _link(objects: Sequence[Path], target: Target, tools: Toolchain, cache: Path
     if library is not None:
         return library
     with tempfile.TemporaryDirectory(dir=cache, prefix="link-") as name:
-        made = Path(name) / "library.so"
-        command = [str(tools.compiler.path), *map(str, objects), "-o", str(made), *tools.link_flags]
+        made = Path(name) / f"library{suffix(target)}"
+        command = [*tools.compiler.command, *map(str, objects), "-o", str(made), *tools.link_flags]
         result = run(command, budget, environment=_environment())
         if result.returncode != 0:
             raise _failed(shlex.join(command) + "\n" + result.stdout + result.stderr, ["the library"], cache)

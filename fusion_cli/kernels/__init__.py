@@ -35,4 +35,4 @@ def family_of(plan: Plan, stage: Stage, kind: Kind) -> Family:
 
 def kind_of(target: str) -> Kind | None:
     """The kind of kernels that a target of this name has; None for the portable one, which has none."""
-    return None if target == "portable" else "cpu" if target in ("cpu", "amx") else "cuda"
+    return None if target == "portable" else "cpu" if target.startswith(("cpu", "amx")) else "cuda"

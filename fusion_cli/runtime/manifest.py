@@ -86,7 +86,7 @@ def write_manifest(
             "target": target.name,
             "kind": target.kind,
             "arch": target.arch,
-            "platform": this_platform(),
+            "platform": target.platform or this_platform(),
             "path": library.path.resolve().relative_to(bundle.resolve()).as_posix(),
             "sha256": file_sha256(library.path),
             "ops": list(library.ops),

@@ -236,8 +236,9 @@ void parallel(const Run& run, int64_t total, int64_t grain, F body) {
 // Rows of working memory of the calling thread, kept between calls.
 template <class T>
 T* thread_row(int index, int64_t n) {
+  constexpr std::align_val_t kLine{64};
   struct Row {
-    ~Row() { std::free(data); }
+    ~Row() { ::operator delete(data, kLine); }
     void* data = nullptr;
     size_t bytes = 0;
   };
@@ -245,10 +246,10 @@ T* thread_row(int index, int64_t n) {
   Row& row = rows[index];
   const size_t bytes = (static_cast<size_t>(n) * sizeof(T) + 63) / 64 * 64;
   if (row.bytes < bytes) {
-    std::free(row.data);
+    ::operator delete(row.data, kLine);
+    row.data = nullptr;
     row.bytes = 0;
-    row.data = std::aligned_alloc(64, bytes);
-    if (!row.data) throw std::bad_alloc();
+    row.data = ::operator new(bytes, kLine);
     row.bytes = bytes;
   }
   return static_cast<T*>(row.data);
