@@ -59,3 +59,17 @@ def zig(session: nox.Session) -> None:
     where = ("--platform", "manylinux_2_28_aarch64", "--only-binary", ":all:", "--no-deps", "--target", str(wheel))
     session.run("python", "-m", "pip", "install", "--upgrade", *where, "onnxruntime")
     session.run("python", "-m", "pytest", "-q", "tests/build/test_zig.py", env={"FUSION_CLI_AARCH64": str(wheel)})
+
+
+@nox.session
+def inside(session: nox.Session) -> None:
+    """The examples that need other tools: PyTorch, optimum, Olive, Triton's protocol."""
+    session.install(".", "torch", "optimum-onnx[onnxruntime]", "olive-ai", "tritonclient[grpc]", "pytest", "hypothesis")
+    session.run("python", "-m", "pytest", "-q", "tests/inside", "tests/deploy")
+
+
+@nox.session
+def cluster(session: nox.Session) -> None:
+    """Several models on Dask's and Ray's workers."""
+    session.install(".[cpu,dask,ray]", "pytest", "hypothesis")
+    session.run("python", "-m", "pytest", "-q", "tests/cluster")
