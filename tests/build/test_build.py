@@ -153,6 +153,7 @@ def test_a_failing_link_is_a_build_error(tmp_path: Path) -> None:
 def test_without_a_compiler_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr("fusion_cli.build.compiler.find_zig", lambda: None)
     find_cxx.cache_clear()
     try:
         assert find_compiler(CPU) is None
