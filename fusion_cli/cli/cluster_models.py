@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,9 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from fusion_cli.cli.common import budget_options, debug_option, echo_json, fail, json_option, stdout
+from fusion_cli.cli.common import budget_options, debug_option, echo_json, failure, json_option, stdout
 from fusion_cli.cli.optimize import analysis_options
+from fusion_cli.cli.several import models_of
 from fusion_cli.cluster import LOCAL, run_all
 from fusion_cli.cluster.outcomes import Outcome, Task, add_result, optimize_one, read_results
 from fusion_cli.errors import FusionError, first_line
@@ -24,7 +25,7 @@ _OURS = 70
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("models", nargs=-1, required=True, metavar="MODEL|DIR ...", type=click.Path(path_type=Path))
+@click.argument("models", nargs=-1, required=True, metavar="MODEL|DIR ...")
 @click.option("-o", "--output", "folder", required=True, metavar="OUTDIR", type=click.Path(path_type=Path))
 @click.option("--executor", default=LOCAL, show_default=True, metavar="local|dask://HOST:PORT|ray://HOST:PORT")
 @analysis_options
@@ -34,7 +35,7 @@ _OURS = 70
 @budget_options
 @json_option
 @debug_option
-def main(models: Sequence[Path], folder: Path, executor: str, as_json: bool, debug: bool, **asked: Any) -> None:
+def main(models: Sequence[str], folder: Path, executor: str, as_json: bool, debug: bool, **asked: Any) -> None:
     """Fuse every MODEL, and those below each DIR, into OUTDIR, each on one worker of a cluster.
 
     Workers see the same files by the same paths, have this version of fusion-cli, and take one task at a time: times
@@ -44,8 +45,9 @@ def main(models: Sequence[Path], folder: Path, executor: str, as_json: bool, deb
     try:
         outcomes = optimize_models(models, folder, Options(debug=debug, **asked), executor)
     except FusionError as error:
-        fail(ctx, str(error), error.exit_code)
-        return
+        message, code = failure(error)
+        click.echo(f"error: {message}", err=True)
+        ctx.exit(code)
     if as_json:
         echo_json([asdict(outcome) for outcome in outcomes])
     else:
@@ -53,10 +55,11 @@ def main(models: Sequence[Path], folder: Path, executor: str, as_json: bool, deb
     ctx.exit(max((outcome.exit_code for outcome in outcomes), default=0))
 
 
-def optimize_models(models: Sequence[Path], folder: Path, options: Options, executor: str) -> list[Outcome]:
+def optimize_models(models: Sequence[str], folder: Path, options: Options, executor: str) -> list[Outcome]:
     """What became of each model, in their order; those that an earlier run into the folder has done are left as they
     are. Raises FusionError."""
-    tasks = [Task(path.resolve(), folder.resolve() / place, options) for path, place in _places(models, folder)]
+    places = models_of(models, folder).items()
+    tasks = [Task(path.resolve(), folder.resolve() / place, options) for place, path in places]
     folder.mkdir(parents=True, exist_ok=True)
     earlier = read_results(folder)
     found = [earlier.get(str(task.model)) for task in tasks]
@@ -70,22 +73,6 @@ def optimize_models(models: Sequence[Path], folder: Path, options: Options, exec
         add_result(folder, result)
         outcomes[todo[number]] = result
     return [o for o in outcomes if o is not None]
-
-
-def _places(models: Sequence[Path], folder: Path) -> Iterator[tuple[Path, Path]]:
-    """Each model, and where below the output folder what is made of it goes. Raises FusionError where two go to one
-    place, or there is none."""
-    taken: dict[Path, Path] = {}
-    for given in models:
-        below = sorted(given.rglob("*.onnx")) if given.is_dir() else [given]
-        for path in (p for p in below if folder.resolve() not in p.resolve().parents):
-            place = path.relative_to(given) if given.is_dir() else Path(path.name)
-            if place in taken:
-                raise FusionError(f"'{taken[place]}' goes to the same place", where=str(path), hint="rename one")
-            taken[place] = path
-    if not taken:
-        raise FusionError("there are no models", where=", ".join(map(str, models)))
-    return iter((path, place) for place, path in taken.items())
 
 
 def _table(outcomes: Sequence[Outcome]) -> Table:

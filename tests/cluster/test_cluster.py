@@ -79,7 +79,7 @@ def test_a_folder_is_optimized_and_not_again(models: Path, tmp_path: Path) -> No
 def test_other_options_do_it_again(models: Path, tmp_path: Path) -> None:
     model, out = models / "m1.onnx", tmp_path / "out"
     for options in (OPTIONS, OPTIONS, Options(targets=("portable",), force=True, opt_level=1)):
-        optimize_models([model], out, options, "local")
+        optimize_models([str(model)], out, options, "local")
     assert len((out / RESULTS).read_text().splitlines()) == 2
 
 
@@ -97,12 +97,12 @@ def test_one_that_fails_does_not_stop_the_others(models: Path, tmp_path: Path) -
 
 def test_a_run_that_was_killed_while_it_noted_goes_on(models: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    optimize_models([models / "m1.onnx"], out, OPTIONS, "local")
+    optimize_models([str(models / "m1.onnx")], out, OPTIONS, "local")
     with (out / RESULTS).open("a") as file:
         file.write('{"model": "half a li')
     (known,) = read_results(out)
     assert known.endswith("m1.onnx")
-    optimize_models([models / "m2.onnx"], out, OPTIONS, "local")
+    optimize_models([str(models / "m2.onnx")], out, OPTIONS, "local")
     assert len(read_results(out)) == 2
 
 
@@ -159,7 +159,7 @@ def kill_a_busy_worker(cluster: Any) -> str:
 def test_a_cluster_that_loses_a_worker_gives_what_one_machine_gives(
     models: Path, tmp_path: Path, cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alone = optimize_models([models], tmp_path / "alone", OPTIONS, "local")
+    alone = optimize_models([str(models)], tmp_path / "alone", OPTIONS, "local")
     tasks = [Task(Path(o.model), tmp_path / "out" / Path(o.model).name, OPTIONS) for o in alone]
     results, killed = {}, ""
     for index, result in run_all(optimize_one, tasks, address(cluster)):
@@ -198,8 +198,8 @@ def ray_cluster() -> Iterator[str]:
 
 
 def test_ray_gives_what_one_machine_gives(models: Path, tmp_path: Path, ray_cluster: str) -> None:
-    optimize_models([models], tmp_path / "alone", OPTIONS, "local")
-    outcomes = optimize_models([models], tmp_path / "out", OPTIONS, ray_cluster)
+    optimize_models([str(models)], tmp_path / "alone", OPTIONS, "local")
+    outcomes = optimize_models([str(models)], tmp_path / "out", OPTIONS, ray_cluster)
     assert [o.error for o in outcomes] == [""] * COUNT
     assert written(tmp_path / "out") == written(tmp_path / "alone")
 
