@@ -236,20 +236,20 @@ void parallel(const Run& run, int64_t total, int64_t grain, F body) {
 // Rows of working memory of the calling thread, kept between calls.
 template <class T>
 T* thread_row(int index, int64_t n) {
-  constexpr std::align_val_t kLine{64};
   struct Row {
-    ~Row() { ::operator delete(data, kLine); }
-    void* data = nullptr;
+    ~Row() { std::free(block); }
+    void *block = nullptr, *data = nullptr;  // what was allocated, and where in it the first line of the cache begins
     size_t bytes = 0;
   };
   static thread_local Row rows[64];
   Row& row = rows[index];
   const size_t bytes = (static_cast<size_t>(n) * sizeof(T) + 63) / 64 * 64;
   if (row.bytes < bytes) {
-    ::operator delete(row.data, kLine);
-    row.data = nullptr;
+    std::free(row.block);
     row.bytes = 0;
-    row.data = ::operator new(bytes, kLine);
+    row.block = std::malloc(bytes + 63);  // not every platform has an allocation with alignment
+    if (!row.block) throw std::bad_alloc();
+    row.data = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(row.block) + 63) / 64 * 64);
     row.bytes = bytes;
   }
   return static_cast<T*>(row.data);
