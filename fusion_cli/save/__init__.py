@@ -26,6 +26,7 @@ from fusion_cli.runtime.head import METADATA_KEY
 from fusion_cli.save.staging import Staging, commit, staging
 from fusion_cli.save.stream import write_model
 from fusion_cli.save.switch import data_name
+from fusion_cli.simplify.iterations import declare_again
 from fusion_cli.sizes.dims import name_sizes
 from fusion_cli.sizes.parsing import written
 from fusion_cli.version import __version__
@@ -52,6 +53,7 @@ def save_model(model: ir.Model, stage: Staging, outputs: Shapes) -> None:
     for value, dims in zip(model.graph.outputs, outputs, strict=True):
         if dims is not None:
             value.shape = ir.Shape([None if d == "" else d for d in dims])
+    declare_again(model)
     name_sizes(model, written)
     model.metadata_props[FUSED_KEY] = __version__
     model.metadata_props[METADATA_KEY] = stage.bundle.name

@@ -15,7 +15,9 @@ from fusion_cli.quiet import quiet
 from fusion_cli.simplify.algebra import apply_algebra
 from fusion_cli.simplify.identities import copied_outputs, copy_outputs, drop_identities
 from fusion_cli.simplify.inferred import MOST_ELEMENTS
+from fusion_cli.simplify.iterations import note_declared
 from fusion_cli.simplify.libraries import Step, attempt, fold_constants, forget_shapes, infer_shapes
+from fusion_cli.simplify.names import tell_apart
 from fusion_cli.simplify.omitted import name_omitted_outputs, omit_outputs
 from fusion_cli.sizes.algebra import UNKNOWN, names_in
 from fusion_cli.sizes.dims import forget_names, shape_of
@@ -75,6 +77,7 @@ def _prepare(model: ir.Model) -> ir.Model:
     for function in model.functions.values():
         forget_names(function)
     passes.InlinePass()(model)
+    note_declared(model)
     forget_shapes(model)
     for body in model.graph.subgraphs():
         # A body is written in its model's operators, and what works on one graph at a time asks it for them.
@@ -157,6 +160,7 @@ def _tidy(model: ir.Model, copied: Collection[str]) -> None:
         passes.RemoveUnusedNodesPass(),
         lambda m: copy_outputs(m.graph, copied),
         passes.NameFixPass(),
+        tell_apart,
         passes.TopologicalSortPass(),
     )
     for step in steps:

@@ -1,10 +1,12 @@
-"""What Loop and Scan carry from one iteration to the next, and of which shape it stays."""
+"""What Loop and Scan carry from one iteration to the next, and of which shape it stays; what their bodies give out."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import onnx_ir as ir
+
+_DECLARED = "declared shapes of what the body gives out"
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +70,21 @@ def values_in(loop: ir.Node) -> list[ir.Value]:
     inner = [v for n in body.all_nodes() for v in n.outputs]
     inner += [v for n in body.all_nodes() if is_loop(n) for v in found_by(n)]
     return [*found_by(loop), *inner]
+
+
+def note_declared(model: ir.Model) -> None:
+    """Keep what the model says of the shapes of what bodies give out, for `declare_again`."""
+    for loop in filter(is_loop, model.graph.all_nodes()):
+        loop.meta[_DECLARED] = [None if v.shape is None else v.shape.dims for v in _body(loop).outputs]
+
+
+def declare_again(model: ir.Model) -> None:
+    """Say what the model said of the shapes of what bodies give out: ONNX Runtime takes from there what comes of no
+    iteration, and of Scan it asks for one. What was inferred stays where the model says nothing: it infers that too."""
+    for loop in filter(is_loop, model.graph.all_nodes()):
+        for value, dims in zip(_body(loop).outputs, loop.meta.get(_DECLARED, ()), strict=False):
+            if value.producer() is not None and dims is not None:
+                value.shape = ir.Shape(dims)
 
 
 def _body(loop: ir.Node) -> ir.Graph:

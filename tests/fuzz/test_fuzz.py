@@ -15,8 +15,8 @@ import fusion_cli
 from fusion_cli.errors import FusionError
 from fusion_cli.limits import MORE_TIME
 from fusion_cli.sessions.process import Process
-from tests.fuzz.graphs import draw_graph
 from tests.fuzz.trial import GOOD, Trials, budget, smallest
+from tests.fuzz.variety import draw_graph
 from tests.helpers.graphs import parse
 
 FEEDS = [{"x": np.ones((n, 4), np.float32)} for n in (1, 2, 3)]

@@ -22,7 +22,8 @@ from fusion_cli.verify import limit
 from fusion_cli.verify.signature import signature_of
 from fusion_cli.verify.whole_model import Case, Reference, verify_model
 from tests.fuzz.damage import damage
-from tests.fuzz.graphs import draw_graph
+from tests.fuzz.variety import draw_graph
+from tests.helpers.dynamic_graphs import read_by
 
 SECONDS = 60.0
 """For each stage, and each time a model is opened or run."""
@@ -38,6 +39,8 @@ class Trials:
     def __init__(self, folder: Path, target: str, process: Process) -> None:
         self.source, self.output = folder / "m.onnx", folder / "out.onnx"
         self.target, self.opener = target, partial(process.open, threads=1)
+        self.cases: list[Case] = []
+        """What ONNX Runtime computes of the model at `source`, at all sizes or none."""
 
     def graph(self, seed: int) -> str:
         """A graph that ONNX Runtime runs, at three sizes."""
@@ -51,11 +54,20 @@ class Trials:
         return self.judge(damage(proto, rng), feeds, valid=False, verify=rng.random() < 0.1)
 
     def judge(self, data: bytes, feeds: Feeds, *, valid: bool, verify: bool = False) -> str:
-        """What comes of a file; ONNX Runtime's word is asked for first if it has to be valid."""
+        """What comes of a file."""
+        said = self.optimize(data, feeds, valid=valid, verify=verify)
+        if said or not self.cases:
+            return said or "right"
+        library = find_library(self.output, CPU, CPU)
+        return self.compare(None if library is None else library.path)
+
+    def optimize(self, data: bytes, feeds: Feeds, *, valid: bool, verify: bool = False) -> str:
+        """What comes of a file where nothing is written; ONNX Runtime's word is asked for first if it has to be
+        valid."""
         self._clear()
         self.source.write_bytes(data)
-        cases = self._run(feeds)
-        if valid and not cases:
+        self.cases = self._run(feeds)
+        if valid and not self.cases:
             return "does not run"
         try:
             fusion_cli.optimize(
@@ -71,28 +83,27 @@ class Trials:
             return f"refused a valid model: {error}" if valid else "refused"
         except Exception:
             return f"fault: {traceback.format_exc()}"
-        return self._compare(cases) if cases else "right"
+        return ""
+
+    def compare(self, library: Path | None) -> str:
+        """What was written in stock ONNX Runtime, and with a library of its kernels."""
+        allowed = limit(signature_of(load_model(self.source)).float_types)
+        ways = [partial(self.opener, self.output)]
+        if library is not None:
+            ways.append(partial(self.opener, self.output, libraries=[library]))
+        try:
+            found = verify_model(Reference(self.source, tuple(self.cases), allowed), ways, opener=self.opener)
+        except CannotRun as error:
+            return f"wrong: {error}"
+        worst = [f"{o.output} is off by {o.error:.2g}" for o in found.outputs if not o.ok]
+        return f"wrong: {found.skipped} {', '.join(worst)}" if worst else "right"
 
     def _run(self, feeds: Feeds) -> list[Case]:
-        """What ONNX Runtime computes of it, at all sizes or none."""
         try:
             runner = self.opener(self.source, use="reference")
             return [Case(feed, runner.run(feed)) for feed in feeds]
         except (CannotRun, KeyError, RuntimeError):
             return []
-
-    def _compare(self, cases: Sequence[Case]) -> str:
-        allowed = limit(signature_of(load_model(self.source)).float_types)
-        library = find_library(self.output, CPU, CPU)
-        libraries = [] if library is None else [library.path]
-        fused = partial(self.opener, self.output, libraries=libraries)
-        plain = partial(self.opener, self.output)
-        try:
-            found = verify_model(Reference(self.source, tuple(cases), allowed), [plain, fused], opener=self.opener)
-        except CannotRun as error:
-            return f"wrong: {error}"
-        worst = [f"{o.output} is off by {o.error:.2g}" for o in found.outputs if not o.ok]
-        return f"wrong: {found.skipped} {', '.join(worst)}" if worst else "right"
 
     def _clear(self) -> None:
         for path in sorted(self.source.parent.rglob("*"), reverse=True):
@@ -116,9 +127,7 @@ def _making(proto: onnx.ModelProto, name: str) -> bytes:
     for node in reversed(proto.graph.node):
         if needed.intersection(node.output):
             kept.append(node)
-            needed.update(node.input)
-            bodies = (a.g.node for a in node.attribute if a.HasField("g"))
-            needed.update(i for body in bodies for inner in body for i in inner.input)
+            needed.update(read_by(node))
     del part.graph.node[:], part.graph.output[:]
     part.graph.node.extend(reversed(kept))
     part.graph.output.append(onnx.helper.make_empty_tensor_value_info(name))

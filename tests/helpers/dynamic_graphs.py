@@ -3,8 +3,9 @@ write for them. What is drawn runs at each of a few sizes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from random import Random
 
@@ -38,10 +39,17 @@ class Drawn:
     def give(self, dims: list[int | str]) -> None:
         name = f"x{len(self.inputs)}"
         shapes = ([sizes[d] if isinstance(d, str) else d for d in dims] for sizes in self.sizes)
+        dtype = self.given_type()
         self.inputs[name] = dims
-        self.values[name] = tuple(
-            np.array([self.rng.uniform(-2, 2) for _ in range(int(np.prod(s)))], np.float32).reshape(s) for s in shapes
-        )
+        self.values[name] = tuple(self.elements(int(np.prod(s)), dtype).astype(dtype).reshape(s) for s in shapes)
+
+    def given_type(self) -> np.dtype:
+        """Of the next input."""
+        return np.dtype(np.float32)
+
+    def elements(self, count: int, dtype: np.dtype) -> np.ndarray:
+        """Of an input."""
+        return np.array([self.rng.uniform(-2, 2) for _ in range(count)])
 
     def ints(self, *elements: int) -> str:
         return self.constant(np.array(elements, np.int64))
@@ -58,10 +66,14 @@ class Drawn:
         names = [f"v{len(self.values)}_{i}" for i in range(outputs)]
         node = helper.make_node(op, inputs, names, **attributes)
         read = dict.fromkeys(n for n in (*inputs, *outer) if n)
+        # Of equal nodes one is opened, which goes by names that have nothing to do with the graph.
+        alike = {n: n if outer else f"i{k}" for k, n in enumerate(read)}
+        made = [f"o{k}" for k in range(outputs)]
+        one = helper.make_node(op, [alike.get(n, "") for n in inputs], made, **attributes)
         try:
-            session = opened(_as_model(node, {n: self.values[n][0] for n in read}))
+            session = _session(_as_model(one, {alike[n]: self.values[n][0] for n in read}).SerializeToString())
             runs = range(len(self.sizes))
-            found = [tuple(session.run(None, {n: self.values[n][i] for n in read})) for i in runs]
+            found = [tuple(session.run(None, {alike[n]: self.values[n][i] for n in read})) for i in runs]
         except Exception as e:
             raise ValueError(op) from e
         if any(a.size > _MOST_ELEMENTS for arrays in found for a in arrays):
@@ -303,9 +315,16 @@ def draw(
     return _model(drawn), feeds
 
 
+def read_by(node: onnx.NodeProto) -> Iterator[str]:
+    """What a node and its bodies read."""
+    yield from node.input
+    for body in (a.g for a in node.attribute if a.HasField("g")):
+        for inner in body.node:
+            yield from read_by(inner)
+
+
 def _model(drawn: Drawn) -> onnx.ModelProto:
-    bodies = (b for node in drawn.nodes for a in node.attribute if a.HasField("g") for b in a.g.node)
-    read = {n for node in (*drawn.nodes, *bodies) for n in node.input}
+    read = {name for node in drawn.nodes for name in read_by(node)}
     made = {n: drawn.values[n][0] for node in drawn.nodes for n in node.output}
     claims = [
         _info(n, v, [drawn.rng.choice("abcde") for _ in range(v.ndim)])
@@ -335,9 +354,15 @@ def _as_model(node: onnx.NodeProto, inputs: Mapping[str, np.ndarray]) -> onnx.Mo
 
 
 def opened(model: onnx.ModelProto) -> ort.InferenceSession:
+    return _session.__wrapped__(model.SerializeToString())
+
+
+@lru_cache(maxsize=4096)
+def _session(model: bytes) -> ort.InferenceSession:
     quiet = ort.SessionOptions()
     quiet.log_severity_level = 4
-    return ort.InferenceSession(model.SerializeToString(), quiet, providers=["CPUExecutionProvider"])
+    quiet.intra_op_num_threads = 1
+    return ort.InferenceSession(model, quiet, providers=["CPUExecutionProvider"])
 
 
 def run_each(model: onnx.ModelProto, feeds: Sequence[Mapping[str, np.ndarray]]) -> list[list[np.ndarray]] | None:

@@ -187,6 +187,53 @@ def test_what_a_loop_changes_the_rank_of_costs_the_rest_no_shapes(tmp_path: Path
     assert z.shape == ["a", "b"]
 
 
+@pytest.mark.parametrize("declared", ["p", "float[u, v] p", "float[u, 3] p", "float[u] p"])
+def test_what_comes_of_no_iteration_is_of_the_shape_that_is_declared(declared: str, tmp_path: Path) -> None:
+    text = f"""g (float[n, m] x) => (y, z) {{
+        go = Constant <value = bool {{1}}> () rows = Shape <start = 0, end = 1> (x) n = Squeeze (rows)
+        y, z = Loop (n, go, x) <body: graph = step (int64 i, bool c, s) => (o, t, {declared}) {{
+            o = Identity (c) t = Identity (s) q = Squeeze (x) p = Sin (q)
+        }}>
+    }}"""
+    source, output, _ = fused(text, tmp_path, targets=["portable"])
+    plain, stock = (ort.InferenceSession(p, providers=["CPUExecutionProvider"]) for p in (source, output))
+    for rows in (0, 2):
+        feed = {"x": np.ones((rows, 3), np.float32)}
+        assert [a.shape for a in stock.run(None, feed)] == [a.shape for a in plain.run(None, feed)]
+
+
+def test_scan_keeps_the_shapes_that_onnx_runtime_asks_for(tmp_path: Path) -> None:
+    """Nothing else tells how many axes are left by a Squeeze of all that are one."""
+    text = """g (float[4, a] x) => (float[b] y, float[c, b] z) {
+        s = Squeeze (x) zero = Constant <value = int64 {0}> () first = Gather <axis = 0> (s, zero)
+        y, z = Scan (first, s) <num_scan_inputs = 1,
+            body: graph = step (float[b] p, float[b] q) => (float[b] r, float[b] t) { t = Sin (q) r = Max (p, t) }>
+    }"""
+    _, _, report = fused(text, tmp_path, targets=["portable"])
+    assert report.verification is not None
+    assert report.verification.ok
+    assert not report.verification.skipped
+
+
+def test_branches_of_the_same_names_of_which_one_is_decided(tmp_path: Path) -> None:
+    """The nodes of that branch are then nodes of the graph around the other."""
+    text = """g (float[2] x, float[n] v) => (y, z) {
+        two = Constant <value = int64 {2}> () axis = Constant <value = int64 {0}> ()
+        size = Size (v) open = Less (size, two)
+        y = If (open) <then_branch: graph = a () => (t) { s = CumSum (x, axis) t = CumSum (s, axis) },
+                       else_branch: graph = b () => (t) { t = Exp (x) }>
+        own = Size (x) decided = Less (own, two)
+        z = If (decided) <then_branch: graph = c () => (t) { t = Tan (x) },
+                          else_branch: graph = d () => (t) { s = CumSum (x, axis) t = Sin (s) }>
+    }"""
+    source, output, _ = fused(text, tmp_path, targets=["portable"])
+    plain, stock = (ort.InferenceSession(p, providers=["CPUExecutionProvider"]) for p in (source, output))
+    for size in (1, 3):
+        feed = {"x": X[0, :2], "v": np.ones(size, np.float32)}
+        for expected, found in zip(plain.run(None, feed), stock.run(None, feed), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
 @pytest.mark.parametrize("opset", [8, 9])
 def test_scan_binds_what_it_reads(opset: int, tmp_path: Path) -> None:
     batch, empty = ("1, ", '"", ') if opset == 8 else ("", "")

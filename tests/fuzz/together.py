@@ -1,0 +1,87 @@
+"""Graphs by the dozen, whose kernels are compiled as one source and linked into one library: a graph by itself waits
+most of the time for compilers that read the same headers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from unittest.mock import patch
+
+from fusion_cli.build.toolchain import toolchain
+from fusion_cli.emit import emit_registration
+from fusion_cli.language.rule_files import load_rules
+from fusion_cli.limits import run
+from fusion_cli.resources import resource_dir
+from fusion_cli.sessions.process import Process
+from fusion_cli.targets import CPU
+from fusion_cli.types import Library, Source, Target
+from tests.fuzz.trial import Trials, budget
+from tests.fuzz.variety import draw_graph
+
+_INCLUDE = re.compile(r"^#include.*$", re.MULTILINE)
+
+
+def outcomes(seeds: Sequence[int], folder: Path, process: Process) -> Iterator[tuple[int, str]]:
+    """Each seed with what `Trials.graph` says of it on CPUs, but for the building of a library of its own."""
+    trials: dict[int, Trials] = {}
+    said: dict[int, str] = {}
+    with collected() as sources:
+        for seed in seeds:
+            (folder / str(seed)).mkdir()
+            trials[seed] = Trials(folder / str(seed), "cpu", process)
+            proto, feeds = draw_graph(Random(seed))
+            said[seed] = trials[seed].optimize(proto.SerializeToString(), feeds, valid=True)
+    library = compiled(sources, folder)
+    for seed, trial in trials.items():
+        yield seed, said[seed] or (trial.compare(library) if library is not None else trial.graph(seed))
+
+
+@contextmanager
+def collected() -> Iterator[dict[str, str]]:
+    """Sources by the name of their operator, in place of what is built of them while this is open."""
+    sources: dict[str, str] = {}
+
+    def build(files: Sequence[Source], target: Target, place: Path, **_: object) -> Library:
+        sources.update({s.op: s.text for s in files if s.op})
+        place.mkdir()
+        (place / "lib.so").write_text("compiled elsewhere")
+        return Library(target.name, place / "lib.so", tuple(s.op for s in files if s.op))
+
+    with patch("fusion_cli.pipeline.build", build):
+        yield sources
+
+
+@contextmanager
+def rules_read_once() -> Iterator[None]:
+    """They are the same for all."""
+
+    @cache
+    def load(*arguments: object) -> object:
+        return load_rules(*arguments)
+
+    with patch("fusion_cli.analyse.load_rules", lambda *a: load(*(tuple(x) if isinstance(x, list) else x for x in a))):
+        yield
+
+
+def compiled(sources: dict[str, str], folder: Path) -> Path | None:
+    """A library of all operators; None where it does not compile."""
+    tools = toolchain(CPU, debug=False)
+    assert tools is not None
+    headers = sorted({line for text in sources.values() for line in _INCLUDE.findall(text)})
+    parts = [f"namespace in_{op} {{\n{_INCLUDE.sub('', text)}\n}}" for op, text in sources.items()]
+    (folder / "all.cc").write_text("\n".join([*headers, *parts]))
+    (folder / "register.cc").write_text(emit_registration(CPU, [SimpleNamespace(name=op) for op in sources]).text)
+    units = [("all", tools.kernel_flags), ("register", tools.register_flags)]
+    compiler, objects = str(tools.compiler.path), [str(folder / f"{name}.o") for name, _ in units]
+    commands = [
+        [compiler, *flags, f"-I{resource_dir('templates')}", "-c", str(folder / f"{name}.cc"), "-o", made]
+        for (name, flags), made in zip(units, objects, strict=True)
+    ]
+    library = folder / "all.so"
+    commands.append([compiler, *objects, "-o", str(library), *tools.link_flags])
+    return library if all(run(command, budget()).returncode == 0 for command in commands) else None
