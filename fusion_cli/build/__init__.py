@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -33,6 +32,7 @@ from fusion_cli.build.compiler import Compiler
 from fusion_cli.build.toolchain import Toolchain, advice, find_compiler, suffix, toolchain
 from fusion_cli.errors import BuildError
 from fusion_cli.files import copy_whole
+from fusion_cli.folders import collect, locked, scratch
 from fusion_cli.limits import MORE_TIME, Budget, run
 from fusion_cli.resources import resource_dir
 from fusion_cli.types import Library, Source, Target
@@ -41,6 +41,8 @@ __all__ = ["Compiler", "advice", "build", "default_cache_dir", "find_compiler", 
 
 _FORMAT = "2"  # of the cache: raise it when the meaning of a key changes
 _SHOWN_LINES = 12
+_WORK = "build"
+"""What folders to work in are named after."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,8 @@ def build(
     units = [_unit(s, tools, debug) for s in sources]
     try:
         claim(cache)
+        with locked(cache):
+            collect(cache / _WORK)
         objects, compiled = _compile(units, tools, cache, jobs, budget)
         library = _link(objects, target, tools, cache, budget)
         path = out_dir / f"lib{target.name}-{library.stem[:16]}{library.suffix}"
@@ -117,8 +121,7 @@ def _compile(
     found = {key: path for key, folder in folders.items() if (path := find(folder)) is not None}
     missing = {u.key: u for u in units if u.key not in found}
     if missing:
-        with tempfile.TemporaryDirectory(dir=cache, prefix="build-") as name:
-            work = Path(name)
+        with scratch(cache / _WORK) as work:
             for key, unit in missing.items():
                 (work / key).mkdir()
                 (work / key / unit.source.filename).write_text(unit.source.text)
@@ -136,8 +139,8 @@ def _link(objects: Sequence[Path], target: Target, tools: Toolchain, cache: Path
     library = find(folder)
     if library is not None:
         return library
-    with tempfile.TemporaryDirectory(dir=cache, prefix="link-") as name:
-        made = Path(name) / f"library{suffix(target)}"
+    with scratch(cache / _WORK) as work:
+        made = work / f"library{suffix(target)}"
         command = [*tools.compiler.command, *map(str, objects), "-o", str(made), *tools.link_flags]
         result = run(command, budget, environment=_environment())
         if result.returncode != 0:

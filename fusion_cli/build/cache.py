@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fusion_cli.errors import BuildError, FusionError
-from fusion_cli.files import copy_whole, file_sha256
+from fusion_cli.files import file_sha256
 
 KINDS = ("objects", "libraries", "logs")
 """The folders of the cache."""
@@ -139,8 +139,8 @@ def parse_bytes(text: str, where: str) -> int:
 
 
 def put(made: Path, folder: Path) -> Path:
-    """Copy a file into the folder of its key."""
+    """Move a file of the cache into the folder of its key."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{file_sha256(made)}{made.suffix}"
-    copy_whole(made, path)
+    os.replace(made, path)
     return path

@@ -21,7 +21,10 @@ _TYPED = ("float_data", "int32_data", "string_data", "int64_data", "double_data"
 _MOST_NODES = 250_000
 """Of a model, also with its functions where they are called: more take more than minutes and gigabytes."""
 _MOST_PARTS = 10_000
-"""Inputs or outputs of a node, or outputs of a graph. To replace one takes time that grows with their number."""
+"""Inputs or outputs of a node, or of a graph (aside from inputs that have an initializer, as all weights may). To
+replace one takes time that grows with their number, and ONNX Runtime does something for each pair of inputs."""
+_MOST_WEIGHTS = 100_000
+"""Initializers of a graph: ONNX Runtime does something for each pair of these, a minute for so many."""
 _MOST_AXES = 64
 """Of a tensor: as many as arrays have."""
 _ONNX_DOMAINS = frozenset({"", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.training", "ai.onnx.preview.training"})
@@ -67,17 +70,26 @@ def check_sizes(proto: onnx.ModelProto, path: Path) -> None:
         raise ModelError(f"the model has {nodes} nodes", where=str(path), hint=hint)
     read = ((f"a node '{n.op_type}'", "inputs", len(n.input)) for n in nodes_of(proto))
     made = ((f"a node '{n.op_type}'", "outputs", len(n.output)) for n in nodes_of(proto))
-    given = (("a graph", "outputs", len(g.output)) for g in graphs_of(proto))  # its inputs may be all of its weights
-    for owner, role, count in chain(read, made, given):
+    shown = (("a graph", "outputs", len(g.output)) for g in graphs_of(proto))
+    asked = (("a graph", "inputs without a value", _inputs_to_give(g)) for g in graphs_of(proto))
+    for owner, role, count in chain(read, made, shown, asked):
         if count > _MOST_PARTS:
             hint = f"divide it: {_MOST_PARTS} are the most"
             raise ModelError(f"{owner} has {count} {role}", where=str(path), hint=hint)
+    weights = max(len(g.initializer) + len(g.sparse_initializer) for g in graphs_of(proto))
+    if weights > _MOST_WEIGHTS:
+        hint = f"join some, or divide the model: {_MOST_WEIGHTS} are the most"
+        raise ModelError(f"a graph has {weights} initializers", where=str(path), hint=hint)
     declared = (v for g in graphs_of(proto) for v in (*g.input, *g.output, *g.value_info))
     ranks = ((v.name, len(v.type.tensor_type.shape.dim)) for v in declared)
     for name, rank in chain(ranks, ((t.name, len(t.dims)) for t in tensors(proto))):
         if rank > _MOST_AXES:
             hint = f"a tensor has {_MOST_AXES} at the most"
             raise ModelError(f"'{name}' has {rank} axes", where=str(path), hint=hint)
+
+
+def _inputs_to_give(graph: onnx.GraphProto) -> int:
+    return len({v.name for v in graph.input} - {t.name for t in graph.initializer})
 
 
 def check_references(proto: onnx.ModelProto, path: Path) -> None:

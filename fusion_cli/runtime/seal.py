@@ -8,10 +8,11 @@ import hmac
 import os
 import secrets
 import stat
-import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from fusion_cli.errors import FusionError
+from fusion_cli.folders import collect, locked, scratch
 
 _BYTES = 32
 
@@ -26,7 +27,10 @@ def seal(statement: bytes) -> str:
     """The seal of a statement; the user's key is made where there is none. Raises OSError or FusionError where there
     can be none, or others know it."""
     path = key_path()
-    if not os.path.lexists(path):
+    if os.path.lexists(path):
+        with locked(path.parent):
+            collect(path)
+    else:
         _make(path)
     return _seal(statement, path)
 
@@ -57,14 +61,11 @@ def _read(path: Path) -> bytes:
 def _make(path: Path) -> None:
     """Put a new key at `path`, whole, unless another run is first."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor, made = tempfile.mkstemp(dir=path.parent, prefix=".key-")  # which others cannot read
-    try:
-        with os.fdopen(descriptor, "wb") as file:
+    with scratch(path) as folder:  # which others cannot read
+        made = folder / path.name
+        with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(secrets.token_bytes(_BYTES))
             file.flush()
-            os.fsync(descriptor)
-        os.link(made, path)
-    except FileExistsError:
-        pass
-    finally:
-        os.unlink(made)
+            os.fsync(file.fileno())
+        with suppress(FileExistsError):
+            os.link(made, path)

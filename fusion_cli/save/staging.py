@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fusion_cli.errors import FusionError
+from fusion_cli.folders import collect, locked, working_folder
 from fusion_cli.runtime.bundle import bundle_of
-from fusion_cli.save.folders import collect, locked, working_folder
 from fusion_cli.save.ownership import check_output
 from fusion_cli.save.switch import settle, switch
 
@@ -38,7 +38,7 @@ class Staging:
     @property
     def data(self) -> list[Path]:
         """The files that weights of the model are in."""
-        return sorted(p for p in self.folder.iterdir() if p not in (self.model, self.bundle))
+        return sorted(p for p in self.folder.iterdir() if p.is_file() and p != self.model)
 
 
 @contextmanager
@@ -53,9 +53,9 @@ def staging(output: Path, original: Path, overwrite: bool = False, in_place: boo
     with ExitStack() as stack:
         with locked(output.parent):
             collect(output)
-            settle(output, original)
-            check_output(output, original, overwrite, in_place)
             folder = stack.enter_context(working_folder(output))
+            settle(output, original, folder)
+            check_output(output, original, overwrite, in_place)
         stage = Staging(folder, output, original, overwrite, in_place)
         stage.bundle.mkdir()
         yield stage
@@ -67,4 +67,4 @@ def commit(stage: Staging) -> None:
     with locked(stage.output.parent):
         check_output(stage.output, stage.original, stage.overwrite, stage.in_place)
         switch(stage.model, stage.bundle, stage.data, stage.output)
-        settle(stage.output, stage.original)
+        settle(stage.output, stage.original, stage.folder)

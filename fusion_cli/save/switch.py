@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Sequence
 from glob import escape
 from pathlib import Path
@@ -20,7 +21,6 @@ from fusion_cli.files import file_sha256, flush, flush_names
 from fusion_cli.load import data_locations
 from fusion_cli.runtime.bundle import bundle_of
 from fusion_cli.runtime.manifest import switching
-from fusion_cli.save.folders import working_folder
 from fusion_cli.save.ownership import owned
 
 
@@ -58,9 +58,10 @@ def switch(model: Path, bundle: Path, data: Sequence[Path], output: Path) -> Non
     flush_names(output.parent)
 
 
-def settle(output: Path, original: Path) -> None:
+def settle(output: Path, original: Path, trash: Path) -> None:
     """Give the bundle that came for the model at `output` its name, and remove those that came for others or that it
-    replaces, with weights that only they name and that the model `original` is not read from.
+    replaces, with weights that only they name and that the model `original` is not read from. The folder `trash` is
+    there already: a disk that is full has no room for one.
 
     Raises FusionError where one of them holds what this tool has not written.
     """
@@ -79,8 +80,8 @@ def settle(output: Path, original: Path) -> None:
         for path in (output.with_name(name) for name in obsolete if own.fullmatch(name)):
             if path.resolve() not in read:
                 path.unlink(missing_ok=True)
-    with working_folder(output) as trash:
-        for path in gone:  # in one step, so that none is found in parts
-            os.rename(path, trash / path.name)
-        if kept != bundle:
-            os.rename(kept, bundle)
+    for path in gone:  # in one step, so that none is found in parts
+        os.rename(path, trash / f"{path.name}.gone")
+        shutil.rmtree(trash / f"{path.name}.gone", ignore_errors=True)
+    if kept != bundle:
+        os.rename(kept, bundle)

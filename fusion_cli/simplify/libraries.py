@@ -32,6 +32,10 @@ _MOST_ROUNDS = 5
 _LAYERS = having("layer")
 _NUMBERS = frozenset({"value_int", "value_ints", "value_float", "value_floats"})
 
+_MISCOMPUTED = frozenset({"GlobalMaxPool", "LogSoftmax"})
+"""What ONNX's reference, which folding goes by, computes otherwise than ONNX Runtime: it gives a pooled line an axis
+too few, and takes logarithms of what was too small for a number."""
+
 _MOST_MADE = 1 << 20
 _MADE: Mapping[str, Callable[..., float]] = {
     "ConstantOfShape": lambda shape: math.prod(shape.tolist()),
@@ -169,6 +173,8 @@ def _should_fold(node: ir.Node) -> bool | None:
     """Whether to fold a node; None leaves it to the optimizer."""
     if node.op_type == "ConstantOfShape":
         return not _is_blown_up(node)  # left alone by default; exporters compute the shapes of Expand with it
+    if not node.domain and node.op_type in _MISCOMPUTED:
+        return False
     if _is_layer(node) or is_over_later_axes(node):  # of axes the folding knows only the later kind
         return False
     if _is_cut_otherwise(node) or _is_blown_up(node):

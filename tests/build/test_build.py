@@ -20,6 +20,7 @@ from fusion_cli.build.compiler import find_cxx
 from fusion_cli.build.toolchain import toolchain
 from fusion_cli.emit import emit, emit_registration
 from fusion_cli.errors import BuildError
+from fusion_cli.folders import scratch
 from fusion_cli.planir.stages import Pointwise, Store
 from fusion_cli.resources import resource_dir
 from fusion_cli.types import FusedOp, Library, Source, Target
@@ -50,7 +51,7 @@ def test_a_second_run_compiles_nothing(tmp_path: Path) -> None:
     assert first.path.name == again.path.name
     assert first.path.read_bytes() == again.path.read_bytes()
     assert first.ops == ("Exp_1", "Neg_1")
-    assert not list((tmp_path / "cache").glob("build-*"))
+    assert not list((tmp_path / "cache").glob(".build-*"))
 
 
 @pytest.mark.parametrize("kind", ["objects", "libraries"])
@@ -88,6 +89,15 @@ def test_a_full_disk_names_what_could_not_be_written(tmp_path: Path, monkeypatch
     monkeypatch.setattr("shutil.copyfile", full)
     with pytest.raises(BuildError, match=r"b/libcpu-\w+\.so: cannot write: No space left"):
         make([activation("Exp")], tmp_path / "b", tmp_path / "cache")
+
+
+def test_what_killed_runs_leave_in_the_cache_is_removed_and_what_others_work_in_stays(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    make([activation("Exp")], tmp_path / "a", cache)
+    (cache / ".build-1.fusion-staging").mkdir()
+    with scratch(cache / "build") as other:
+        assert make([activation("Exp")], tmp_path / "b", cache).compiled == 0
+        assert sorted(cache.glob(".*")) == [other]
 
 
 def test_equal_kernels_of_different_models_share_objects(tmp_path: Path) -> None:

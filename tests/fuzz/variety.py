@@ -110,7 +110,10 @@ class Varied(Layered):
                 self.add("Softmax", x, axis=self.axis(x))
             case _:
                 y, equation = self.like(x), self.rng.choice(("ij,ij->ij", "ij,kj->ik", "bij,bkj->bik"))
-                if (self.rank(x), self.rank(y)) != tuple(map(len, equation.partition("->")[0].split(","))):
+                ranks = tuple(map(len, equation.partition("->")[0].split(",")))
+                if (self.rank(x), self.rank(y)) != ranks or any(
+                    v.size == 0 for v in (*self.values[x], *self.values[y])
+                ):
                     raise ValueError("ends ONNX Runtime's process")
                 self.add("Einsum", x, y, equation=equation)
 
@@ -207,6 +210,8 @@ class Varied(Layered):
         """A Scan over the first axis, or a Loop over its length, which keep what each step makes."""
         x = self.pick(2)
         dtype, rank = helper.np_dtype_to_tensor_dtype(self.values[x][0].dtype), self.rank(x)
+        if any(v.shape[0] == 0 for v in self.values[x]):
+            raise ValueError("what comes of no iteration is as large as ONNX Runtime makes out")
         longer = self.add("Pad", x, self.ints(*[0] * rank, 1, *[0] * (rank - 1)))
         start = self.add("Gather", longer, self.constant(np.array(-1, np.int64)), axis=0)
         unary, binary = self.rng.choice(_GATES)

@@ -141,10 +141,24 @@ def test_what_has_too_many_parts(tmp_path: Path) -> None:
     many = model([node("Relu")])
     many.graph.output.extend([Y] * 100_000)
     refused(write(tmp_path, many), "a graph has 100001 outputs")
+    many = model([node("Relu")])
+    many.graph.input.extend(helper.make_tensor_value_info(f"i{k}", TensorProto.FLOAT, [1]) for k in range(100_000))
+    refused(write(tmp_path, many), "a graph has 100001 inputs without a value (divide it: 10000 are the most")
+    small = [TensorProto(name=f"w{k}", data_type=1, dims=[1], raw_data=b"1234") for k in range(200_000)]
+    refused(write(tmp_path, model([node("Relu")], small)), "a graph has 200000 initializers (join some")
     deep = model([node("Relu")])
     deep.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", TensorProto.FLOAT, [1] * 65))
     refused(write(tmp_path, deep), "'x' has 65 axes (a tensor has 64 at the most")
     refused(write(tmp_path, tensor(data_type=1, dims=[1] * 65, raw_data=b"1234")), "'w' has 65 axes")
+
+
+def test_weights_that_are_inputs_too_need_not_be_given(tmp_path: Path) -> None:
+    """As all are in models of IR version 3."""
+    small = [TensorProto(name=f"w{k}", data_type=1, dims=[1], raw_data=b"1234") for k in range(10_001)]
+    proto = model([node("Relu")], small)
+    proto.graph.input.extend(helper.make_tensor_value_info(t.name, TensorProto.FLOAT, [1]) for t in small)
+    result = call("explain", write(tmp_path, proto), *LIMITED)
+    assert result.exit_code == 0, result.output
 
 
 def chain(op: Callable[[str, str], onnx.NodeProto], start: onnx.NodeProto | None, length: int = 40) -> onnx.ModelProto:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -20,7 +17,6 @@ from fusion_cli.errors import FusionError, ModelError
 from fusion_cli.runtime import METADATA_KEY, read_manifest, write_manifest
 from fusion_cli.save import commit, save_model, staging
 from fusion_cli.types import Library, Target
-from tests.helpers.cli_helpers import ROOT
 from tests.helpers.graphs import parse
 
 CPU = Target("cpu", "cpu")
@@ -75,23 +71,6 @@ def test_everything_is_replaced(original: Path, tmp_path: Path) -> None:
     expected = tmp_path.with_name(f"{tmp_path.name}-expected")
     write(expected, 2, "two")
     assert content(tmp_path) == before | content(expected)
-
-
-@pytest.mark.parametrize("values", [(None, 1), (1, 2), (1, 1)], ids=["first", "other", "same model"])
-def test_a_run_that_is_killed_leaves_the_old_or_the_new_output_whole(
-    original: Path, tmp_path: Path, values: tuple[float | None, float]
-) -> None:
-    before, after = values
-    folder = tmp_path / "before"
-    folder.mkdir()
-    shutil.move(original, folder)
-    if before is not None:
-        put(folder / "model.onnx", before, "one")
-    write(folder / "new", after, "two")
-    command = [sys.executable, "-m", "tests.helpers.killed", str(tmp_path)]
-    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert int(found[-1]) > 15
-    assert found[:-1] == []
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, number: int) -> None:

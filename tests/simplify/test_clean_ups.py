@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from fusion_cli.score import Baseline, load_profile
 from fusion_cli.targets import resolve_targets
@@ -98,6 +99,14 @@ def test_inputs_that_default_to_equal_values_stay_apart(both: Both) -> None:
     same(runs, x=x)
     same(runs, x=x, w=2 * x)
     same(runs, x=x, v=3 * x)
+
+
+@pytest.mark.parametrize("operator", ["GlobalMaxPool", "LogSoftmax"])
+def test_what_the_reference_gets_wrong_is_not_folded(operator: str, both: Both) -> None:
+    model = parse(f"g (float[2, 3, 4] x) => (y) {{ p = {operator} (k) y = Add (x, p) }}", {"k": (2, 3, 4)})
+    (tensor,) = model.graph.initializer
+    tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * np.float32(300), "k"))
+    same(both(model), x=X)
 
 
 AXES = ["-2, -1", "-1, -3", "0, -1", "1, 2"]

@@ -1,5 +1,5 @@
-"""Folders to work in beside an output. The system lets go of a lock when a process ends, however it ends: so a run
-tells the folders of those that were killed from the folders of those that go on."""
+"""Folders to work in, beside an output or in the cache. The system lets go of a lock when a process ends, however it
+ends: so a run tells the folders of those that were killed from the folders of those that go on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from glob import escape
 from pathlib import Path
 
@@ -63,6 +63,16 @@ def collect(output: Path) -> None:
             held = _lock(folder)
             shutil.rmtree(folder, ignore_errors=True)
             os.close(held)
+
+
+@contextmanager
+def scratch(output: Path) -> Iterator[Path]:
+    """A working folder, once those of runs that were killed are removed."""
+    with ExitStack() as stack:
+        with locked(output.parent):
+            collect(output)
+            folder = stack.enter_context(working_folder(output))
+        yield folder
 
 
 def _lock(folder: Path) -> int:
