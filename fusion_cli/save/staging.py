@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from fusion_cli.folders import collect, locked, working_folder
 from fusion_cli.runtime.bundle import bundle_of
 from fusion_cli.save.ownership import check_output
 from fusion_cli.save.switch import settle, switch
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,8 @@ def staging(output: Path, original: Path, overwrite: bool = False, in_place: boo
     """A folder to put the output together in, removed at the end whatever happens. What killed runs have left is
     collected before.
 
-    Raises FusionError if something stands where the output is to go that must not be replaced (see `check_output`).
+    Raises FusionError if something stands where the output is to go that must not be replaced (see `check_output`), and
+    where there is no room for it.
     """
     if not output.parent.is_dir():
         raise FusionError("no such folder", where=str(output.parent), hint="create it, or give another output path")
@@ -57,8 +61,14 @@ def staging(output: Path, original: Path, overwrite: bool = False, in_place: boo
             settle(output, original, folder)
             check_output(output, original, overwrite, in_place)
         stage = Staging(folder, output, original, overwrite, in_place)
-        stage.bundle.mkdir()
-        yield stage
+        try:
+            stage.bundle.mkdir()
+            yield stage
+        except OSError as e:
+            if e.errno not in _FULL:
+                raise
+            hint = "make room, or give an output path elsewhere"
+            raise FusionError(f"cannot be written: {e.strerror}", where=str(output), hint=hint) from e
 
 
 def commit(stage: Staging) -> None:
