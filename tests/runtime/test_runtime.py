@@ -348,7 +348,7 @@ def test_a_manifest_of_another_version_is_not_read(model: Path) -> None:
         read_manifest(path.parent)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 1}', '{"version": 2, "libraries": [{}]}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 1}', '{"version": 2, "libraries": [{}]}', "[" * 100_000])
 def test_a_damaged_manifest_is_a_warning(model: Path, text: str) -> None:
     (model.parent / "m.fusion" / "manifest.json").write_text(text)
     with pytest.warns(UserWarning, match="manifest|version"):
