@@ -34,6 +34,8 @@ _WITHOUT_COMMAND = ("kill", "torn", "full", "fail")
 _ENDS = {"full": {0, 1, 5}, "fail": {0, 1, 5}, "SIGTERM": {0, 128 + signal.SIGTERM}, "SIGINT": {0, 1}}
 """Exit codes; 0 where what went wrong did not matter."""
 _SHOWN = 500
+_OF_THE_USER = frozenset({"cache", "config/fusion-cli"})
+"""Folders that are made once, and may stay empty."""
 
 
 class Stage:
@@ -89,11 +91,12 @@ class Stage:
         said = self.said.read_text()
         if status not in ({-signal.SIGKILL} if how in _DEADLY else _ENDS[how]):
             yield f"ended with {status}: {said[-_SHOWN:]}"
-        if status in (1, 5) and how != "SIGINT" and not said.startswith("error: "):
+        if status in (1, 5) and how != "SIGINT" and not any(line.startswith("error: ") for line in said.splitlines()):
             yield f"said {said[-_SHOWN:]}"
         if found := fault(self.folder, self.before):
             yield found
-        if how == "full" and (more := left(self.folder) - set(self.before) - self.after):
+        more = left(self.folder) - set(self.before) - self.after - _OF_THE_USER
+        if how == "full" and more:
             yield f"left {sorted(more)}"
         status, _ = self.play(-1, "kill")
         if status != 0:
