@@ -12,7 +12,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from fusion_cli.errors import FusionError
-from fusion_cli.folders import collect, locked, scratch
 
 _BYTES = 32
 
@@ -26,6 +25,8 @@ def key_path() -> Path:
 def seal(statement: bytes) -> str:
     """The seal of a statement; the user's key is made where there is none. Raises OSError or FusionError where there
     can be none, or others know it."""
+    from fusion_cli.folders import collect, locked  # its locks are of POSIX, and models run elsewhere too
+
     path = key_path()
     if os.path.lexists(path):
         with locked(path.parent):
@@ -60,6 +61,8 @@ def _read(path: Path) -> bytes:
 
 def _make(path: Path) -> None:
     """Put a new key at `path`, whole, unless another run is first."""
+    from fusion_cli.folders import scratch
+
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with scratch(path) as folder:  # which others cannot read
         made = folder / path.name
