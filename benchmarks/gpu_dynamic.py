@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 
 from benchmarks.gpu_dynamic_page import problems, write_page
+from benchmarks.gpu_options import kept_options, pages_folder
 from benchmarks.gpu_specs import chosen, load_specs
 from benchmarks.runs import Run
 
@@ -28,17 +29,13 @@ WORK = Path(".gpu-work/dynamic")
 @click.command(help=(__doc__ or "").split("\n\n")[0])
 @click.option("--only", default="*", metavar="NAMES", help="Only these models: globs, separated by commas.")
 @click.option("--quick", is_flag=True, help="Optimize without comparing and timing (--no-verify).")
-@click.option("--results", type=click.Path(path_type=Path), help="Folder for the page. [default: benchmarks/results]")
-@click.option("--work", type=click.Path(path_type=Path), default=WORK, show_default=True, help="Folder for exports.")
-@click.option("--timeout", type=int, default=300, show_default=True, help="Seconds for one step of a model.")
-@click.option("--retry", is_flag=True, help="Do again what did not end ok in an earlier run.")
-@click.option("--tiny", is_flag=True, help="Small models at few sizes: tries the benchmark, on a CPU too.")
+@kept_options(WORK, "exports", "one step of a model", "Small models at few sizes")
 def main(only: str, quick: bool, results: Path | None, work: Path, timeout: int, retry: bool, tiny: bool) -> None:
     specs = chosen(load_specs("dynamic", tiny=tiny), only)
     if not specs:
         raise click.UsageError(f"no dynamic model of gpu_models.toml is called {only}")
     made, folder = "quick" if quick else "fused", work.resolve()
-    pages = results or (work if tiny else Path("benchmarks/results"))
+    pages = pages_folder(results, work, tiny)
     sizes = [f"{made} {b}x{s}" for b, s in SIZES if not tiny or b * s <= 128]
     entries = [s.entry for s in specs]
     written = Run(folder, "benchmarks.gpu_write", len(specs), timeout).wanted(

@@ -22,6 +22,7 @@ from typing import Any
 import click
 
 from benchmarks.gpu_models_page import ORT, TORCH, failures, write_page
+from benchmarks.gpu_options import kept_options, pages_folder
 from benchmarks.gpu_specs import Spec, chosen, load_specs
 from benchmarks.runs import Result, Run, load_results
 
@@ -32,14 +33,10 @@ WORK = Path(".gpu-work/models")
 @click.option("--only", default="*", metavar="NAMES", help="Only these models: globs, separated by commas.")
 @click.option("--quick", is_flag=True, help="Optimize without comparing and timing (--no-verify).")
 @click.option("--compile", "compiled", is_flag=True, help="Also torch.compile with max-autotune, which takes minutes.")
-@click.option("--results", type=click.Path(path_type=Path), help="Folder for the page. [default: benchmarks/results]")
-@click.option("--work", type=click.Path(path_type=Path), default=WORK, show_default=True, help="Folder for exports.")
+@kept_options(WORK, "exports", "one step of a model", "Small sizes of the same models")
 @click.option("--jobs", type=int, default=6, show_default=True, help="Models that are exported at a time.")
 @click.option("--seconds", type=int, default=540, show_default=True, help="Start no model after this time.")
-@click.option("--timeout", type=int, default=300, show_default=True, help="Seconds for one step of a model.")
-@click.option("--retry", is_flag=True, help="Do again what did not end ok in an earlier run.")
 @click.option("--again", is_flag=True, help="Optimize and time again what has been; exports are kept.")
-@click.option("--tiny", is_flag=True, help="Small sizes of the same models: tries the benchmark, on a CPU too.")
 def main(
     only: str,
     quick: bool,
@@ -56,7 +53,7 @@ def main(
     specs = chosen(load_specs("model", tiny=tiny), only)
     if not specs:
         raise click.UsageError(f"no model of gpu_models.toml is called {only}")
-    folder = results or (work if tiny else Path("benchmarks/results"))
+    folder = pages_folder(results, work, tiny)
     bench = Bench(work, jobs, timeout, retry, "quick" if quick else "fused", compiled)
     if again:
         bench.forget(specs)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import click
 
+from benchmarks.gpu_options import kept_options, pages_folder
 from benchmarks.gpu_specs import TINY
 from benchmarks.kernel_cases import CASES, KernelCase, small
 from benchmarks.kernel_write import MODES
@@ -29,14 +30,10 @@ WORK = Path(".gpu-work/kernels")
 
 @click.command(help=(__doc__ or "").split("\n\n")[0])
 @click.option("--only", default="*", metavar="NAMES", help="Only these cases or families: globs, separated by commas.")
-@click.option("--results", type=click.Path(path_type=Path), help="Folder for the page. [default: benchmarks/results]")
-@click.option("--work", type=click.Path(path_type=Path), default=WORK, show_default=True, help="Folder for kernels.")
+@kept_options(WORK, "kernels", "a case's kernels, or a family", "The same graphs at small sizes")
 @click.option("--jobs", type=int, default=12, show_default=True, help="Cases that are built at a time.")
 @click.option("--seconds", type=int, default=540, show_default=True, help="Start no family after this time.")
-@click.option("--timeout", type=int, default=300, show_default=True, help="Seconds for a case's kernels, or a family.")
-@click.option("--retry", is_flag=True, help="Do again what did not end ok in an earlier run.")
 @click.option("--again", is_flag=True, help="Build and time everything again.")
-@click.option("--tiny", is_flag=True, help="The same graphs at small sizes: tries the benchmark, on a CPU too.")
 def main(
     only: str,
     results: Path | None,
@@ -55,7 +52,7 @@ def main(
     if again:
         shutil.rmtree(work, ignore_errors=True)
     cases = [small(c) for c in cases] if tiny else cases
-    folder = results or (work if tiny else Path("benchmarks/results"))
+    folder = pages_folder(results, work, tiny)
     end = time.monotonic() + seconds
     built = build(cases, Run(work.resolve(), "benchmarks.kernel_write", jobs, timeout), retry)
     timed: list[Result] = []
