@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from fusion_cli.operators.dtypes import NARROW
 from fusion_cli.planir.stages import Instr
 
 NORMAL = "normal"
 """The instruction of x and z that stands for it; no operator, and known to CUDA's sources alone."""
-_NARROW = ("float16", "bfloat16")
 
 
 def with_normals(program: Sequence[Instr]) -> tuple[Instr, ...]:
@@ -18,7 +18,7 @@ def with_normals(program: Sequence[Instr]) -> tuple[Instr, ...]:
 
 
 def _as_normal(program: Sequence[Instr], instr: Instr) -> Instr | None:
-    if instr.op not in ("Mul", "Div") or instr.dtype not in _NARROW:
+    if instr.op not in ("Mul", "Div") or instr.dtype not in NARROW:
         return None
     scale, factors = 1.0, []
     for factor in _factors(program, instr):
@@ -44,7 +44,7 @@ def _factors(program: Sequence[Instr], instr: Instr) -> Iterator[int | float]:
             yield math.nan  # no product
         elif (
             factor.op in ("Mul", "Div")
-            and factor.dtype in _NARROW
+            and factor.dtype in NARROW
             and any(program[a].op == "const" or _one_and_erf(program, a) is not None for a in factor.args)
         ):
             yield from _factors(program, factor)

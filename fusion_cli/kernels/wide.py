@@ -12,6 +12,7 @@ from fusion_cli.codegen.cuda_parts import Body, Names
 from fusion_cli.devices.work import Work
 from fusion_cli.kernels.family import Schedule, Sized
 from fusion_cli.kernels.skinny import chains_of
+from fusion_cli.operators.dtypes import NARROW
 from fusion_cli.planir.stages import Linear, Operand, Plan
 
 _MOST = 2
@@ -19,7 +20,7 @@ _MOST = 2
 _ABREAST = 4
 """Chains of one launch: the kernel has the epilogues of them all."""
 _ROWS = 64
-"""From so many on, as in linear_wgmma.cuh."""
+"""From so many on, as in wide_choice.cuh."""
 _ARCH, _EIGHT = "sm_90a", 8
 _SLOWDOWN = 1.05
 """860 us at 2048x18944x3584, where the vendor's products of this size take 825 on an H200."""
@@ -79,7 +80,7 @@ def wide_of(plan: Plan, chains: Sequence[Sequence[int]]) -> Wide | None:
     upright = not any(column_major(plan, s.operands[s.a], s.trans_a) for s in stages)
     lengths = {len(chain) for chain in chains}
     fits = len(lengths) == 1 and max(lengths) <= _MOST and len(chains) <= (_ABREAST if max(lengths) == 1 else 1)
-    if not fits or len(types) > 1 or not types <= {"float16", "bfloat16"} or len(turned) > 1 or not upright:
+    if not fits or len(types) > 1 or not types <= NARROW or len(turned) > 1 or not upright:
         return None
     order = sorted(flat)
     return Wide(tuple(_parts(plan, chain, order) for chain in chains), turned.pop())
@@ -102,11 +103,15 @@ def _parts(plan: Plan, chain: Sequence[int], order: Sequence[int]) -> tuple[Wide
 
 def wide_with(plan: Plan, position: int) -> Wide | None:
     """The kernel that runs a stage together with all other products of its left operand."""
+    chains = _chains_with(plan, position)
+    return wide_of(plan, chains) if chains else None
+
+
+def _chains_with(plan: Plan, position: int) -> list[list[int]]:
+    """The products of a stage's left operand as chains, by position in the plan; none where they are not to be had."""
     group = next((g for g in plan.groups if g.kind == "products" and position in g.stages), None)
     chains = chains_of(plan, group) if group else None
-    if group is None or chains is None:
-        return None
-    return wide_of(plan, [[group.stages[i] for i in chain] for chain in chains])
+    return [[group.stages[i] for i in chain] for chain in chains] if group and chains else []
 
 
 def is_chain(wide: Wide | None) -> bool:
@@ -122,10 +127,10 @@ def work_together(at: Sized) -> Work | None:
     rows, columns, depth = math.prod(at.dims[stage.dims][:-1]), at.dims[stage.dims][-1], at.shape(stage.a)[-1]
     if at.profile.arch != _ARCH or rows < _ROWS or columns % _EIGHT or depth % _EIGHT:
         return None
-    if not is_chain(wide_with(at.plan, position)):
+    chains = _chains_with(at.plan, position)
+    if len(chains) != 1 or wide_of(at.plan, chains) is None:
         return None
-    group = next(g for g in at.plan.groups if g.kind == "products" and position in g.stages)
-    moved = at.moved(t for t in stage.tensors if not _is_private(at.plan, group.stages, t))
+    moved = at.moved(t for t in stage.tensors if not _is_private(at.plan, chains[0], t))
     return Work("Linear", moved, 2.0 * at.space * depth, at.dtype(stage.a), slowdown=_SLOWDOWN)
 
 
