@@ -11,7 +11,7 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from fusion_cli.cli.common import budget_options, debug_option, echo_json, failure, json_option, stdout
+from fusion_cli.cli.common import INTERNAL_ERROR, budget_options, debug_option, echo_json, failure, json_option, stdout
 from fusion_cli.cli.optimize import analysis_options
 from fusion_cli.cli.several import models_of
 from fusion_cli.cluster import LOCAL, run_all
@@ -19,9 +19,6 @@ from fusion_cli.cluster.outcomes import Outcome, Task, add_result, optimize_one,
 from fusion_cli.errors import FusionError, first_line
 from fusion_cli.report.readable import printable
 from fusion_cli.types import Options
-
-_OURS = 70
-"""The exit code of a fault that is not the model's."""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -69,7 +66,7 @@ def optimize_models(models: Sequence[str], folder: Path, options: Options, execu
         task = tasks[todo[number]]
         if isinstance(result, Exception):
             text = f"{type(result).__name__}: {first_line(result)}"
-            result = Outcome(str(task.model), str(task.output), error=text, exit_code=_OURS)
+            result = Outcome(str(task.model), str(task.output), error=text, exit_code=INTERNAL_ERROR)
         add_result(folder, result)
         outcomes[todo[number]] = result
     return [o for o in outcomes if o is not None]

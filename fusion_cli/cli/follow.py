@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -36,7 +37,7 @@ def progress(title: str, verbose: bool = False) -> Iterator[Listener]:
         yield _OnTerminal(title, verbose, shown)
 
 
-class _Shown(Listener):
+class _Shown(Listener, ABC):
     """Knows the stage and how far it is."""
 
     def __init__(self, title: str, verbose: bool) -> None:
@@ -61,11 +62,13 @@ class _Shown(Listener):
     def line(self) -> str:
         return printable(f"{self.title}: {self.name}{self.far}" if self.name else self.title)
 
+    @abstractmethod
     def changed(self) -> None:
-        raise NotImplementedError
+        """What `line` says is another."""
 
+    @abstractmethod
     def print(self, line: str) -> None:
-        raise NotImplementedError
+        """Show a line that stays."""
 
 
 class _OnTerminal(_Shown):
