@@ -47,7 +47,7 @@ def host_library(ops: Sequence[FusedOp], folder: Path, *, vendor: bool) -> Path:
         text = emit(op, target).text.replace("CUDAExecutionProvider", "CPUExecutionProvider")
         includes |= dict.fromkeys(re.findall(r"^#include .*$", text, re.MULTILINE))
         text = re.sub(r"^#include .*$", "", text, flags=re.MULTILINE)
-        bodies.append(f"namespace {op.name}_source {{\n{_launches(text)}\n}}\n")
+        bodies.append(f"namespace {op.name}_source {{\n{text}\n}}\n")
     folder.mkdir(parents=True, exist_ok=True)
     for header in resource_dir("templates").rglob("*"):
         if header.suffix in (".h", ".cuh"):
@@ -68,16 +68,9 @@ def host_library(ops: Sequence[FusedOp], folder: Path, *, vendor: bool) -> Path:
     return folder / "library.so"
 
 
-def _launches(text: str) -> str:
-    """`kernel<<<grid, threads, shared, stream>>>(arguments);` as a call."""
-    launch = re.compile(r"([\w:]+(?:<[^<>;]*>)?)\s*<<<(.*?)>>>\((.*?)\);", re.DOTALL)
-    return launch.sub(r"cuda_host::launch(\2, [&] { \1(\3); });", text)
-
-
 def _host_header(text: str) -> str:
     for there, here in _HOST.items():
         text = text.replace(there, here)
-    text = _launches(text)
     return re.sub(r"\basm(?: volatile)?\(\s*\"([\w.]+).*?\);", lambda m: _statement(m[1]), text, flags=re.DOTALL)
 
 

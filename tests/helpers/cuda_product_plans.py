@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from fusion_cli.plan.shape_program import run_shape_program
 from fusion_cli.planir.stages import Conv, Instr, Linear, Operand, Rowwise, ShapeOp, Store
@@ -112,29 +113,41 @@ def batched(dtype: str) -> Case:
     return Case(f"batched_{dtype}", b.plan(), sizes)
 
 
+def _projections(b: Builder, dtype: str, trans_b: bool, *values: Callable[[Program, int], int]) -> int:
+    """Query, and narrower key and value, of one left operand, which is given back; `values` are their epilogues, of
+    which the first may load a bias."""
+    x, bias = b.input(dtype, "b", "s", "k"), b.input(dtype, "n")
+    widths = ("n", "m", "m")
+    for i, (width, value) in enumerate(zip(widths, values, strict=True)):
+        w = b.input(dtype, *((width, "k") if trans_b else ("k", width)))
+        product = b.op("permute", b.dims(w), ints=(1, 0)) if trans_b else b.dims(w)
+        dims = b.op("matmul", b.dims(x), product)
+        p = Program()
+        result = value(p, p("acc", dtype=dtype))
+        operands = (Operand(x), Operand(w), *([Operand(bias)] if i == 0 else []))
+        out = b.output(dtype, ("b", "s", width), dims)
+        b.stages.append(Linear(operands, p.done(), (Store(out, result),), dims, (f"/proj{i}",), trans_b=trans_b))
+    return x
+
+
 def products(dtype: str) -> Case:
     """Products of one left operand: query, and narrower key and value; then gate and up, the second of which reads the
     first's result."""
     b = Builder()
-    x, bias = b.input(dtype, "b", "s", "k"), b.input(dtype, "n")
-    weights = [b.input(dtype, "k", width) for width in ("n", "m", "m", "n", "n")]
+    x = _projections(
+        b, dtype, False, lambda p, acc: p("Add", acc, p.load(2, dtype)), lambda _, acc: acc, lambda _, acc: acc
+    )
+    weights = [b.input(dtype, "k", "n") for _ in range(2)]
     spaces = [b.op("matmul", b.dims(x), b.dims(w)) for w in weights]
-    for i, (w, dims, width) in enumerate(zip(weights[:3], spaces, ("n", "m", "m"), strict=False)):
-        p = Program()
-        acc = p("acc", dtype=dtype)
-        value = p("Add", acc, p.load(2, dtype)) if i == 0 else acc
-        operands = (Operand(x), Operand(w), *([Operand(bias)] if i == 0 else []))
-        out = b.output(dtype, ("b", "s", width), dims)
-        b.stages.append(Linear(operands, p.done(), (Store(out, value),), dims, (f"/proj{i}",)))
     p = Program()
     value = p.silu(p("acc", dtype=dtype))
-    gate = b.temp(dtype, ("b", "s", "n"), spaces[3])
-    b.stages.append(Linear((Operand(x), Operand(weights[3])), p.done(), (Store(gate, value),), spaces[3], ("/gate",)))
+    gate = b.temp(dtype, ("b", "s", "n"), spaces[0])
+    b.stages.append(Linear((Operand(x), Operand(weights[0])), p.done(), (Store(gate, value),), spaces[0], ("/gate",)))
     p = Program()
     value = p("Mul", p("acc", dtype=dtype), p.load(2, dtype))
-    out = b.output(dtype, ("b", "s", "n"), spaces[4])
-    operands = (Operand(x), Operand(weights[4]), Operand(gate))
-    b.stages.append(Linear(operands, p.done(), (Store(out, value),), spaces[4], ("/gated",)))
+    out = b.output(dtype, ("b", "s", "n"), spaces[1])
+    operands = (Operand(x), Operand(weights[1]), Operand(gate))
+    b.stages.append(Linear(operands, p.done(), (Store(out, value),), spaces[1], ("/gated",)))
     sizes = (
         {"b": 1, "s": 1, "k": 200, "n": 96, "m": 40},
         {"b": 2, "s": 1, "k": 2100, "n": 40, "m": 8},
@@ -150,17 +163,14 @@ def products(dtype: str) -> Case:
 def abreast(dtype: str, *, trans_b: bool = False) -> Case:
     """Query with a bias, key bare, value with a SiLU: all of one left operand, of unequal widths."""
     b = Builder()
-    x, bias = b.input(dtype, "b", "s", "k"), b.input(dtype, "n")
-    for i, width in enumerate(("n", "m", "m")):
-        w = b.input(dtype, *((width, "k") if trans_b else ("k", width)))
-        product = b.op("permute", b.dims(w), ints=(1, 0)) if trans_b else b.dims(w)
-        dims = b.op("matmul", b.dims(x), product)
-        p = Program()
-        acc = p("acc", dtype=dtype)
-        value = p("Add", acc, p.load(2, dtype)) if i == 0 else acc if i == 1 else p.silu(acc)
-        operands = (Operand(x), Operand(w), *([Operand(bias)] if i == 0 else []))
-        out = b.output(dtype, ("b", "s", width), dims)
-        b.stages.append(Linear(operands, p.done(), (Store(out, value),), dims, (f"/proj{i}",), trans_b=trans_b))
+    _projections(
+        b,
+        dtype,
+        trans_b,
+        lambda p, acc: p("Add", acc, p.load(2, dtype)),
+        lambda _, acc: acc,
+        lambda p, acc: p.silu(acc),
+    )
     sizes = (
         {"b": 2, "s": 50, "k": 104, "n": 200, "m": 72},
         {"b": 1, "s": 64, "k": 8, "n": 8, "m": 16},
