@@ -92,7 +92,7 @@ def bound(
     stream: torch.cuda.Stream | None = None,
 ) -> Contender:
     """The session with its inputs, and results like those given, bound to their memory."""
-    outputs = [torch.zeros_like(t) for t in like]
+    outputs = [torch.zeros_like(t, memory_format=torch.contiguous_format) for t in like]
     binding, options = session.io_binding(), ort.RunOptions()
     # Runs are enqueued back to back, as in a loop over layers; the caller waits for the GPU.
     options.add_run_config_entry("disable_synchronize_execution_providers", "1")
