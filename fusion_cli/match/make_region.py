@@ -15,7 +15,7 @@ from fusion_cli.codes.match import NO_WORK, NOT_CONVEX, OPSET, UNKNOWN
 from fusion_cli.graph.convexity import way_back
 from fusion_cli.graph.index import GraphIndex
 from fusion_cli.match.stops import NoRegion
-from fusion_cli.operators.registry import ARRANGING, COUNTING
+from fusion_cli.operators.registry import ARRANGING, COUNTING, MOVES
 from fusion_cli.operators.versions import SHAPE_INPUTS
 from fusion_cli.types import Region
 
@@ -26,7 +26,7 @@ _MAX_SHAPE_NODES = 64
 def make_region(index: GraphIndex, nodes: Iterable[ir.Node], rule: str, kernel: str, opt_level: int) -> Region:
     """The region of these nodes. Raises NoRegion if it is not convex, cannot be a function of the model, or has a
     value of unknown type or rank."""
-    inside = _with_own_casts(index, set(nodes))
+    inside = _with_own_splits(index, _with_own_casts(index, set(nodes)))
     if all(n.op_type in ARRANGING for n in inside):
         raise NoRegion(NO_WORK)
     ordered = sorted(inside, key=index.position.__getitem__)
@@ -61,6 +61,20 @@ def _with_own_casts(index: GraphIndex, inside: set[ir.Node]) -> set[ir.Node]:
                 ):
                     break
                 inside.add(cast)
+    return inside
+
+
+def _with_own_splits(index: GraphIndex, inside: set[ir.Node]) -> set[ir.Node]:
+    """Take in the Splits whose parts nothing but the region reads, to lay them out anew: parts are then read where they
+    lie (queries, keys and values of one product)."""
+    for node in list(inside):
+        split = index.producer(node.inputs[0]) if node.op_type in MOVES and node.inputs[0] is not None else None
+        if split is None or split in inside or split.domain or split.op_type != "Split":
+            continue
+        readers = {reader for part in split.outputs for reader in index.consumers(part)}
+        known = all(v is None or index.is_constant(v) for v in split.inputs[1:])
+        if known and readers <= inside and not any(index.escapes(part) for part in split.outputs):
+            inside.add(split)
     return inside
 
 

@@ -15,6 +15,7 @@ WEIGHTS: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(("cos", "sin"), (8, 16)),
     **dict.fromkeys(("hcos", "hsin"), (8, 4)),
     "wg": (64, 32),
+    "packed": (64, 192),
     "down": (128, 64),
 }
 NUMBERS = {"d": 0.25, "half": 0.5, "one": 1.0, "root": 1.41421356, "low": -10000.0}
@@ -220,6 +221,21 @@ def test_attention_and_feed_forward_with_rotary_embedding() -> None:
     body = f"{before} {block(source, 'qz', 'kz', between)} {after.format(ffn=FFN['swiglu'].format(input_, 'h'))}"
     assert count(largest(body, "AttentionFFN"), "Neg") == 2
     assert {0, 2} == {count(r, "Neg") for r in regions(body, "AttentionFFN")}
+
+
+PARTS = """w = MatMul (x, packed) ql, kl, vl = Split <axis = -1, num_outputs = 3> (w)
+    qr = Reshape (ql, heads) q = Transpose <perm = [0, 2, 1, 3]> (qr)
+    kr = Reshape (kl, heads) k = Transpose <perm = [0, 2, 1, 3]> (kr)
+    vr = Reshape (vl, heads) v = Transpose <perm = [0, 2, 1, 3]> (vr)"""
+
+
+@pytest.mark.parametrize("others, inputs", [("", ["w"]), ("z = Neg (kl)", ["ql", "kl", "vl"])])
+def test_parts_of_one_product_are_read_where_they_lie(others: str, inputs: list[str]) -> None:
+    body = f"{PARTS} {ATTENTION.format('q', 'k')} {PROJECTION} y = Add (o, x) {others}"
+    outputs = Y + (", float[b, s, 64] z" if others else "")
+    region = max(regions(body, "AttentionProjection", outputs=outputs, opset=18), key=lambda r: len(r.nodes))
+    assert [v.name for v in region.inputs if v.name in ("w", "ql", "kl", "vl")] == inputs
+    assert count(region, "Split") == (not others)
 
 
 def test_layers_of_two_dimensions_between() -> None:
