@@ -186,6 +186,10 @@ class Score:
         return self.before_us - self.after_us
 
 
+_OPERATOR_US = 0.1
+"""What tips the scale where one operator is predicted to save as much as several: the host has less to do."""
+
+
 @dataclass(frozen=True, eq=False)
 class Candidate:
     """A region with its stages and its scores by target name; `targets` are those it pays on."""
@@ -201,7 +205,8 @@ class Candidate:
         """What the choice among overlapping candidates adds up."""
         if self.forced:
             return len(self.region.nodes) - 0.5
-        return max(self.scores[target].gain_us, 0.0)
+        gain = max(self.scores[target].gain_us, 0.0)
+        return max(gain - _OPERATOR_US, gain / 2)
 
 
 @dataclass(frozen=True, eq=False)
