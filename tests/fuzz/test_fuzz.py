@@ -15,6 +15,7 @@ import fusion_cli
 from fusion_cli.errors import FusionError
 from fusion_cli.limits import MORE_TIME
 from fusion_cli.sessions.process import Process
+from tests.fuzz.together import outcomes
 from tests.fuzz.trial import GOOD, Trials, budget, smallest
 from tests.fuzz.variety import draw_graph
 from tests.helpers.graphs import parse
@@ -34,6 +35,13 @@ def test_graphs_compute_the_same(target: str, seeds: range, tmp_path: Path, proc
     found = {seed: trials.graph(seed) for seed in seeds}
     assert {seed: said for seed, said in found.items() if said.partition(":")[0] not in GOOD} == {}
     assert list(found.values()).count("right") > 0.9 * len(seeds)
+
+
+def test_graphs_whose_kernels_are_compiled_together_compute_the_same(tmp_path: Path, process: Process) -> None:
+    found = dict(outcomes(range(60, 64), tmp_path, process))
+    assert set(found) == set(range(60, 64))
+    assert all(said.partition(":")[0] in GOOD for said in found.values())
+    assert (tmp_path / "all.so").is_file()
 
 
 def test_damaged_models_are_refused_or_compute_the_same(tmp_path: Path, process: Process) -> None:

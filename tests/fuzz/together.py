@@ -54,7 +54,7 @@ def collected() -> Iterator[dict[str, str]]:
         (place / "lib.so").write_text("compiled elsewhere")
         return Library(target.name, place / "lib.so", tuple(s.op for s in files if s.op))
 
-    with patch("fusion_cli.pipeline.build", build):
+    with patch("fusion_cli.produce.build", build):
         yield sources
 
 
