@@ -18,6 +18,7 @@ HEADERS = {
     "MatMul": "cpu/vendor.h",
     "TileConv": "cpu/tile_conv.h",
     "TileMatMul": "cpu/tile_matmul.h",
+    "WinogradConv": "cpu/winograd_conv.h",
 }
 """Where the kinds of products are."""
 

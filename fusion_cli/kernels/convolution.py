@@ -11,7 +11,7 @@ from fusion_cli.codegen.text import ints
 from fusion_cli.codes import emit as codes
 from fusion_cli.devices.work import Work, count
 from fusion_cli.errors import Unsupported
-from fusion_cli.kernels import tiles
+from fusion_cli.kernels import tiles, winograd
 from fusion_cli.kernels.conv_last import sizes
 from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, product_work
 from fusion_cli.kernels.pointwise import PointwiseStage, epilogue
@@ -35,6 +35,8 @@ class ConvolutionFamily(Family):
         flops = 2.0 * at.space * count(at.shape(stage.w)[1:])
         if tiles.takes(stage) and (tiled := tiles.tile_work(at, stage.x, stage.w, flops / at.profile.conv_efficiency)):
             return tiled
+        if at.profile.kind == "cpu" and (small := winograd.winograd_work(at)) is not None:
+            return small
         product, *rest = product_work(at, own_operands(stage), flops, 1 / at.profile.conv_efficiency)
         narrow = at.profile.kind != "cpu" and at.dtype(stage.x) in NARROW
         if narrow or stage.channels_last:
@@ -45,7 +47,8 @@ class ConvolutionFamily(Family):
 
     def schedules(self, plan: Plan, stage: Conv, kind: Kind) -> tuple[Schedule, ...]:
         tiled = [tiles.SCHEDULE] if kind == "cpu" and tiles.takes(stage) else []
-        return (*tiled, Schedule("vendor", "otherwise: ONNX Runtime's convolution, and a pass over its result"))
+        small = [winograd.SCHEDULE] if kind == "cpu" and winograd.takes(plan, stage) else []
+        return (*tiled, *small, Schedule("vendor", "otherwise: ONNX Runtime's convolution, and a pass over its result"))
 
     def cpu(self, plan: Plan, stage: Conv, index: int, arch: str) -> ProductStage:
         operands = [stage.operands[i] for i in own_operands(stage)]
@@ -56,8 +59,7 @@ class ConvolutionFamily(Family):
             perms[0] = stage.image(perms[0] or range(rank))
         arrays = (dense(dtype, o.tensor, "" if p is None else ints(p)) for o, p in zip(operands, perms, strict=True))
         flags = ["false" if stage.bias < 0 else "true", "true" if stage.channels_last else "false"]
-        slot = tiles.constant_slot(plan, stage.operands[stage.w], dtype, arch) if tiles.takes(stage) else None
-        made = "Conv" if slot is None else "TileConv"
+        made, slot = _maker(plan, stage, dtype, arch)
         member = product_member(made, index, dtype, [*flags, sizes(stage), *([] if slot is None else [str(slot)])])
         inputs = f"std::vector<Array<{compute(dtype)}>>{{{', '.join(arrays)}}}"
         return product_stage(plan, stage, dtype, member, inputs)
@@ -83,3 +85,11 @@ class ConvolutionFamily(Family):
             operands=tuple(x.tensor for x in loads),
             passes=tail.passes,
         )
+
+
+def _maker(plan: Plan, stage: Conv, dtype: str, arch: str) -> tuple[str, int | None]:
+    """The kind of kernel on a CPU, and which input its weights are if it keeps something of them."""
+    slot = tiles.constant_slot(plan, stage.operands[stage.w], dtype)
+    if slot is not None and arch == "amx":
+        return ("TileConv", slot) if tiles.takes(stage) else ("Conv", None)
+    return ("WinogradConv", slot) if slot is not None and winograd.takes(plan, stage) else ("Conv", None)

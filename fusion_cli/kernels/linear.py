@@ -96,7 +96,7 @@ class LinearFamily(Family):
         arrays = ", ".join(array for array, _ in sides)
         (_, trans_a), (_, trans_b) = sides
         arguments = ["true" if trans else "false" for trans in (trans_a, trans_b)]
-        slot = tiles.constant_slot(plan, stage.operands[stage.b], dtype, arch)
+        slot = tiles.constant_slot(plan, stage.operands[stage.b], dtype) if arch == "amx" else None
         kind = "MatMul" if slot is None else "TileMatMul"
         member = product_member(kind, index, dtype, [*arguments, *([] if slot is None else [str(slot)])])
         return product_stage(plan, stage, dtype, member, arrays, stage.alpha)

@@ -21,12 +21,12 @@ def takes(stage: Conv) -> bool:
     return stage.group == 1 and not stage.channels_last and max(stage.strides, default=1) <= _MOST_STRIDE
 
 
-def constant_slot(plan: Plan, operand: Operand, dtype: str, arch: str) -> int | None:
-    """The operator's input that an operand in float32 is as it lies there: of constants tiles may be kept. None for
-    other processors, or if it is none."""
+def constant_slot(plan: Plan, operand: Operand, dtype: str) -> int | None:
+    """The operator's input that an operand in float32 is as it lies there: of constants something may be kept. None if
+    it is none."""
     tensor = plan.tensors[operand.tensor]
     is_plain = tensor.role == "input" and tensor.dtype == "float32" and operand.perm is None
-    return tensor.slot if arch == "amx" and is_plain else None
+    return tensor.slot if is_plain and dtype == "float32" else None
 
 
 def tile_work(at: Sized, data: int, weight: int, flops: float) -> list[Work] | None:

@@ -229,7 +229,7 @@ PARTS = """w = MatMul (x, packed) ql, kl, vl = Split <axis = -1, num_outputs = 3
     vr = Reshape (vl, heads) v = Transpose <perm = [0, 2, 1, 3]> (vr)"""
 
 
-@pytest.mark.parametrize("others, inputs", [("", ["w"]), ("z = Neg (kl)", ["ql", "kl", "vl"])])
+@pytest.mark.parametrize(("others", "inputs"), [("", ["w"]), ("z = Neg (kl)", ["ql", "kl", "vl"])])
 def test_parts_of_one_product_are_read_where_they_lie(others: str, inputs: list[str]) -> None:
     body = f"{PARTS} {ATTENTION.format('q', 'k')} {PROJECTION} y = Add (o, x) {others}"
     outputs = Y + (", float[b, s, 64] z" if others else "")
