@@ -18,13 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from fusion_cli.errors import FusionError
-
 if TYPE_CHECKING:
     from rich.console import Console
-
-INTERNAL_ERROR = 70
-"""Exit code of a fault of the program itself (EX_SOFTWARE of sysexits.h)."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -44,29 +39,13 @@ class Commands(click.Group):
         except (BrokenPipeError, click.ClickException, click.exceptions.Exit, click.Abort):
             raise  # click's own business; a broken pipe: the reader of our output has gone
         except Exception as error:
+            from fusion_cli.report.failures import failure  # loaded when there is something to print
+
             if wants_traceback(ctx):
                 traceback.print_exc()
-            message, code = failure(error)
+            message, code = failure(error, wants_traceback(ctx))
             click.echo(f"error: {message}", err=True)
             ctx.exit(code)
-
-
-def failure(error: Exception) -> tuple[str, int]:
-    """What is told of an error, fit to be printed, and the exit code of its kind. One that is none of ours is a fault
-    of the program."""
-    from fusion_cli.report.readable import printable, printable_lines  # loaded when there is something to print
-
-    if isinstance(error, FusionError):
-        return (printable_lines if error.has_lines else printable)(str(error)), error.exit_code
-    if isinstance(error, OSError):
-        where = f"{error.filename}: " if error.filename else ""
-        return printable(f"{where}{error.strerror or error}"), FusionError.exit_code
-    if isinstance(error, MemoryError):
-        return "there is not enough memory for this model", FusionError.exit_code
-    text = " ".join(f"{type(error).__name__}: {error}".split())
-    context = click.get_current_context(silent=True)
-    hint = "" if context and wants_traceback(context) else " (a fault of fusion-cli; --debug shows where)"
-    return printable(f"internal: {text}{hint}"), INTERNAL_ERROR
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from fusion_cli.cli.common import (
 from fusion_cli.cli.follow import progress
 from fusion_cli.cli.several import are_several, optimize_several
 from fusion_cli.cli.streams import STREAM, read_from, written_to
+from fusion_cli.cluster import LOCAL
 from fusion_cli.lock import lock_of
 from fusion_cli.lock.lockfile import write_lock
 from fusion_cli.report.readable import printable
@@ -122,6 +123,13 @@ analysis_options = option_group(
 @click.option("--overwrite", is_flag=True, help="Replace an earlier output that was changed since, too.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done; write nothing.")
 @click.option("--jobs", type=click.IntRange(min=0), default=0, help="Compilers at once (0: one per core).")
+@click.option(
+    "--executor",
+    default=LOCAL,
+    show_default=True,
+    metavar=f"{LOCAL}|dask://HOST:PORT|ray://HOST:PORT",
+    help="Where several models are optimized.",
+)
 @budget_options
 @click.option("--no-verify", is_flag=True, help="Neither compare nor time the models; write the fused one.")
 @click.option("--require-verified", is_flag=True, help="Exit with 4, and write nothing, where they cannot be compared.")
@@ -134,6 +142,7 @@ def optimize(
     model_option: str | None,
     output: Path | None,
     lock: Path | None,
+    executor: str,
     no_verify: bool,
     verbose: bool,
     as_json: bool,
@@ -155,12 +164,15 @@ def optimize(
     options = Options(verify=not no_verify, **asked)
     if are_several(names):
         _refuse({"--lock": lock, "--decisions": options.decisions, "--in-place": options.in_place}, "for one model")
+        _refuse({"--verbose": verbose and executor != LOCAL}, "for what is done here; the reports of workers say it")
+    else:
+        _refuse({"--executor": executor != LOCAL}, "for several models, a folder or a pattern")
     if options.in_place and output is None and names[0] != STREAM:
         output = Path(names[0])
     if output is None and not options.dry_run:
         raise click.UsageError("give the output with -o OUT (or --dry-run)")
     if are_several(names):
-        optimize_several(names, output, options, verbose, as_json)
+        optimize_several(names, output, options, executor, verbose, as_json)
     else:
         _optimize_one(names[0], output, lock, options, verbose, as_json)
 

@@ -1,43 +1,24 @@
-"""`fusion-cli optimize` of several models: one after the other into a folder, and a table at the end."""
+"""`fusion-cli optimize` of several models into a folder, here or on workers of a cluster, and a table at the end."""
 
 from __future__ import annotations
 
 import glob
-import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
 from rich.markup import escape
 from rich.table import Table
 
-from fusion_cli import pipeline
-from fusion_cli.cli.common import echo_json, failure, is_quiet, stdout
+from fusion_cli.cli.common import echo_json, is_quiet, stdout
 from fusion_cli.cli.follow import progress
+from fusion_cli.cluster import LOCAL, run_all
+from fusion_cli.cluster.outcomes import Outcome, Task, lost, optimize_one
 from fusion_cli.errors import FusionError
-from fusion_cli.files import file_sha256
-from fusion_cli.report import Report, machine
-from fusion_cli.report.asked import asked
-from fusion_cli.report.located import find_report
-from fusion_cli.report.read import read_report
 from fusion_cli.report.readable import counted, printable
 from fusion_cli.report.verdict import verdict
 from fusion_cli.types import Options
-from fusion_cli.version import __version__
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of one model: a report, or what is wrong; `is_old` where an earlier run did just that already."""
-
-    model: Path
-    output: Path | None
-    report: Report | None
-    error: str = ""
-    exit_code: int = 0
-    is_old: bool = False
-    seconds: float = 0.0
 
 
 def are_several(names: Sequence[str]) -> bool:
@@ -83,86 +64,97 @@ def _is_pattern(name: str) -> bool:
     return glob.has_magic(name) and not Path(name).exists()
 
 
-def optimize_several(names: Sequence[str], folder: Path | None, options: Options, verbose: bool, as_json: bool) -> None:
+def optimize_several(
+    names: Sequence[str], folder: Path | None, options: Options, executor: str, verbose: bool, as_json: bool
+) -> None:
     """Optimize each into the folder. One that fails does not stop the others: the command then exits with its code, or
-    with 1 where they differ. One that an earlier run has done, with the same options and on this machine, is left."""
+    with 1 where they differ. One that an earlier run has done, with the same options and on such a machine, is left."""
     if folder is not None and folder.exists() and not folder.is_dir():
         raise FusionError("is no folder, and there are several models", where=str(folder))
-    models = models_of(names, folder)
-    quiet = as_json or is_quiet(click.get_current_context())
-    outcomes = []
-    for number, (place, path) in enumerate(models.items(), 1):
-        output = None if folder is None or options.dry_run else folder / place
-        outcome = _optimize(path, output, options, f"{number} of {len(models)}, {path.name}", verbose)
-        outcomes.append(outcome)
+    tasks = _tasks(models_of(names, folder), None if options.dry_run else folder, options)
+    is_told = not (as_json or is_quiet(click.get_current_context()))
+    found = {}
+    for index, outcome in _outcomes(tasks, executor, verbose):
+        found[index] = outcome
         if outcome.error:
-            click.echo(f"error: {outcome.error}", err=True)
-        elif outcome.report is not None and not quiet:
-            click.echo(printable(f"{path}: {verdict(outcome.report)}{' (as before)' if outcome.is_old else ''}"))
+            click.echo(f"{outcome.traceback}error: {outcome.error}", err=True)
+        elif outcome.report is not None and is_told:
+            before = " (as before)" if outcome.is_old else ""
+            click.echo(printable(f"{_shown(outcome)}: {verdict(outcome.report)}{before}"))
+    outcomes = [found[index] for index in range(len(tasks))]
     if as_json:
         echo_json([_plain(outcome) for outcome in outcomes])
     else:
-        stdout().print(_table(outcomes))
+        stdout().print(_table(outcomes, has_workers=executor != LOCAL))
         click.echo(_totals(outcomes))
     codes = {outcome.exit_code for outcome in outcomes if outcome.error}
     click.get_current_context().exit(codes.pop() if len(codes) == 1 else int(bool(codes)))
 
 
-def _optimize(path: Path, output: Path | None, options: Options, title: str, verbose: bool) -> Outcome:
-    start = time.monotonic()
-    try:
-        if output is not None:
-            if (earlier := _done(path, output, options)) is not None:
-                return Outcome(path, output, earlier, is_old=True)
-            output.parent.mkdir(parents=True, exist_ok=True)
-        with progress(title, verbose) as listener:
-            report = pipeline.optimize(path, output, options, listener)
-    except Exception as error:
-        message, code = failure(error)
-        return Outcome(path, output, None, message, code, seconds=time.monotonic() - start)
-    return Outcome(path, output, report, seconds=time.monotonic() - start)
+def _tasks(models: Mapping[Path, Path], folder: Path | None, options: Options) -> list[Task]:
+    """One for each model, by paths that mean the same in any folder."""
+    options = replace(
+        options,
+        rule_paths=tuple(path.absolute() for path in options.rule_paths),
+        inputs=options.inputs and options.inputs.absolute(),
+    )
+    return [
+        Task(path.absolute(), None if folder is None else folder.absolute() / place, options)
+        for place, path in models.items()
+    ]
 
 
-def _done(path: Path, output: Path, options: Options) -> Report | None:
-    """The report of an earlier run that did the same."""
-    located = find_report(output)
-    if located is None or not path.is_file():
-        return None
-    try:
-        report = read_report(located)
-    except FusionError:
-        return None
-    then = report.model_sha256, report.versions["fusion-cli"], report.machine, report.options
-    return report if then == (file_sha256(path), __version__, machine(), asked(options)) else None
+def _outcomes(tasks: Sequence[Task], executor: str, verbose: bool) -> Iterator[tuple[int, Outcome]]:
+    """The outcomes with their tasks' indices, as they arrive. Raises FusionError."""
+    if executor == LOCAL:
+        for index, task in enumerate(tasks):
+            with progress(f"{index + 1} of {len(tasks)}, {task.model.name}", verbose) as listener:
+                outcome = optimize_one(task, listener)
+            yield index, outcome
+        return
+    results = run_all(optimize_one, tasks, executor)
+    for done in range(len(tasks)):
+        with progress(f"{executor}: {done} of {len(tasks)} done"):
+            index, result = next(results)
+        yield index, lost(tasks[index], result) if isinstance(result, Exception) else result
 
 
-def _table(outcomes: Iterable[Outcome]) -> Table:
+def _table(outcomes: Iterable[Outcome], has_workers: bool) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("model", overflow="fold")
     table.add_column("speed", justify="right")
     table.add_column("written", overflow="fold")
     for name in ("fused", "nodes", "s"):
         table.add_column(name, justify="right", no_wrap=True)
+    if has_workers:
+        table.add_column("worker", overflow="fold")
     for outcome in outcomes:
-        table.add_row(*map(escape, map(printable, _cells(outcome))))
+        cells = (*_cells(outcome), outcome.worker)
+        table.add_row(*map(escape, map(printable, cells[: len(table.columns)])))
     return table
 
 
 def _cells(outcome: Outcome) -> tuple[str, ...]:
-    name, seconds, report = str(outcome.model), f"{outcome.seconds:.1f}", outcome.report
+    seconds, report = f"{outcome.seconds:.1f}", outcome.report
     if report is None:
-        return name, "", "FAILED", "", "", seconds
+        return _shown(outcome), "", "FAILED", "", "", seconds
     speed = report.choice and report.choice.speed_of(report.choice.chosen)
     written = "nothing: dry run" if report.output is None else report.choice.chosen if report.choice else "untried"
     summary = report.summary
     return (
-        name,
+        _shown(outcome),
         f"{speed.ratio:.2f}x" if speed else "-",
         f"{written}, as before" if outcome.is_old else written,
         str(summary.fusions),
         f"{summary.nodes_before} -> {summary.nodes_after}",
         seconds,
     )
+
+
+def _shown(outcome: Outcome) -> str:
+    """The model's path, from the working folder if it is below."""
+    path, here = outcome.task.model, Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def _totals(outcomes: Sequence[Outcome]) -> str:
@@ -174,10 +166,12 @@ def _totals(outcomes: Sequence[Outcome]) -> str:
 
 def _plain(outcome: Outcome) -> dict[str, object]:
     return {
-        "model": str(outcome.model),
-        "output": None if outcome.output is None else str(outcome.output),
+        "model": str(outcome.task.model),
+        "output": None if outcome.task.output is None else str(outcome.task.output),
         "error": outcome.error or None,
         "exit_code": outcome.exit_code,
         "is_old": outcome.is_old,
+        "seconds": outcome.seconds,
+        "worker": outcome.worker,
         "report": None if outcome.report is None else outcome.report.to_dict(),
     }

@@ -1,5 +1,5 @@
-"""The same work on many tasks, here or on the machines of a Dask or Ray cluster, which has the scheduling, the retries
-and the transport."""
+"""The same work on many tasks, on the machines of a Dask or Ray cluster, which has the scheduling, the retries and the
+transport."""
 
 from __future__ import annotations
 
@@ -13,28 +13,26 @@ _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
 
 LOCAL = "local"
+"""The executor that is no cluster: one task after the other, in the process that asks."""
 _RETRIES = 3
 """How often a task is given to another worker when its own dies."""
 
 
 def run_all(
-    work: Callable[[_Task], _Result], tasks: Sequence[_Task], executor: str = LOCAL
+    work: Callable[[_Task], _Result], tasks: Sequence[_Task], executor: str
 ) -> Iterator[tuple[int, _Result | Exception]]:
     """The result of each task with its index, as they arrive; an exception where one could not be had: `work` raised
     it, or every worker that tried died.
 
-    `executor` is "local" (one after the other, in this process), "dask://HOST:PORT" of a scheduler, or "ray://HOST:PORT".
-    A task whose worker dies is done again by another, so `work` must be harmless twice. Raises FusionError for an
-    executor that there is not.
+    `executor` is "dask://HOST:PORT" of a scheduler, or "ray://HOST:PORT". A task whose worker dies is done again by
+    another, so `work` must be harmless twice. Raises FusionError for an executor that there is not.
     """
     engine, _, address = executor.partition("://")
     if engine == "dask" and address:
         return _on_dask(work, tasks, address)
     if engine == "ray" and address:
         return _on_ray(work, tasks, address)
-    if executor != LOCAL:
-        raise FusionError(f"no executor '{executor}'", hint="there are local, dask://HOST:PORT and ray://HOST:PORT")
-    return ((i, work(task)) for i, task in enumerate(tasks))
+    raise FusionError(f"no executor '{executor}'", hint=f"there are {LOCAL}, dask://HOST:PORT and ray://HOST:PORT")
 
 
 def _on_dask(

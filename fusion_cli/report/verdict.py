@@ -38,7 +38,7 @@ def _came_to(report: Report) -> str:
     if speed is None:
         return f"written, {choice.why}; predicted, not measured: {_predicted(report)}"
     first = choice.measured[0]
-    if choice.chosen == "simplified" and (elsewhere := _elsewhere(report)):
+    if choice.chosen == "simplified" and (elsewhere := untried(report)):
         place = f"on {_place(first)} it is {speed} without kernels"
         return f"written for {elsewhere}, which was not run here; predicted: {_predicted(report)}; {place}"
     if speed.is_faster:
@@ -68,8 +68,8 @@ def _nothing_faster(choice: Choice, targets: Sequence[str]) -> str:
     return f"nothing faster on {where}: {why}; the original is written as it is; {advice}"
 
 
-def _elsewhere(report: Report) -> str:
-    """The targets of kernels that were not tried here."""
+def untried(report: Report) -> str:
+    """The targets of kernels that were not tried here, "" where all were."""
     tried = {check.target for fusion in report.fusions for check in fusion.measured}
     kernels = {t for fusion in report.fusions for t in fusion.targets} - {"portable"}
     return ", ".join(sorted(kernels - tried))

@@ -12,8 +12,9 @@ import onnx
 import pytest
 from click.testing import Result
 
-from fusion_cli.cli import common, main
+from fusion_cli.cli import main
 from fusion_cli.errors import BuildError, NumbersDiffer
+from fusion_cli.report.failures import INTERNAL_ERROR
 from tests.helpers.cli_helpers import call, spawn, write_model
 from tests.helpers.graphs import parse
 
@@ -254,9 +255,9 @@ def test_a_fault_of_the_program_is_told_apart(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr("fusion_cli.pipeline.optimize", fails)
     result = call("optimize", "m.onnx", "-o", "out.onnx")
-    failed(result, common.INTERNAL_ERROR, "internal: KeyError", "--debug")
+    failed(result, INTERNAL_ERROR, "internal: KeyError", "--debug")
     traced = call("optimize", "m.onnx", "-o", "out.onnx", "--debug")
-    assert traced.exit_code == common.INTERNAL_ERROR
+    assert traced.exit_code == INTERNAL_ERROR
     assert "Traceback" in traced.stderr
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 
 from fusion_cli.errors import BuildError, NumbersDiffer
-from tests.helpers.cli_helpers import call, write_model
+from tests.helpers.cli_helpers import ROOT, call, write_model
 
 HOW = ("--target", "portable", "--no-verify")
 
@@ -55,6 +58,48 @@ def test_what_is_done_already_is_left(models: Path, tmp_path: Path) -> None:
     assert "2 done, 0 failed" in result.stdout
     write_model(models / "a.onnx")  # other weights
     assert "1 of them by an earlier run" in call("optimize", models, "-o", out, *HOW, "--no-algebra").stdout
+
+
+@pytest.mark.parametrize("changed", ["weights", "rule", "inputs"])
+def test_what_reads_a_file_that_was_changed_is_done_again(tmp_path: Path, changed: str) -> None:
+    models, rules, arrays, out = tmp_path / "models", tmp_path / "rules", tmp_path / "in.npz", tmp_path / "out"
+    (models / "a").mkdir(parents=True)
+    rules.mkdir()
+    model = onnx.load(write_model(models / "a" / "a.onnx"))
+    onnx.save(model, models / "a" / "a.onnx", save_as_external_data=True, location="a.data", size_threshold=0)
+    rule = Path(ROOT / "rules" / "fusions" / "norm_linear.rule")
+    (rules / rule.name).write_text(rule.read_text())
+    np.savez(arrays, x=np.zeros((1, 2, 32), np.float32))
+    how = (*HOW, "--rule-path", rules, "--inputs", arrays)
+    assert call("optimize", models, "-o", out, *how).exit_code == 0
+    assert "1 of them by an earlier run" in call("optimize", models, "-o", out, *how).stdout
+    os.utime({"weights": models / "a" / "a.data", "rule": rules / rule.name, "inputs": arrays}[changed])
+    assert "1 model: 1 done, 0 failed" in call("optimize", models, "-o", out, *how).stdout
+
+
+def test_what_has_to_be_verified_is_done_again_where_it_was_not(models: Path, tmp_path: Path) -> None:
+    out, how = tmp_path / "out", ("--target", "portable", "--force")
+    (models / "bad.onnx").unlink()
+    assert call("optimize", models, "-o", out, *how).exit_code == 0
+    again = call("optimize", models, "-o", out, *how, "--require-verified")
+    assert "2 of them by an earlier run" in again.stdout
+    for path in out.rglob("report.json"):
+        report = json.loads(path.read_text())
+        path.write_text(json.dumps({**report, "verification": {**report["verification"], "skipped": "no session"}}))
+    assert "2 of them by an earlier run" in call("optimize", models, "-o", out, *how).stdout
+    again = call("optimize", models, "-o", out, *how, "--require-verified")
+    assert "2 models: 2 done, 0 failed" in again.stdout
+
+
+def test_debug_shows_where_a_model_failed(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise KeyError("ours")
+
+    monkeypatch.setattr("fusion_cli.pipeline.optimize", fails)
+    result = call("optimize", models, "-o", tmp_path / "out", *HOW)
+    assert result.exit_code == 70
+    assert "error: internal: KeyError: 'ours' (a fault of fusion-cli; --debug shows where)" in result.stderr
+    assert "in fails" in call("optimize", models, "-o", tmp_path / "out", *HOW, "--debug").stderr
 
 
 def test_what_is_not_ours_is_not_replaced(models: Path, tmp_path: Path) -> None:

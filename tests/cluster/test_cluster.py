@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import onnx
 import pytest
-from click.testing import CliRunner
+from click.testing import Result
 
-from fusion_cli.cli.cluster_models import main, optimize_models
 from fusion_cli.cluster import run_all
-from fusion_cli.cluster.outcomes import RESULTS, Task, optimize_one, read_results
-from fusion_cli.errors import FusionError
+from fusion_cli.cluster.outcomes import Task, lost, optimize_one
 from fusion_cli.types import Options
-from tests.helpers.cli_helpers import ROOT, write_model
+from tests.helpers.cli_helpers import ROOT, call, write_model
 
 OPTIONS = Options(targets=("portable",), force=True)
+HOW = ("--target", "portable", "--force")
 COUNT = 5
 
 
@@ -46,78 +45,27 @@ def written(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*.onnx"))}
 
 
-def call(*arguments: object) -> Any:
-    return CliRunner().invoke(main, [*map(str, arguments), "--target", "portable", "--force", "--json"])
-
-
-# ---- here
-
-
-def test_a_folder_is_optimized_and_not_again(models: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    first = call(models, "-o", out)
-    assert first.exit_code == 0, first.output
-    outcomes = json.loads(first.stdout)
-    assert [Path(o["output"]).relative_to(out).as_posix() for o in outcomes] == [
-        "below/m0.onnx",
-        *(f"m{number}.onnx" for number in range(1, COUNT)),
-    ]
-    assert all(o["fusions"] and o["nodes"][1] < o["nodes"][0] and o["worker"] for o in outcomes)
-    before, lines = written(out), (out / RESULTS).read_text()
-    assert len(before) == COUNT
-    assert json.loads(call(models, "-o", out).stdout) == outcomes
-    assert (out / RESULTS).read_text() == lines
-    with (models / "m2.onnx").open("ab") as file:
-        file.write(b"\x32\x01x")  # another text of the model
-    (out / "m3.onnx").unlink()
-    shutil.rmtree(out / "m3.fusion")
-    call(models, "-o", out)
-    assert len((out / RESULTS).read_text().splitlines()) == COUNT + 2
-    assert set(written(out)) == set(before)
-
-
-def test_other_options_do_it_again(models: Path, tmp_path: Path) -> None:
-    model, out = models / "m1.onnx", tmp_path / "out"
-    for options in (OPTIONS, OPTIONS, Options(targets=("portable",), force=True, opt_level=1)):
-        optimize_models([str(model)], out, options, "local")
-    assert len((out / RESULTS).read_text().splitlines()) == 2
-
-
-def test_one_that_fails_does_not_stop_the_others(models: Path, tmp_path: Path) -> None:
-    (models / "m1.onnx").write_bytes(b"\xff no model")
-    result = call(models, "-o", tmp_path / "out")
-    assert result.exit_code == 1
-    errors = [o["error"] for o in json.loads(result.stdout)]
-    assert [bool(e) for e in errors] == [False, True, False, False, False]
-    assert "m1.onnx: not an ONNX model" in errors[1]
-    table = CliRunner().invoke(main, [str(models), "-o", str(tmp_path / "out"), "--target", "portable", "--force"])
-    assert "FAILED" in table.stdout
-    assert "m4.onnx" in table.stdout
-
-
-def test_a_run_that_was_killed_while_it_noted_goes_on(models: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    optimize_models([str(models / "m1.onnx")], out, OPTIONS, "local")
-    with (out / RESULTS).open("a") as file:
-        file.write('{"model": "half a li')
-    (known,) = read_results(out)
-    assert known.endswith("m1.onnx")
-    optimize_models([str(models / "m2.onnx")], out, OPTIONS, "local")
-    assert len(read_results(out)) == 2
+def optimize(models: Path, out: Path, executor: str = "local", *options: str) -> Result:
+    return call("optimize", models, "-o", out, "--executor", executor, *HOW, *options)
 
 
 def test_what_is_wrong_is_said(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for executor in ("spark://here:1", "dask://", "remote"):
-        result = call(models, "-o", tmp_path / "out", "--executor", executor)
+        result = optimize(models, tmp_path / "out", executor)
         assert result.exit_code == 1
         assert f"no executor '{executor}'" in result.stderr
-    assert "there are no models" in call(tmp_path / "out", "-o", tmp_path / "other").stderr
-    twice = call(models, models / "m1.onnx", "-o", tmp_path / "out")
-    assert "goes to the same place" in twice.stderr
-    for name, package in (("distributed", "Dask"), ("ray", "Ray")):
+    for name, extra in (("distributed", "dask"), ("ray", "ray")):
         monkeypatch.setitem(sys.modules, name, None)
-        with pytest.raises(FusionError, match=rf"{package} is not installed \(pip install 'onnx-fusion-cli"):
-            list(run_all(optimize_one, [], f"{package.lower()}://here:1"))
+        result = optimize(models, tmp_path / "out", f"{extra}://here:1")
+        assert result.exit_code == 1
+        assert f"{extra.title()} is not installed (pip install 'onnx-fusion-cli[{extra}]')" in result.stderr
+    assert not (tmp_path / "out").exists()
+    one = optimize(models / "m1.onnx", tmp_path / "out.onnx", "dask://here:1")
+    assert one.exit_code == 2
+    assert "--executor is for several models" in one.stderr
+    verbose = optimize(models, tmp_path / "out", "dask://here:1", "--verbose")
+    assert verbose.exit_code == 2
+    assert "--verbose is for what is done here" in verbose.stderr
 
 
 def test_workers_of_another_version_refuse(models: Path, tmp_path: Path) -> None:
@@ -156,30 +104,42 @@ def kill_a_busy_worker(cluster: Any) -> str:
     raise AssertionError("no worker was ever busy")
 
 
-def test_a_cluster_that_loses_a_worker_gives_what_one_machine_gives(
-    models: Path, tmp_path: Path, cluster: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    alone = optimize_models([str(models)], tmp_path / "alone", OPTIONS, "local")
-    tasks = [Task(Path(o.model), tmp_path / "out" / Path(o.model).name, OPTIONS) for o in alone]
-    results, killed = {}, ""
-    for index, result in run_all(optimize_one, tasks, address(cluster)):
-        assert not isinstance(result, Exception), result
-        killed = killed or kill_a_busy_worker(cluster)
-        results[index] = result
-    assert sorted(results) == list(range(COUNT))
-    assert [results[i].error for i in range(COUNT)] == [""] * COUNT
-    assert len({r.worker for r in results.values()}) > 1
-    assert killed
-    made = {Path(name).name: data for name, data in written(tmp_path / "alone").items()}
-    assert written(tmp_path / "out") == made
-    assert [p.name for p in (tmp_path / "out").iterdir() if p.name.startswith(".")] == []
-
-
-def test_the_command_takes_a_scheduler(models: Path, tmp_path: Path, cluster: Any) -> None:
-    result = call(models, "-o", tmp_path / "out", "--executor", address(cluster))
+def test_a_cluster_that_loses_a_worker_gives_what_one_machine_gives(models: Path, tmp_path: Path, cluster: Any) -> None:
+    assert optimize(models, tmp_path / "alone").exit_code == 0
+    with ThreadPoolExecutor() as beside:
+        killed = beside.submit(kill_a_busy_worker, cluster)
+        result = optimize(models, tmp_path / "out", address(cluster), "--json")
+    assert killed.result()
     assert result.exit_code == 0, result.output
-    assert len({o["worker"] for o in json.loads(result.stdout)}) > 1
-    assert len(written(tmp_path / "out")) == COUNT
+    outcomes = json.loads(result.stdout)
+    assert [o["output"] for o in outcomes] == [str(path) for path in sorted((tmp_path / "out").rglob("*.onnx"))]
+    assert len({o["worker"] for o in outcomes}) > 1
+    assert len(written(tmp_path / "alone")) == COUNT
+    assert written(tmp_path / "out") == written(tmp_path / "alone")
+    assert [p.name for p in (tmp_path / "out").rglob(".*")] == []
+
+
+def test_what_was_done_here_is_not_done_again_there(models: Path, tmp_path: Path, cluster: Any) -> None:
+    (models / "m1.onnx").write_bytes(b"\xff no model")
+    here = optimize(models, tmp_path / "out")
+    assert here.exit_code == 1
+    report = tmp_path / "out" / "m2.fusion" / "report.json"
+    before = report.stat().st_mtime_ns
+    (tmp_path / "out" / "m3.onnx").unlink()
+    there = optimize(models, tmp_path / "out", address(cluster))
+    assert there.exit_code == 1
+    assert "m1.onnx: not an ONNX model" in there.stderr
+    assert "5 models: 4 done, 3 of them by an earlier run, 1 failed" in there.stdout
+    alone, shared = rows_of(here), rows_of(there)
+    assert shared[0].split() == [*alone[0].split(), "worker"]
+    assert [row.split()[0] for row in shared[1:-1]] == [row.split()[0] for row in alone[1:-1]]
+    assert report.stat().st_mtime_ns == before
+    assert (tmp_path / "out" / "m3.onnx").is_file()
+
+
+def rows_of(result: Result) -> list[str]:
+    """The lines of the table."""
+    return result.stdout[result.stdout.index("model ") :].splitlines()
 
 
 @pytest.fixture
@@ -198,9 +158,9 @@ def ray_cluster() -> Iterator[str]:
 
 
 def test_ray_gives_what_one_machine_gives(models: Path, tmp_path: Path, ray_cluster: str) -> None:
-    optimize_models([str(models)], tmp_path / "alone", OPTIONS, "local")
-    outcomes = optimize_models([str(models)], tmp_path / "out", OPTIONS, ray_cluster)
-    assert [o.error for o in outcomes] == [""] * COUNT
+    assert optimize(models, tmp_path / "alone").exit_code == 0
+    result = optimize(models, tmp_path / "out", ray_cluster)
+    assert result.exit_code == 0, result.output
     assert written(tmp_path / "out") == written(tmp_path / "alone")
 
 
@@ -210,5 +170,8 @@ def die(_: int) -> int:
 
 
 def test_a_task_that_kills_every_worker_is_an_error_of_its_own(cluster: Any) -> None:
-    (found,) = run_all(die, [0], address(cluster))
-    assert "KilledWorker" in type(found[1]).__name__
+    ((_, error),) = run_all(die, [0], address(cluster))
+    assert isinstance(error, Exception)
+    outcome = lost(Task(Path("m.onnx"), None, OPTIONS), error)
+    assert "m.onnx: no worker has finished it: KilledWorker: " in outcome.error
+    assert outcome.exit_code == 1
