@@ -3,7 +3,6 @@ ends: so a run tells the folders of those that were killed from the folders of t
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import tempfile
@@ -14,6 +13,11 @@ from glob import escape
 from pathlib import Path
 
 from fusion_cli.errors import FusionError
+
+try:
+    import fcntl
+except ImportError:  # on Windows, which opens no folder either
+    fcntl = None  # type: ignore[assignment]
 
 _SUFFIX = ".fusion-staging"
 _PATIENCE = 60.0
@@ -77,7 +81,7 @@ def scratch(output: Path) -> Iterator[Path]:
 
 def _lock(folder: Path) -> int:
     """A descriptor that holds the lock of a folder until it is closed. Raises BlockingIOError where another has it, and
-    another OSError where the file system knows no locks."""
+    another OSError where the file system, or all of the system, knows none."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -25,7 +25,7 @@ def key_path() -> Path:
 def seal(statement: bytes) -> str:
     """The seal of a statement; the user's key is made where there is none. Raises OSError or FusionError where there
     can be none, or others know it."""
-    from fusion_cli.folders import collect, locked  # its locks are of POSIX, and models run elsewhere too
+    from fusion_cli.folders import collect, locked  # what only opens models needs no folders
 
     path = key_path()
     if os.path.lexists(path):
@@ -49,14 +49,25 @@ def _seal(statement: bytes, path: Path) -> str:
 
 
 def _read(path: Path) -> bytes:
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+    with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)), "rb") as file:
         found, key = os.fstat(file.fileno()), file.read()
-    if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+    if reason := _known_to_others(path, found):
         hint = "remove it, and build again or trust again what it has sealed"
-        raise FusionError("others can read the key that tells which libraries are yours", where=str(path), hint=hint)
+        raise FusionError(f"{reason} the key that tells which libraries are yours", where=str(path), hint=hint)
     if len(key) != _BYTES:
         raise FusionError(f"is no key of {_BYTES} bytes", where=str(path), hint="remove it")
     return key
+
+
+def _known_to_others(path: Path, found: os.stat_result) -> str:
+    """Why the key may not be this user's alone, "" if it is. Where files have neither an owner nor a mode that Python
+    tells, as on Windows, a user's own is what lies in the profile folder, links followed: its access list is the
+    user's, the system's and the administrators', and what is made in it inherits that."""
+    if hasattr(os, "geteuid"):
+        is_own = found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o077
+        return "" if is_own else "others can read"
+    profile = Path.home().resolve()
+    return "" if profile in path.resolve().parents else f"nothing outside {profile} says here who can read"
 
 
 def _make(path: Path) -> None:

@@ -26,6 +26,20 @@ assert found.tolist() == [2.0] * 3, found
 assert not {"onnx", "onnx_ir", "click", "jinja2"} & set(sys.modules)
 """
 
+WITHOUT_POSIX = """
+import os, shutil
+shutil._use_fd_functions = False
+sys.modules["fcntl"] = None
+del os.geteuid, os.O_NOFOLLOW
+opened = os.open
+def refuses_folders(path, *rest, **more):
+    if os.path.isdir(path):
+        raise PermissionError(13, "Permission denied", path)
+    return opened(path, *rest, **more)
+os.open = refuses_folders
+"""
+"""What a program finds on Windows."""
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -59,9 +73,9 @@ def model(tmp_path: Path) -> Path:
     return tmp_path / "m.onnx"
 
 
-def run(site: Path, folder: Path, code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(site: Path, folder: Path, code: str, system: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
     """A program in an interpreter that knows the standard library and these packages only."""
-    start = f"import sys; sys.path.insert(0, {str(site)!r}); import fusion_cli\n"
+    start = f"import sys; sys.path.insert(0, {str(site)!r})\n{system}\nimport fusion_cli\n"
     command = [sys.executable, "-S", "-P", "-c", start + code]
     env = {**{k: v for k, v in os.environ.items() if k != "PYTHONPATH"}, **environment}
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
@@ -84,3 +98,12 @@ def test_it_says_that_it_optimizes_nothing(site: Path, model: Path) -> None:
     result = run(site, model.parent, 'fusion_cli.optimize("m.onnx", "out.onnx")')
     assert "FusionError: this is onnx-fusion-runtime, which opens optimized models and makes none" in result.stderr
     assert "(pip install onnx-fusion-cli in its place)" in result.stderr
+
+
+def test_a_system_without_owners_and_locks_trusts_once(site: Path, model: Path, tmp_path: Path) -> None:
+    home = {"HOME": str(tmp_path / "home"), "XDG_CONFIG_HOME": ""}
+    assert "not built here by this user" in run(site, model.parent, ADDS_ONE, WITHOUT_POSIX, **home).stderr
+    result = run(site, model.parent, 'fusion_cli.trust("m.onnx")' + ADDS_ONE, WITHOUT_POSIX, **home)
+    assert result.returncode == 0, result.stderr
+    assert run(site, model.parent, ADDS_ONE, WITHOUT_POSIX, **home).returncode == 0
+    assert [p.name for p in (tmp_path / "home" / ".config" / "fusion-cli").iterdir()] == ["key"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -182,6 +183,38 @@ def test_a_key_that_is_a_link_or_empty_is_none(stranger: Path, tmp_path: Path) -
     key_path().touch(mode=0o600)
     with pytest.raises(FusionError, match="no key of 32 bytes"):
         is_sealed(b"text", sealed)
+
+
+@pytest.fixture
+def no_owners(monkeypatch: pytest.MonkeyPatch, stranger: Path) -> Path:
+    """A system whose files have no owners and no modes, as Python has them on Windows; the profile folder."""
+    monkeypatch.delattr(os, "geteuid")
+    monkeypatch.delattr(os, "O_NOFOLLOW")
+    monkeypatch.setenv("HOME", str(stranger))
+    return stranger
+
+
+def test_without_owners_the_key_is_the_users_in_the_profile_folder(no_owners: Path, out: Path) -> None:
+    with pytest.warns(UserWarning, match=ELSEWHERE):
+        session(out)
+    assert call("trust", out).exit_code == 0
+    key_path().chmod(0o666)  # what modes say there is made up
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        session(out)
+
+
+def test_without_owners_a_key_elsewhere_is_none(
+    no_owners: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert call("trust", out).exit_code == 0
+    words = f"nothing outside {no_owners} says here who can read the key that tells which libraries are yours"
+    no_owners.joinpath("fusion-cli").rename(tmp_path / "fusion-cli")
+    no_owners.joinpath("fusion-cli").symlink_to(tmp_path / "fusion-cli")
+    with pytest.warns(UserWarning, match=re.escape(words)):
+        session(out)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert words in call("trust", out).stderr
 
 
 def test_runs_at_once_make_one_key(stranger: Path) -> None:
