@@ -28,7 +28,7 @@ from fusion_cli.types import Rejection
 from fusion_cli.verify import largest_error
 
 CPU, CUDA = "cpu", "sm_90a"
-SHOWN_REASONS = 4
+SHOWN_REASONS = 3
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,7 @@ def table(outcomes: Sequence[Outcome]) -> Table:
     for example in EXAMPLES:
         result.add_column(escape(example.title), ratio=1, overflow="fold")
     rows = {
+        "time on this CPU": [speed(o.timing, o.noise) for o in outcomes],
         "input": [f"x [{', '.join(map(str, e.shape))}] float32" for e in EXAMPLES],
         "recognised": [counts(o.report.idioms) for o in outcomes],
         "fused for this CPU": [fusions(o.report, CPU) for o in outcomes],
@@ -109,7 +110,6 @@ def table(outcomes: Sequence[Outcome]) -> Table:
         "turned down": [reasons(o.report.rejected) for o in outcomes],
         "nodes": [f"{o.report.summary.nodes_before} -> {o.report.summary.nodes_after}" for o in outcomes],
         "largest error": ["\n".join(f"{name}: {error:.1e}" for name, error in o.errors.items()) for o in outcomes],
-        "CPU time": [speed(o.timing, o.noise) for o in outcomes],
         f"sources for {CUDA}": [sources(o.report) for o in outcomes],
     }
     for label, cells in rows.items():
@@ -148,8 +148,8 @@ def speed(timing: Timing, noise: float) -> str:
     """Median times, and what the ratio of two sessions of one and the same model says of such ratios here."""
     ratio = timing.speed(1).ratio
     change = "no difference" if abs(ratio - 1) <= max(noise, 0.02) else f"{ratio:.2f} times as fast"
-    times = f"{timing.us(0) / 1e3:.2f} -> {timing.us(1) / 1e3:.2f} ms ({timing.rounds} rounds)"
-    return f"{times}\n{change}; two sessions of the original differ by {noise:.0%}"
+    times = f"{timing.us(0) / 1e3:.2f} -> {timing.us(1) / 1e3:.2f} ms"
+    return f"{times}: {change} (two sessions of the original differ by {noise:.0%}; {timing.rounds} rounds)"
 
 
 def sources(report: Report) -> str:

@@ -10,11 +10,14 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import IO
 
 from fusion_cli.errors import FusionError
 
@@ -81,9 +84,15 @@ def confine(parent: int, memory: int, last: signal.Signals = signal.SIGKILL) -> 
 
 
 def run(
-    command: Sequence[str], budget: Budget, *, folder: Path | None = None, environment: Mapping[str, str] | None = None
+    command: Sequence[str],
+    budget: Budget,
+    *,
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    heard: Callable[[str], None] = lambda line: None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program, with its output as text. Whatever ends the wait ends the program and all that it has started.
+    """Run a program, with its output as text; `heard` gets the lines of stdout as they come, in another thread.
+    Whatever ends the wait ends the program and all that it has started.
 
     Raises subprocess.TimeoutExpired.
     """
@@ -101,13 +110,28 @@ def run(
         # ninja passes on what it can catch to what it has started.
         preexec_fn=lambda: confine(parent, budget.memory, signal.SIGTERM),
     )
-    try:
-        out, err = child.communicate(timeout=budget.seconds)
-    except BaseException:
-        _kill_session(child.pid)
-        child.wait()
-        raise
+    with child, ThreadPoolExecutor(2) as pool:
+        texts = [pool.submit(_text, child.stdout, heard), pool.submit(_text, child.stderr)]
+        end = time.monotonic() + budget.seconds
+        try:
+            out, err = (text.result(end - time.monotonic()) for text in texts)
+            child.wait(max(end - time.monotonic(), 0.0))
+        except BaseException as e:
+            _kill_session(child.pid)
+            child.wait()
+            if isinstance(e, TimeoutError):  # of a text
+                raise subprocess.TimeoutExpired(command, budget.seconds) from None
+            raise
     return subprocess.CompletedProcess(command, child.returncode, out, err)
+
+
+def _text(stream: IO[str] | None, heard: Callable[[str], None] = lambda line: None) -> str:
+    """All of a stream, each line of which is told as it comes."""
+    lines = []
+    for line in stream or ():
+        heard(line.rstrip("\n"))
+        lines.append(line)
+    return "".join(lines)
 
 
 def _kill_session(leader: int) -> None:

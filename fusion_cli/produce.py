@@ -18,7 +18,6 @@ from fusion_cli.outline import inline_back
 from fusion_cli.page import page
 from fusion_cli.report import Report, write_report, written_fusions
 from fusion_cli.report.decisions import Decisions
-from fusion_cli.report.readable import counted
 from fusion_cli.runtime import write_manifest
 from fusion_cli.save import Staging, save_model, save_original
 from fusion_cli.sessions.process import Process
@@ -234,9 +233,14 @@ class Production:
                     self.notes.append(note)
                 continue
             with self.clock.stage("build"):
-                asked = sum(t.kind != "portable" for t in self.found.targets)
-                told = f"{target.name}, {counted(len(files), 'source')}"
-                self.clock.listener.step(len(libraries), asked, told)
-                place, options, budget = self.stage.bundle / "lib", self.options, self.clock.budget
-                libraries.append(build(files, target, place, jobs=options.jobs, debug=options.debug, budget=budget))
+                library = build(
+                    files,
+                    target,
+                    self.stage.bundle / "lib",
+                    jobs=self.options.jobs,
+                    debug=self.options.debug,
+                    budget=self.clock.budget,
+                    listener=self.clock.listener,
+                )
+                libraries.append(library)
         return libraries

@@ -2,7 +2,7 @@
 
     python -m tests.goldens
 
-writes them anew, and docs/algebra.md with them, and removes those that nothing makes any more.
+writes them anew, and docs/algebra.md and README's table with them, and removes those that nothing makes any more.
 """
 
 from __future__ import annotations
@@ -41,8 +41,10 @@ def write(folder: Path, goldens: Goldens) -> None:
 
 
 if __name__ == "__main__":
+    from benchmarks.front_page import README, front_page
     from tests.helpers import algebra_page, golden_plans, golden_sources
 
     write(PLANS, golden_plans.GOLDENS)
     write(SOURCES, golden_sources.GOLDENS)
     algebra_page.PAGE.write_text(algebra_page.page(), encoding="utf-8")
+    README.write_text(front_page(README.read_text(encoding="utf-8")), encoding="utf-8")

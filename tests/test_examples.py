@@ -12,7 +12,10 @@ import pytest
 from onnx import numpy_helper
 
 from examples import weights
-from examples.demo import EXAMPLES
+from examples.demo import EXAMPLES, SHOWN_REASONS, Outcome, table
+from fusion_cli.pipeline import explain
+from fusion_cli.types import Options
+from tests.helpers.timings import timing
 
 SHAPES = {
     "transformer_ts17": (2, 9, 768),
@@ -84,3 +87,18 @@ def test_the_graphs_are_small_and_name_no_files() -> None:
     assert sum(p.stat().st_size for p in paths) < 200_000
     for path in paths:
         assert b".py" not in path.read_bytes()
+
+
+def test_the_demo_shows_the_time_first_and_three_refusals(tmp_path: Path) -> None:
+    path = weights.restore("transformer_dyn23", tmp_path / "model.onnx")
+    report, _ = explain(path, Options(targets=("cpu",), dims={"batch": (1, 1), "seq": (256, 256)}))
+    refusals = {(r.rule, r.code) for r in report.rejected if r.stage not in ("match", "select")}
+    assert len(refusals) > SHOWN_REASONS == 3
+    outcome = Outcome(report, {"y": 0.0}, timing(2000.0, 1000.0), 0.01)
+    shown = table([outcome] * len(EXAMPLES))
+    rows = [str(cell) for cell in shown.columns[0].cells]
+    assert rows[0] == "time on this CPU"
+    assert next(iter(shown.columns[1].cells)).startswith("2.00 -> 1.00 ms: 2.00 times as fast")
+    told = list(shown.columns[1].cells)[rows.index("turned down")].splitlines()
+    assert [" x " in line for line in told][: SHOWN_REASONS + 1] == [True] * SHOWN_REASONS + [False]
+    assert told[SHOWN_REASONS] == f"{len(refusals) - SHOWN_REASONS} reasons more, in report.json"

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import fusion_cli
-from benchmarks import gpu_bytes, gpu_dynamic_page, gpu_models, gpu_models_page, kernels, kernels_page
+from benchmarks import front_page, gpu_bytes, gpu_dynamic_page, gpu_models, gpu_models_page, kernels, kernels_page
 from benchmarks.gpu_specs import chosen, load_specs, spec_of
 from benchmarks.kernel_cases import CASES, case_of, small
 from benchmarks.kernel_write import MODES
@@ -46,6 +46,23 @@ def test_models_are_chosen_by_globs() -> None:
     specs = load_specs("model", tiny=True)
     assert [s.id for s in chosen(specs, "vit*, bert_b1_s128")] == ["tiny_bert_b1_s128", "tiny_vit_b8"]
     assert chosen(specs, "nothing") == []
+
+
+def test_readme_has_the_times_that_were_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = front_page.README.read_text("utf-8")
+    assert front_page.front_page(text) == text, "`make goldens` writes it anew"
+    rows = json.loads(front_page.RESULTS.read_text("utf-8"))
+    page = front_page.RESULTS.with_suffix(".md").read_text("utf-8")
+    assert gpu_models_page.page(rows, "NVIDIA H200") == page
+    for row in rows:
+        row["times"] = {way: {**found, "ms": 1.0} for way, found in row["times"].items()}
+        row["times"][row["made"]]["ms"] = 0.25
+    monkeypatch.setattr(front_page, "RESULTS", tmp_path / "gpu-models-nvidia-h200.json")
+    front_page.RESULTS.write_text(json.dumps(rows))
+    others = front_page.front_page(text)
+    assert "| ViT-B/16, 8 images, float16 | 0.250 | 1.000 | 1.000 | 4.00x | 4.00x |" in others
+    assert "4.00x (4.00x to 4.00x) over ONNX Runtime and 4.00x (4.00x to 4.00x) over PyTorch" in others
+    assert others.partition("**Text")[2] == text.partition("**Text")[2]
 
 
 @pytest.fixture

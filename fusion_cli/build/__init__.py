@@ -8,10 +8,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -34,6 +35,7 @@ from fusion_cli.errors import BuildError
 from fusion_cli.files import copy_whole
 from fusion_cli.folders import collect, locked, scratch
 from fusion_cli.limits import MORE_TIME, Budget, run
+from fusion_cli.listener import NOBODY, Listener
 from fusion_cli.resources import resource_dir
 from fusion_cli.types import Library, Source, Target
 
@@ -43,6 +45,11 @@ _FORMAT = "2"  # of the cache: raise it when the meaning of a key changes
 _SHOWN_LINES = 12
 _WORK = "build"
 """What folders to work in are named after."""
+_DONE = re.compile(r"\[(?P<done>\d+)/(?P<total>\d+)\] [0-9a-f]+/(?P<name>.+)")
+"""What ninja says of a source when it is compiled."""
+
+_Tell = Callable[[int, int, str], None]
+"""Who is told that so many of the sources are compiled, and which was the last."""
 
 
 @dataclass(frozen=True)
@@ -63,17 +70,23 @@ def build(
     debug: bool = False,
     budget: Budget | None = None,
     cache_dir: Path | None = None,
+    listener: Listener = NOBODY,
 ) -> Library:
     """Compile `sources` (one of them the registration file) and link them into a library in `out_dir`.
 
-    `jobs` compilers run at once (0: one per core). The library is named by its content; `Library.compiled` counts the
-    sources that were not in the cache. Raises BuildError without a compiler, if one fails or takes more than the
-    `budget`, if a file cannot be written, or if others can write to the cache.
+    `jobs` compilers run at once (0: one per core); `listener` hears of each source that was compiled. The library is
+    named by its content; `Library.compiled` counts the sources that were not in the cache. Raises BuildError without a
+    compiler, if one fails or takes more than the `budget`, if a file cannot be written, or if others can write to the
+    cache.
     """
     start = time.perf_counter()
     tools = toolchain(target, debug=debug)
     if tools is None:
         raise BuildError(f"there is no compiler for target {target.name}", hint=advice(target))
+
+    def tell(done: int, total: int, what: str) -> None:
+        listener.step(done, total, f"{what} for {target.name}")
+
     cache = cache_dir or default_cache_dir()
     budget = budget or Budget()
     units = [_unit(s, tools, debug) for s in sources]
@@ -81,7 +94,7 @@ def build(
         claim(cache)
         with locked(cache):
             collect(cache / _WORK)
-        objects, compiled = _compile(units, tools, cache, jobs, budget)
+        objects, compiled = _compile(units, tools, cache, jobs, budget, tell)
         library = _link(objects, target, tools, cache, budget)
         path = out_dir / f"lib{target.name}-{library.stem[:16]}{library.suffix}"
         out_dir.mkdir(parents=True, exist_ok=True)
@@ -114,7 +127,7 @@ def _unit(source: Source, tools: Toolchain, debug: bool) -> _Unit:
 
 
 def _compile(
-    units: Sequence[_Unit], tools: Toolchain, cache: Path, jobs: int, budget: Budget
+    units: Sequence[_Unit], tools: Toolchain, cache: Path, jobs: int, budget: Budget, tell: _Tell
 ) -> tuple[list[Path], int]:
     """The objects, compiled where the cache lacks them, and how many sources that were."""
     folders = {u.key: cache / "objects" / u.key for u in units}
@@ -125,7 +138,8 @@ def _compile(
             for key, unit in missing.items():
                 (work / key).mkdir()
                 (work / key / unit.source.filename).write_text(unit.source.text)
-            failure = _ninja(work, missing.values(), jobs, budget)
+            tell(0, len(missing), "compiling")
+            failure = _ninja(work, missing.values(), jobs, budget, tell)
             made = {key: path for key in missing if (path := work / f"{key}.o").is_file()}
             found |= {key: put(path, folders[key]) for key, path in made.items()}
         if failure is not None:
@@ -148,8 +162,13 @@ def _link(objects: Sequence[Path], target: Target, tools: Toolchain, cache: Path
         return put(made, folder)
 
 
-def _ninja(work: Path, units: Iterable[_Unit], jobs: int, budget: Budget) -> str | None:
+def _ninja(work: Path, units: Iterable[_Unit], jobs: int, budget: Budget, tell: _Tell) -> str | None:
     """Run the compile commands in parallel, each in a folder of its key; returns their output if one failed."""
+
+    def hear(line: str) -> None:
+        if done := _DONE.match(line):
+            tell(int(done["done"]), int(done["total"]), done["name"])
+
     lines = ["rule compile", "  command = $compiler $in -o $out", "  description = $in"]
     for unit in units:
         compiler = shlex.join(unit.command).replace("$", "$$")
@@ -157,12 +176,12 @@ def _ninja(work: Path, units: Iterable[_Unit], jobs: int, budget: Budget) -> str
     (work / "build.ninja").write_text("\n".join(lines) + "\n")
     program = Path(ninja.BIN_DIR) / ("ninja.exe" if os.name == "nt" else "ninja")
     arguments = [str(program), "-k", "0", "-j", str(jobs or os.cpu_count() or 1)]
-    result = run(arguments, budget, folder=work, environment=_environment())
+    result = run(arguments, budget, folder=work, environment=_environment(), heard=hear)
     return None if result.returncode == 0 else result.stdout + result.stderr
 
 
 def _environment() -> dict[str, str]:
-    return {**os.environ, "LC_ALL": "C"}
+    return {**os.environ, "LC_ALL": "C", "NINJA_STATUS": "[%f/%t] "}
 
 
 def _failed(output: str, what: Sequence[str], cache: Path) -> BuildError:

@@ -101,6 +101,8 @@ def _earlier(task: Task) -> Report | None:
 
 
 def _is_verified(report: Report) -> bool:
+    if report.choice is not None and report.choice.chosen == "original":
+        return True
     return report.verification is not None and not report.verification.skipped and not untried(report)
 
 

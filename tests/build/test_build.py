@@ -11,6 +11,7 @@ import subprocess
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ from fusion_cli.build.toolchain import toolchain
 from fusion_cli.emit import emit, emit_registration
 from fusion_cli.errors import BuildError
 from fusion_cli.folders import scratch
+from fusion_cli.listener import Listener
 from fusion_cli.planir.stages import Pointwise, Store
 from fusion_cli.resources import resource_dir
 from fusion_cli.types import FusedOp, Library, Source, Target
@@ -38,7 +40,7 @@ def activation(function: str, node: str = "") -> FusedOp:
     return fused_op(f"{function}_1", b.plan())
 
 
-def make(ops: list[FusedOp], out: Path, cache: Path, **options: bool) -> Library:
+def make(ops: list[FusedOp], out: Path, cache: Path, **options: Any) -> Library:
     sources = [emit(op, CPU) for op in ops] + [emit_registration(CPU, ops)]
     return build(sources, CPU, out, cache_dir=cache, **options)
 
@@ -52,6 +54,25 @@ def test_a_second_run_compiles_nothing(tmp_path: Path) -> None:
     assert first.path.read_bytes() == again.path.read_bytes()
     assert first.ops == ("Exp_1", "Neg_1")
     assert not list((tmp_path / "cache").glob(".build-*"))
+
+
+def test_every_source_that_is_compiled_is_told(tmp_path: Path) -> None:
+    class Hears(Listener):
+        def __init__(self) -> None:
+            self.steps: list[tuple[int, int, str]] = []
+
+        def step(self, done: int, total: int, what: str) -> None:
+            self.steps.append((done, total, what))
+
+    first, again = Hears(), Hears()
+    make([activation("Exp")], tmp_path / "a", tmp_path / "cache")
+    ops = [activation("Exp"), activation("Neg"), activation("Abs")]
+    library = make(ops, tmp_path / "b", tmp_path / "cache", listener=first)
+    assert [step[:2] for step in first.steps] == [(done, library.compiled) for done in range(library.compiled + 1)]
+    assert first.steps[0][2] == "compiling for cpu"
+    assert {"Neg_1.cc for cpu", "Abs_1.cc for cpu"} <= {step[2] for step in first.steps}
+    make(ops, tmp_path / "c", tmp_path / "cache", listener=again)
+    assert again.steps == [], "the cache has all"
 
 
 @pytest.mark.parametrize("kind", ["objects", "libraries"])

@@ -56,6 +56,19 @@ def test_a_terminal_shows_the_time_and_how_far_it_is(monkeypatch: pytest.MonkeyP
     assert "verify: Norm_1: \N{REPLACEMENT CHARACTER}[31mtaken back" in file.getvalue()
 
 
+def test_a_build_tells_the_sources_that_are_compiled(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "EVERY", 0.05)
+    monkeypatch.setenv("FUSION_CLI_CACHE", str(tmp_path / "cache"))
+    result = call("optimize", model, "-o", tmp_path / "out.onnx", "--target", "cpu", "--force", "--jobs", "1")
+    told = re.findall(r"^\d+:\d\d optimizing model.onnx: build, (\d+) of (\d+): (.+) for cpu$", result.stderr, re.M)
+    assert told[0] == ("0", told[0][1], "compiling")
+    sources = {path.name for path in (tmp_path / "out.fusion" / "src" / "cpu").iterdir()}
+    assert len(sources) == int(told[0][1]) > 1
+    assert {name for done, _, name in told if done != "0"} & sources
+
+
 def test_quiet_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(follow, "EVERY", 0.01)
     hear(quiet=True, seconds=0.1)
