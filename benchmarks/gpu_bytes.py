@@ -1,51 +1,58 @@
 """Count the bytes that a run of a model moves through a GPU's memory, fused and by ONNX Runtime unoptimized.
 
-    python -m benchmarks.gpu_bytes [--model ID] [--work FOLDER]
+    python -m benchmarks.gpu_bytes [--model ID] [--work FOLDER] [--results FOLDER]
 
 Needs Nsight Compute (ncu) with access to its counters, and what `benchmarks.gpu_models` has made of the model in the
-folder --work. What is left when weights are taken off, which every run reads once, are activations.
+folder --work. What is left when weights are taken off, which every run reads once, are activations. The page has the
+kernels, those that move most first, and keeps the models of earlier runs.
 """
 
 from __future__ import annotations
 
 import csv
+import json
 import shutil
 import subprocess
 import sys
+from datetime import date
 from pathlib import Path
 
 import click
 import onnx
 
+from benchmarks.gpu_bytes_page import TO_BE, Counted, Moved, summary, write_page
 from benchmarks.gpu_models import WORK
+from benchmarks.gpu_options import PAGES, results_option
 from benchmarks.gpu_write import made_path
 from benchmarks.runs import ROOT
 
 METRICS = ("dram__bytes_read.sum", "dram__bytes_write.sum")
-TO_BE = 0.85
-"""The share of the activations' bytes that is to be saved."""
 
 
 @click.command(help=(__doc__ or "").split("\n\n")[0])
 @click.option("--model", default="decomposed_b1_s2048_d4096", show_default=True, metavar="ID")
 @click.option("--made", type=click.Choice(["fused", "quick"]), default="fused", show_default=True)
 @click.option("--work", type=click.Path(path_type=Path), default=WORK, show_default=True)
-def main(model: str, made: str, work: Path) -> None:
+@results_option
+def main(model: str, made: str, work: Path, results: Path | None) -> None:
     path = work.resolve() / f"{model}.onnx"
     if shutil.which("ncu") is None:
         raise click.ClickException("there is no ncu on PATH: it comes with Nsight Compute")
     if not made_path(path, made).is_file():
         raise click.ClickException(f"no {made_path(path, made)}: run `python -m benchmarks.gpu_models --only {model}`")
-    weights = weight_bytes(path)
-    left = {}
-    for way in ("unoptimized", made):
-        moved, kernels = traffic(profiled(path, way))
-        left[way] = moved - weights
-        click.echo(f"{way}: {moved / 2**20:.0f} MiB by {kernels} kernels, without weights {left[way] / 2**20:.0f} MiB")
-    saved = 1 - left[made] / left["unoptimized"]
-    nodes = len(onnx.load(made_path(path, made), load_external_data=False).graph.node)
-    click.echo(f"{saved:.1%} of the activations' bytes saved (to be {TO_BE:.0%}); {nodes} nodes")
-    sys.exit(0 if saved >= TO_BE else 1)
+    said = {way: profiled(path, way) for way in ("unoptimized", made)}
+    counted = Counted(
+        id=model,
+        made=made,
+        date=date.today().isoformat(),
+        device=device(said[made]),
+        nodes=len(onnx.load(made_path(path, made), load_external_data=False).graph.node),
+        weights=weight_bytes(path),
+        before=traffic(said["unoptimized"]),
+        after=traffic(said[made]),
+    )
+    click.echo(f"{summary(counted)}\n{write_page(counted, results or PAGES)}")
+    sys.exit(0 if counted.saved >= TO_BE else 1)
 
 
 def profiled(path: Path, way: str) -> str:
@@ -60,14 +67,26 @@ def profiled(path: Path, way: str) -> str:
     return run.stdout
 
 
-def traffic(said: str) -> tuple[float, int]:
-    """Bytes read and written by all kernels, and how many kernels, of ncu's raw page."""
+def traffic(said: str) -> tuple[Moved, ...]:
+    """What each kernel has moved, those that move most first, of ncu's raw page. Raises ClickException where it has
+    none."""
     lines = said.splitlines()
     start = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
     if start is None:
         raise click.ClickException(f"ncu said nothing of any kernel: {said.strip()[-1000:]}")
-    rows = [row for row in csv.DictReader(lines[start:]) if row["ID"]]  # units stand in a row without an ID
-    return sum(float(row[m].replace(",", "")) for row in rows for m in METRICS), len(rows)
+    found: dict[str, list[tuple[int, int]]] = {}
+    for row in csv.DictReader(lines[start:]):
+        if row["ID"]:  # units stand in a row without an ID
+            read, written = (round(float(row[metric].replace(",", ""))) for metric in METRICS)
+            found.setdefault(row["Kernel Name"], []).append((read, written))
+    moved = [Moved(name, len(each), *map(sum, zip(*each, strict=True))) for name, each in found.items()]
+    return tuple(sorted(moved, key=lambda kernel: -kernel.total))
+
+
+def device(said: str) -> str:
+    """The GPU, which `benchmarks.gpu_once` has told before."""
+    told = next((line for line in said.splitlines() if line.startswith('{"device"')), '{"device": "unknown"}')
+    return str(json.loads(told)["device"])
 
 
 def weight_bytes(path: Path) -> int:

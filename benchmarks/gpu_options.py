@@ -10,11 +10,15 @@ import click
 
 PAGES = Path("benchmarks/results")
 
+results_option = click.option(
+    "--results", type=click.Path(path_type=Path), help=f"Folder for the page. [default: {PAGES}]"
+)
+
 
 def kept_options(work: Path, holds: str, timeout: str, tiny: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """--results, --work (by default `work`, for what it `holds`), --timeout, --retry and --tiny of a command."""
     options = (
-        click.option("--results", type=click.Path(path_type=Path), help=f"Folder for the page. [default: {PAGES}]"),
+        results_option,
         click.option(
             "--work", type=click.Path(path_type=Path), default=work, show_default=True, help=f"Folder for {holds}."
         ),

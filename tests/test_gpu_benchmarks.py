@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
+import onnx
 import pytest
 from click.testing import CliRunner
 
@@ -280,17 +282,45 @@ def test_a_size_that_is_slower_or_another_library_is_a_problem() -> None:
 
 
 NCU = """==PROF== Connected to process 1
+{"device": "NVIDIA H200", "torch": "2.11.0"}
 "ID","Process ID","Kernel Name","dram__bytes_read.sum","dram__bytes_write.sum"
 "","","","byte","byte"
-"0","1","gemm","1,048,576","1024"
-"1","1","softmax","2048","0"
+"0","1","softmax","2048","0"
+"1","1","gemm<a|b>","1,048,576","1024"
+"2","1","softmax","4096","1024"
 """
 
 
-def test_bytes_are_those_of_all_kernels() -> None:
-    assert gpu_bytes.traffic(NCU) == (1048576 + 1024 + 2048, 2)
+def test_bytes_are_told_kernel_by_kernel_the_most_first() -> None:
+    gemm, softmax = gpu_bytes.traffic(NCU)
+    assert (gemm.name, gemm.launches, gemm.read, gemm.written) == ("gemm<a|b>", 1, 1048576, 1024)
+    assert (softmax.name, softmax.launches, softmax.read, softmax.written) == ("softmax", 2, 6144, 1024)
     with pytest.raises(click.ClickException, match="permission"):
         gpu_bytes.traffic("==ERROR== no permission to read counters")
+
+
+def test_bytes_have_a_page_that_keeps_other_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tensor = onnx.numpy_helper.from_array(np.ones(256, np.float32), "w")
+    node = onnx.helper.make_node("Add", ["x", "w"], ["y"])
+    values = [onnx.helper.make_tensor_value_info(name, 1, [256]) for name in "xy"]
+    model = onnx.helper.make_model(onnx.helper.make_graph([node], "g", values[:1], values[1:], [tensor]))
+    said = {"unoptimized": NCU.replace("1,048,576", "8,388,608"), "quick": NCU}
+    monkeypatch.setattr(gpu_bytes, "profiled", lambda _, way: said[way])
+    monkeypatch.setattr("shutil.which", lambda _: "ncu")
+    for id in ("one", "other", "one"):
+        for path in (tmp_path / f"{id}.onnx", tmp_path / f"{id}.quick.onnx"):
+            onnx.save(model, path)
+        arguments = ["--model", id, "--made", "quick", "--work", str(tmp_path), "--results", str(tmp_path / "pages")]
+        run = CliRunner().invoke(gpu_bytes.main, arguments)
+        assert run.exit_code == 0, run.output
+    assert "quick: 1.0 MiB by 3 kernels, without weights 1.0 MiB\n    1.0 +   0.0 MiB  1 x gemm" in run.output
+    assert "87.4% of the activations' bytes saved (to be 85%); 1 nodes" in run.output
+    page = (tmp_path / "pages" / "gpu-bytes-nvidia-h200.md").read_text()
+    assert page.count("## one, quick") == page.count("## other, unoptimized") == 1
+    assert "| one | quick | 1 | 8.0 | 3 | 1.0 | 3 | 0.0 | 87.4% |" in page
+    assert "| `softmax` | 2 | 0.0 | 0.0 |" in page
+    kept = json.loads((tmp_path / "pages" / "gpu-bytes-nvidia-h200.json").read_text())
+    assert [(row["id"], row["after"][0]["read"]) for row in kept] == [("one", 1048576), ("other", 1048576)]
 
 
 def test_bytes_without_a_model_or_ncu_say_how_to_get_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

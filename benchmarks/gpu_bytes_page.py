@@ -1,0 +1,136 @@
+"""What `benchmarks.gpu_bytes` counted, as a Markdown page and JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from benchmarks.gpu_models_page import slug
+from benchmarks.tally import table
+from fusion_cli.structuring import structured
+
+TO_BE = 0.85
+"""The share of the activations' bytes that is to be saved."""
+_NAME = 100
+"""Characters of a kernel's name that are shown: of libraries' kernels they are endless."""
+_MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Moved:
+    """The bytes that all launches of a kernel read from memory and wrote there."""
+
+    name: str
+    launches: int
+    read: int
+    written: int
+
+    @property
+    def total(self) -> int:
+        return self.read + self.written
+
+
+@dataclass(frozen=True)
+class Counted:
+    """One run of a model by ONNX Runtime without optimizations, and one of what was `made` of it, which has so many
+    `nodes`; `weights` is bytes."""
+
+    id: str
+    made: str
+    date: str
+    device: str
+    nodes: int
+    weights: int
+    before: tuple[Moved, ...]
+    after: tuple[Moved, ...]
+
+    @property
+    def saved(self) -> float:
+        """The share of the activations' bytes."""
+        return 1 - (_total(self.after) - self.weights) / (_total(self.before) - self.weights)
+
+
+def write_page(counted: Counted, folder: Path) -> Path:
+    """Write `gpu-bytes-DEVICE.md` and `.json` into `folder`, with the other models that are there already; returns the
+    path of the page."""
+    path = folder / f"gpu-bytes-{slug(counted.device)}.md"
+    record = path.with_suffix(".json")
+    earlier = json.loads(record.read_text()) if record.is_file() else []
+    by_id = {found.id: found for found in (*(structured(Counted, row) for row in earlier), counted)}
+    folder.mkdir(parents=True, exist_ok=True)
+    record.write_text(json.dumps([asdict(found) for found in by_id.values()], indent=1) + "\n")
+    path.write_text(page(list(by_id.values())))
+    return path
+
+
+def page(models: Sequence[Counted]) -> str:
+    """The Markdown page: a table of the models, and one of the kernels of each."""
+    head = [
+        "model",
+        "written",
+        "nodes",
+        "unoptimized, MiB",
+        "kernels",
+        "fused, MiB",
+        "kernels",
+        "weights",
+        "saved",
+        "date",
+    ]
+    parts = [
+        f"# Bytes moved on {models[0].device}",
+        "Made by `python -m benchmarks.gpu_bytes`: what one run reads from the GPU's memory and writes there, by Nsight"
+        " Compute, without optimizations in ONNX Runtime and as `python -m benchmarks.gpu_models` has written it."
+        f" *Saved* is of what is left without the weights, which is to be {TO_BE:.0%}.",
+        table(head, map(_row, models)),
+    ]
+    for counted in models:
+        for way, kernels in ((counted.made, counted.after), ("unoptimized", counted.before)):
+            parts += [
+                f"## {counted.id}, {way}",
+                table(["kernel", "launches", "read, MiB", "written, MiB"], map(_kernel, kernels)),
+            ]
+    return "\n\n".join(parts) + "\n"
+
+
+def summary(counted: Counted) -> str:
+    """A model's bytes in short, and the kernels that move most of them."""
+    lines = [
+        f"{way}: {_mib(_total(moved))} MiB by {_launches(moved)} kernels,"
+        f" without weights {_mib(_total(moved) - counted.weights)} MiB"
+        for way, moved in (("unoptimized", counted.before), (counted.made, counted.after))
+    ]
+    lines += [f"  {_mib(k.read):>5} + {_mib(k.written):>5} MiB  {k.launches} x {k.name[:_NAME]}" for k in counted.after]
+    saved = f"{counted.saved:.1%} of the activations' bytes saved (to be {TO_BE:.0%}); {counted.nodes} nodes"
+    return "\n".join([*lines, saved])
+
+
+def _row(counted: Counted) -> list[str]:
+    sides = [cell for moved in (counted.before, counted.after) for cell in (_mib(_total(moved)), str(_launches(moved)))]
+    return [
+        counted.id,
+        counted.made,
+        str(counted.nodes),
+        *sides,
+        _mib(counted.weights),
+        f"{counted.saved:.1%}",
+        counted.date,
+    ]
+
+
+def _kernel(kernel: Moved) -> list[str]:
+    return [f"`{kernel.name[:_NAME]}`", str(kernel.launches), _mib(kernel.read), _mib(kernel.written)]
+
+
+def _total(moved: Sequence[Moved]) -> int:
+    return sum(kernel.total for kernel in moved)
+
+
+def _launches(moved: Sequence[Moved]) -> int:
+    return sum(kernel.launches for kernel in moved)
+
+
+def _mib(count: int) -> str:
+    return f"{count / _MIB:.1f}"
