@@ -36,7 +36,7 @@ from fusion_cli.select import select
 from fusion_cli.simplify import simplify
 from fusion_cli.simplify.trace import Traced, names, trace
 from fusion_cli.sizes.parsing import written
-from fusion_cli.targets import CPU, resolve_targets, takes_blocks
+from fusion_cli.targets import CPU, DEFINITE, resolve_targets, takes_blocks
 from fusion_cli.types import Candidate, GraphNode, Options, Region, Rejection, Rewrite, Score, Stage, Target, label
 from fusion_cli.verify.feeds import load_feeds, open_sizes
 from fusion_cli.verify.signature import Signature, check_names, signature_of
@@ -89,7 +89,7 @@ def analyse(
     """
     targets = resolve_targets(options.targets)
     blocks = takes_blocks(targets) if blocks is None else blocks
-    rules = load_rules(options.rules, options.rule_paths, options.opt_level, [t.name for t in targets])
+    rules = load_rules(options.rules, options.rule_paths, options.opt_level, [t.name for t in targets], DEFINITE)
     with clock.stage("load"):
         model, was_fused = _load(path, options)
         clock.scale(model)

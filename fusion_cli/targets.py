@@ -21,7 +21,8 @@ CPU = Target("cpu", "cpu")
 AMX = Target("amx", "cpu", "amx")
 ELSEWHERE = tuple(Target(f"cpu-{platform}", "cpu", platform=platform) for platform in PLATFORMS)
 CUDA = tuple(Target(arch, "cuda", arch) for arch in ARCHITECTURES)
-NAMES = ("auto", "portable", "cpu", "amx", *(t.name for t in ELSEWHERE), *ARCHITECTURES)
+DEFINITE = ("portable", "cpu", "amx", *(t.name for t in ELSEWHERE), *ARCHITECTURES)
+NAMES = ("auto", *DEFINITE)
 
 
 def resolve_targets(names: Sequence[str]) -> tuple[Target, ...]:

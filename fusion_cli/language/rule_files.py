@@ -11,7 +11,7 @@ from onnx import numpy_helper
 
 from fusion_cli.errors import RuleError, did_you_mean
 from fusion_cli.graph.attributes import canonical_equation
-from fusion_cli.language.lint import Finding, RuleFile, lint_files, lint_together, read_rule_file
+from fusion_cli.language.lint import Finding, RuleFile, check_targets, lint_files, lint_together, read_rule_file
 from fusion_cli.language.lint.source import Kind
 from fusion_cli.language.lint.tokens import FunctionText
 from fusion_cli.language.pattern import Call, Parameter, Pattern, Rule, RuleSet
@@ -19,16 +19,22 @@ from fusion_cli.resources import resource_dir
 
 
 def load_rules(
-    names: Sequence[str] = (), rule_paths: Sequence[Path] = (), opt_level: int = 3, targets: Sequence[str] = ()
+    names: Sequence[str] = (),
+    rule_paths: Sequence[Path] = (),
+    opt_level: int = 3,
+    targets: Sequence[str] = (),
+    known_targets: Sequence[str] = (),
 ) -> RuleSet:
     """The bundled rules and those of `rule_paths`, with fusions limited to `names` (all if empty), `opt_level` and, if
-    any are given, those for some of `targets`.
+    any are given, those for some of `targets`; `known_targets`, if any, are those that a rule can be for.
 
     A folder holds `idioms/*.rule` and `fusions/*.rule`; files directly in it are fusions. A user's rule replaces a
     bundled one of the same name. Raises RuleError for a folder or rule that does not exist, and with the first
     finding (line, column and caret) for one that does not hold.
     """
-    rules = rules_of(rule_files([resource_dir("rules"), *rule_paths]))
+    files = rule_files([resource_dir("rules"), *rule_paths])
+    rules = rules_of(files)
+    _raise_first(check_targets(files if known_targets else (), known_targets))
     known = [r.name for r in rules.fusions]
     for name in names:
         if name not in known:

@@ -6,13 +6,22 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fusion_cli.errors import RuleError
-from fusion_cli.language.lint import Finding, RuleFile, check_shadows, lint_files, lint_together, read_rule_file
+from fusion_cli.language.lint import (
+    Finding,
+    RuleFile,
+    check_shadows,
+    check_targets,
+    lint_files,
+    lint_together,
+    read_rule_file,
+)
 from fusion_cli.language.lint.operators import check_call
 from fusion_cli.language.lint.source import rule_folder
 from fusion_cli.language.lint.tokens import nearest
 from fusion_cli.language.rule_files import rule_files
 from fusion_cli.resources import resource_dir
 from fusion_cli.rulekit.schemas import contributed
+from fusion_cli.targets import DEFINITE
 
 
 def read_all(paths: Sequence[Path]) -> tuple[list[RuleFile], list[RuleFile]]:
@@ -31,7 +40,7 @@ def read_all(paths: Sequence[Path]) -> tuple[list[RuleFile], list[RuleFile]]:
 def lint(paths: Sequence[Path]) -> tuple[list[RuleFile], list[Finding]]:
     """The files that `paths` ask for (all bundled ones if empty), and what is wrong with them, in order of place."""
     everything, asked = read_all(paths)
-    found = lint_files(asked)
+    found = [*lint_files(asked), *check_targets(asked, DEFINITE)]
     found += [*lint_together(everything), *check_shadows(everything, resource_dir("rules")), *_contributed(asked)]
     order = {f.path: i for i, f in enumerate(asked)}
     mine = dict.fromkeys(f for f in found if f.path in order)

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from fusion_cli.language.lint.body import check_body
-from fusion_cli.language.lint.header import check_header
+from fusion_cli.language.lint.header import check_header, check_targets
 from fusion_cli.language.lint.operators import check_operators
 from fusion_cli.language.lint.references import check_duplicates, check_kinds, check_references, check_shadows
 from fusion_cli.language.lint.source import Finding, RuleFile, read_rule_file
 
-__all__ = ["Finding", "RuleFile", "check_shadows", "lint_files", "lint_together", "read_rule_file"]
+__all__ = ["Finding", "RuleFile", "check_shadows", "check_targets", "lint_files", "lint_together", "read_rule_file"]
 
 
 def lint_files(files: Sequence[RuleFile]) -> list[Finding]:

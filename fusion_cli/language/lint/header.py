@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from fusion_cli.language.lint.conditions import problems
 from fusion_cli.language.lint.kinds import Kind
@@ -44,6 +44,16 @@ def check_header(file: RuleFile, function: FunctionText) -> Iterator[Finding]:
         elif key.name == "where":
             yield from _condition(file, function, key)
         seen.add(key.name)
+
+
+def check_targets(files: Iterable[RuleFile], known: Collection[str]) -> Iterator[Finding]:
+    """Words of `# targets:` that are no names of targets, which are `known` to the caller alone."""
+    for file in files:
+        for key in (key for function in file.functions for key in function.keys if key.name == "targets"):
+            for word in re.finditer(r"\S+", key.value):
+                if word[0] not in known:
+                    message = f"no target '{word[0]}'{nearest(word[0], known)} (there are {', '.join(known)})"
+                    yield file.finding("FUS031", key, message, offset=word.start())
 
 
 def _kernel(file: RuleFile, key: Key) -> Iterator[Finding]:
