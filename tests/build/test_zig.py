@@ -24,7 +24,7 @@ from fusion_cli.types import Library, Target
 from tests.helpers.cli_helpers import ROOT
 from tests.helpers.cpu_cases import CASES
 from tests.helpers.emit_helpers import cache_dir
-from tests.runtime.test_runtime import plus_one, write_model
+from tests.helpers.plus_one import plus_one, write_model
 
 needs_zig = pytest.mark.skipif(importlib.util.find_spec("ziglang") is None, reason="ziglang is not installed")
 BY_NAME = {t.name: t for t in ELSEWHERE}

@@ -19,7 +19,7 @@ from fusion_cli.runtime import write_manifest
 from tests.helpers.cli_helpers import ROOT
 from tests.helpers.cli_helpers import write_model as write_an_example
 from tests.helpers.emit_helpers import CPU, library
-from tests.runtime.test_runtime import plus_one, write_model
+from tests.helpers.plus_one import plus_one, write_model
 
 DEPLOY = ROOT / "examples" / "deploy"
 

@@ -16,7 +16,8 @@ import onnx_ir as ir
 
 from fusion_cli.match import MatchResult
 from fusion_cli.types import Region
-from tests.match import test_idioms_attention as idioms
+from tests.helpers import attention_texts
+from tests.match import test_idioms_attention, test_idioms_attention_shapes
 
 SIZES = {"b": 2, "s": 5, "t": 7, "u": 7, "n": 8, "z": 3, "p": 4}
 RUN_TIME = {"four": np.array([2, 4, 5, 7])}
@@ -58,12 +59,15 @@ def recognised() -> Mapping[str, Recognised]:
 
 
 def _regions() -> Iterator[tuple[str, tuple[Region, ...]]]:
-    for name, function in vars(idioms).items():
+    for name, function in (vars(test_idioms_attention) | vars(test_idioms_attention_shapes)).items():
         if name.startswith("test_") and isinstance(function, FunctionType):
             for case, arguments in _cases(function):
                 results: list[MatchResult] = []
-                record = _recording(results, idioms.matches)
-                with mock.patch.object(idioms, "matches", record):
+                record = _recording(results, attention_texts.matches)
+                with (
+                    mock.patch.object(attention_texts, "matches", record),
+                    mock.patch.object(test_idioms_attention, "matches", record),
+                ):
                     function(**arguments)
                 for i, result in enumerate(results):
                     regions = [r for r in result.regions if r.rule == "AttentionHeads"]

@@ -14,7 +14,7 @@ import pytest
 from fusion_cli.runtime import write_manifest
 from tests.helpers.cli_helpers import ROOT
 from tests.helpers.emit_helpers import CPU, library
-from tests.runtime.test_runtime import plus_one, write_model
+from tests.helpers.plus_one import plus_one, write_model
 
 NEEDED = ("numpy", "onnxruntime")
 MOST_BYTES = 2_000_000
