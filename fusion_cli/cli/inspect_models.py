@@ -17,7 +17,7 @@ from fusion_cli.cli.common import debug_option, echo_json, json_option, stdout
 from fusion_cli.cli.follow import progress
 from fusion_cli.overview.changes import Difference, difference
 from fusion_cli.overview.facts import Facts, facts_of
-from fusion_cli.report.lines import listed, print_facts, print_line
+from fusion_cli.report.lines import listed, print_facts, print_line, print_wrapped
 from fusion_cli.report.readable import counted, printable, show_bytes
 from fusion_cli.targets import CPU, CUDA
 
@@ -100,12 +100,14 @@ def _became(found: Difference, console: Console) -> None:
     for kind, count in kinds.most_common(_SHOWN):
         first = next(b for b in found.became if b.kind == kind)
         before = ", ".join(f"{n} {op}" for op, n in kind[1])
-        print_line(console, f"{count} x {first.operator} {f'from {before}' if before else '(new)'}", style="green")
+        print_wrapped(
+            console, f"{count} x {first.operator} {f'from {before}' if before else '(new)'}", 4, style="green"
+        )
         print_facts(console, [("such as", first.node), ("from", listed(first.nodes))])
     if len(kinds) > _SHOWN:
         print_line(console, f"and {counted(len(kinds) - _SHOWN, 'kind')} more: --json has them")
     if found.gone:
-        print_line(console, f"{counted(len(found.gone), 'node')} gone: {listed(found.gone)}", style="yellow")
+        print_wrapped(console, f"{counted(len(found.gone), 'node')} gone: {listed(found.gone)}", 4, style="yellow")
 
 
 def _typed(label: str, values: Mapping[str, str]) -> Iterable[tuple[str, str]]:

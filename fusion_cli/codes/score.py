@@ -10,6 +10,9 @@ SIZES = "FUS304"
 ONLY_FORCE = "--force takes it all the same; another --target may pay"
 """Where it is known that sizes alone do not help."""
 
+SIZES_NAMED = "--force takes it all the same; the sizes that are named pay (--dim, --shape), and another --target may"
+"""Where it is known which sizes help."""
+
 HINTS: dict[str, str] = {
     DOES_NOT_PAY: "--force takes it all the same; larger sizes (--dim, --shape) or another --target may pay",
     LOSES_IN_RANGE: "narrow the range that --dim gives, or use --force",

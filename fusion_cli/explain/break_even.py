@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
-from fusion_cli.codes.score import DOES_NOT_PAY, ONLY_FORCE
+from fusion_cli.codes.score import DOES_NOT_PAY, ONLY_FORCE, SIZES_NAMED
 from fusion_cli.errors import Unsupported
 from fusion_cli.plan import Plan, Planner
 from fusion_cli.score.baseline import Baseline
@@ -38,7 +38,7 @@ def with_break_even(
         region = by_nodes.get((rejection.rule, rejection.nodes))
         if rejection.code == DOES_NOT_PAY and not rejection.covered_by and region is not None:
             words = sizes.words(region, planner.plan(region), targets[rejection.target])
-            hint = ONLY_FORCE if words.startswith(_NEVER) else rejection.hint
+            hint = ONLY_FORCE if words.startswith(_NEVER) else SIZES_NAMED if words else rejection.hint
             rejection = replace(rejection, found="; ".join(filter(None, (rejection.found, words))), hint=hint)
         found.append(rejection)
     return tuple(found)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -13,11 +15,22 @@ from fusion_cli.report.readable import printable
 
 INDENT = 14
 """Columns that labels take."""
+_WHOLE_WORDS: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 
 
 def print_line(console: Console, text: str, style: str = "") -> None:
     """One line, however long."""
     console.print(printable(text), style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def print_wrapped(console: Console, text: str, indent: int = 0, style: str = "") -> None:
+    """Text that nobody pastes: on a terminal its lines break between words, all but the first after `indent` blanks."""
+    lines = [printable(text)]
+    if console.is_terminal:
+        after = " " * indent
+        lines = textwrap.wrap(lines[0], console.width, subsequent_indent=after, **_WHOLE_WORDS)
+    for line in lines:
+        print_line(console, line, style)
 
 
 def print_facts(console: Console, facts: Iterable[tuple[str, str]]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from fusion_cli.report import Report
-from fusion_cli.report.lines import print_line
+from fusion_cli.report.lines import print_line, print_wrapped
 from fusion_cli.report.outcome import outcome
 from fusion_cli.report.readable import counted, show_bytes, show_us
 from fusion_cli.report.render_explain import render_fusions
@@ -19,6 +19,8 @@ from fusion_cli.report.verdict import verdict
 from fusion_cli.types import Rejection, Rewrite
 
 _SHOWN_REASONS = 5
+_LABELS = 21
+"""Columns that the labels of the summary take."""
 _STREAM = "-"
 """The model that came from stdin, which no command reads again."""
 
@@ -30,29 +32,36 @@ def render_summary(report: Report, console: Console) -> None:
         ("operators found", f"{s.nodes_before}{_list_counts(report.idioms)}"),
         ("algebra", _algebra(report.algebra)),
         ("candidates", f"{counted(s.candidates, 'place')} where a rule matched, {s.fusions} taken"),
-        (
-            "predicted savings",
-            f"{show_bytes(s.bytes_saved)} of memory traffic, {counted(s.launches_saved, 'launch', 'launches')}, "
-            f"{show_us(s.us_saved)}",
-        ),
-        ("fused", f"{counted(s.nodes_fused, 'operator')} into {s.fusions} ({counted(s.kernels, 'kernel')})"),
+        *_fused(report),
         ("nodes", f"{s.nodes_before} -> {s.nodes_after}"),
         ("sources generated", _sources(report)),
         *outcome(report),
     ]
-    print_line(console, verdict(report), style="bold")
+    print_wrapped(console, verdict(report), style="bold")
     print_line(console, f"{report.model} -> {report.output or '(dry run: nothing written)'}")
     for label, text in lines:
-        print_line(console, f"  {label:<18} {text}")
+        print_wrapped(console, f"  {label:<18} {text}", _LABELS)
     render_fusions(report.fusions, console)
     # A candidate whose nodes another has is no loss.
     late = [r for r in report.rejected if r.stage != "match" and not r.covered_by]
     _reasons("measured and taken back", [r for r in late if r.stage == "verify"], console)
     _reasons("turned down by what is predicted", [r for r in late if r.stage != "verify"], console)
     for note in report.notes:
-        print_line(console, f"note: {note}")
+        print_wrapped(console, f"note: {note}", 6)
     for line in _next(report):
         print_line(console, line)
+
+
+def _fused(report: Report) -> list[tuple[str, str]]:
+    s = report.summary
+    if not s.fusions:
+        return [("fused", "none")]
+    saved = f"{show_us(abs(s.us_saved))} {'saved' if s.us_saved >= 0 else 'lost'}"
+    traffic = f"{show_bytes(s.bytes_saved)} less traffic, {counted(s.launches_saved, 'launch', 'launches')} less"
+    return [
+        ("predicted", f"{saved}, {traffic}"),
+        ("fused", f"{counted(s.nodes_fused, 'operator')} into {s.fusions} ({counted(s.kernels, 'kernel')})"),
+    ]
 
 
 def _reasons(what: str, rejected: Sequence[Rejection], console: Console) -> None:
@@ -65,7 +74,7 @@ def _reasons(what: str, rejected: Sequence[Rejection], console: Console) -> None
     for (code, rule), count in counts.most_common(_SHOWN_REASONS):
         one = next(r for r in rejected if (r.code, r.rule) == (code, rule))
         target = f" on {one.target}" if one.target else ""
-        print_line(console, f"  {count} x {rule}{target}: {code} expected {one.expected}, found {one.found}")
+        print_wrapped(console, f"  {count} x {rule}{target}: {code} expected {one.expected}, found {one.found}", 6)
     if len(counts) > _SHOWN_REASONS:
         print_line(console, f"  and {counted(len(counts) - _SHOWN_REASONS, 'reason')} more, in report.json")
 

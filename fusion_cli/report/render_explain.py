@@ -12,7 +12,7 @@ from rich.console import Console
 from fusion_cli.codes.match import NO_RULE, NOT_NEAR, UNKNOWN
 from fusion_cli.explain.why import Answer
 from fusion_cli.report import Fusion, Report
-from fusion_cli.report.lines import INDENT, listed, print_facts, print_line
+from fusion_cli.report.lines import INDENT, listed, print_facts, print_line, print_wrapped
 from fusion_cli.report.outcome import outcome
 from fusion_cli.report.readable import counted, show_bytes, show_speed, show_us
 from fusion_cli.report.verdict import verdict
@@ -71,19 +71,19 @@ def render_explain(report: Report, console: Console, *, everything: bool = False
     Misses that would save nothing, or that something else covers, are only counted unless `everything` is asked for or
     there is nothing else to tell; the list stops at 20 either way. Last come the operators nothing was said of.
     """
-    print_line(console, verdict(report), style="bold")
+    print_wrapped(console, verdict(report), style="bold")
     if report.output is not None:
         print_facts(console, outcome(report))
     print_line(console, counted(len(report.fusions), "fusion"), style="bold")
     render_fusions(report.fusions, console)
     if tried := [r for r in report.rejected if r.stage == "verify"]:
-        print_line(console, f"{counted(len(tried), 'fusion')} measured and taken back", style="bold")
+        print_line(console, f"{counted(sum(r.places for r in tried), 'fusion')} measured and taken back", style="bold")
         for rejection in tried:
             _explain_rejection(rejection, console)
     _near_misses([r for r in report.rejected if r.rule and r.stage != "verify"], report.fusions, everything, console)
     _explain_nothing_near([r for r in report.rejected if not r.rule], console)
     for note in report.notes:
-        print_line(console, f"note: {note}")
+        print_wrapped(console, f"note: {note}", 6)
 
 
 def render_fusions(fusions: Sequence[Fusion], console: Console) -> None:
@@ -96,13 +96,15 @@ def _near_misses(rejected: Sequence[Rejection], fusions: Sequence[Fusion], every
     shown = [r for r in rejected if everything or _is_worth_telling(r)][:_SHOWN_NEAR_MISSES]
     if not fusions and not shown:
         shown = list(rejected[:_SHOWN_REASONS])  # better than nothing
-    order = ", the costliest first" if len(rejected) > 1 else ""
-    print_line(console, f"{counted(len(rejected), 'near miss', 'near misses')}{order}", style="bold")
+    ways = "--json has them" if everything else "--rule, --node and --json show them"
+    untold = f"which save less or are covered otherwise: {ways}"
+    heading = counted(len(rejected), "near miss", "near misses")
+    order = ", the costliest first" if len(shown) > 1 else "" if shown or not rejected else f", {untold}"
+    print_wrapped(console, f"{heading}{order}", style="bold")
     for rejection in shown:
         _explain_rejection(rejection, console)
-    if len(shown) < len(rejected):
-        ways = "--json has them" if everything else "--rule, --node and --json show them"
-        print_line(console, f"{len(rejected) - len(shown)} more, which save less or are covered otherwise: {ways}")
+    if 0 < len(shown) < len(rejected):
+        print_wrapped(console, f"{len(rejected) - len(shown)} more, {untold}")
 
 
 def _explain_nothing_near(rejected: Sequence[Rejection], console: Console) -> None:

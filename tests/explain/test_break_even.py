@@ -46,6 +46,8 @@ def test_it_pays_from_the_size_that_is_named_on(small: Path, dim: str) -> None:
 def test_it_pays_up_to_the_size_that_is_named(layer: Path) -> None:
     reason = turned_down(layer, "AttentionHeads", batch=1, seq=128)
     assert reason is not None
+    assert "larger sizes" not in reason.hint
+    assert "the sizes that are named pay" in reason.hint
     found = re.search(r"pays up to seq=(\d+)", reason.found)
     assert found is not None, reason.found
     assert turned_down(layer, "AttentionHeads", reason.nodes, batch=1, seq=int(found[1])) is None

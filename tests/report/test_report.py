@@ -185,7 +185,7 @@ def test_summary_text() -> None:
     text = rendered(full_report())
     assert "operators found    9 (recognised: 2 Gelu)" in text
     assert "algebra            2 ConvAffine, 1 PadConv\n" in text
-    assert "4.0 kB of memory traffic, 2 launches, 12.0 us" in text
+    assert "predicted          12.0 us saved, 4.0 kB less traffic, 2 launches less\n" in text
     assert "4 operators into 2 (1 kernel)" in text
     assert "2 (cpu 2); cpu library: 2 files compiled in 1.5 s" in text
     assert "passed: 1 output, largest error 1.0e-07 (tolerance 0.001)" in text
@@ -320,6 +320,59 @@ def test_explain_wraps_on_a_narrow_terminal() -> None:
     lines = [line for line in console.export_text().splitlines() if not line.startswith(("-", "+", "note"))]
     assert all(len(line) <= 40 for line in lines if line[:1] == " ")
     assert "look at [f]" in " ".join(lines)
+
+
+def on_terminal(width: int) -> Console:
+    return Console(width=width, record=True, force_terminal=True, file=open("/dev/null", "w"))
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_summary_wraps_between_words_and_below_its_labels(width: int) -> None:
+    console = on_terminal(width)
+    report = full_report()
+    why = "the best is 1.06x (0.82 to 1.31), and no word of this line is cut in two, however narrow the terminal is"
+    lost = replace(report.rejected[0], code="FUS301", stage="score", expected=why, covered_by="")
+    render_summary(replace(report, rejected=(lost,), notes=(why,)), console)
+    lines = console.export_text().splitlines()
+    told = [line for line in lines if not line.startswith(("next: ", "bundle: ", "m.onnx"))]
+    assert all(len(line) <= width for line in told)
+    assert why in " ".join(" ".join(told).split())
+    labels = [line for line in told if line.startswith("  ") and not line.startswith("  1 x")]
+    assert all(line[:21].isspace() or line[2:20].strip() for line in labels[:8])
+
+
+def test_where_nothing_is_fused_that_is_all_that_is_said_of_it() -> None:
+    report = full_report()
+    text = rendered(replace(report, fusions=(), summary=replace(report.summary, fusions=0, nodes_fused=0, kernels=0)))
+    assert "  fused              none\n" in text
+    assert "predicted  " not in text
+
+
+def test_what_would_be_lost_is_called_so() -> None:
+    report = full_report()
+    text = rendered(replace(report, summary=replace(report.summary, us_saved=-1500.0)))
+    assert "predicted          1.50 ms lost, " in text
+
+
+def test_misses_that_are_only_counted_have_one_line() -> None:
+    report = full_report()
+    covered = [replace(r, covered_by="Demo") for r in report.rejected if r.rule and r.stage == "match"]
+    covered = [r for r in covered if r.code != "FUS107"] * 2
+    assert covered
+    console = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    render_explain(replace(report, rejected=tuple(covered)), console)
+    (line,) = [line for line in console.export_text().splitlines() if "near miss" in line]
+    assert line == (
+        f"{len(covered)} near misses, which save less or are covered otherwise: --rule, --node and --json show them"
+    )
+
+
+def test_taken_back_are_as_many_as_there_were_places() -> None:
+    report = full_report()
+    back = replace(report.rejected[0], code="FUS404", stage="verify", places=3)
+    console = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    render_explain(replace(report, rejected=(back,)), console)
+    assert "3 fusions measured and taken back\n" in console.export_text()
 
 
 def test_nouns_follow_their_numbers() -> None:
