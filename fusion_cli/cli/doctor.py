@@ -13,10 +13,11 @@ import click
 
 from fusion_cli import build
 from fusion_cli.build.cache import entries
-from fusion_cli.cli.common import debug_option, echo_json, json_option
+from fusion_cli.cli.common import debug_option, echo_json, json_option, stdout
 from fusion_cli.errors import FusionError
 from fusion_cli.match import load_rules
 from fusion_cli.report import versions
+from fusion_cli.report.lines import print_wrapped
 from fusion_cli.report.readable import show_bytes
 from fusion_cli.targets import CPU, CUDA, resolve_targets
 from fusion_cli.version import install
@@ -46,10 +47,12 @@ def doctor(as_json: bool, debug: bool) -> None:
         echo_json([asdict(f) for f in findings])
     else:
         width = max(len(f.name) for f in findings)
+        console = stdout()
         for f in findings:
-            click.echo(f"{'ok' if f.ok else 'FAIL' if f.needed else '--':<5} {f.name:<{width}}  {f.found}")
+            state = "ok" if f.ok else "FAIL" if f.needed else "--"
+            print_wrapped(console, f"{state:<5} {f.name:<{width}}  {f.found}", width + 8)
             if not f.ok and f.advice:
-                click.echo(f"      {'':<{width}}  -> {f.advice}")
+                print_wrapped(console, f"      {'':<{width}}  -> {f.advice}", width + 11)
     if any(f.needed and not f.ok for f in findings):
         click.get_current_context().exit(1)
 

@@ -24,6 +24,7 @@ from fusion_cli.errors import ModelError, NumbersDiffer
 from fusion_cli.limits import Budget
 from fusion_cli.load import is_fused, load_model
 from fusion_cli.report import plain
+from fusion_cli.report.lines import print_wrapped
 from fusion_cli.report.readable import printable, show_us
 from fusion_cli.sessions import CPU, CUDA, CannotRun, Providers, Use
 from fusion_cli.sessions.process import Opener, Process, RemoteRunner
@@ -137,7 +138,7 @@ def bench(
     for model, name in enumerate(names):
         us, ends = timing.us(model), _percentiles(timing, model)
         tail = f"90% within {show_us(ends['p90'])}, 99% within {show_us(ends['p99'])}, {1e6 / us:.1f} runs/s"
-        console.print(f"{name:<{width}}  {show_us(us)} ({tail})", markup=False, highlight=False)
+        print_wrapped(console, f"{name:<{width}}  {show_us(us)} ({tail})", width + 2)
     console.print(f"ratio {timing.speed(1).ratio:.3f} (over {timing.rounds} alternating rounds)", highlight=False)
 
 

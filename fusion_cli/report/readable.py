@@ -35,6 +35,11 @@ def counted(count: int, noun: str, plural: str = "") -> str:
     return f"{count} {noun if count == 1 else plural or noun + 's'}"
 
 
+def show_saved(count: float) -> str:
+    """Bytes that need not be moved: "1.5 kB less traffic", and more where there are."""
+    return f"{show_bytes(abs(count))} {'less' if count >= 0 else 'more'} traffic"
+
+
 def printable(text: str) -> str:
     """`text` as one line without control characters: a name from a model must not be able to steer a terminal, nor to
     begin a line of a log. Of a long text the beginning and the end."""

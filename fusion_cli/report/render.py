@@ -13,7 +13,7 @@ from rich.console import Console
 from fusion_cli.report import Report
 from fusion_cli.report.lines import print_line, print_wrapped
 from fusion_cli.report.outcome import outcome
-from fusion_cli.report.readable import counted, show_bytes, show_us
+from fusion_cli.report.readable import counted, show_saved, show_us
 from fusion_cli.report.render_explain import render_fusions
 from fusion_cli.report.verdict import verdict
 from fusion_cli.types import Rejection, Rewrite
@@ -57,9 +57,9 @@ def _fused(report: Report) -> list[tuple[str, str]]:
     if not s.fusions:
         return [("fused", "none")]
     saved = f"{show_us(abs(s.us_saved))} {'saved' if s.us_saved >= 0 else 'lost'}"
-    traffic = f"{show_bytes(s.bytes_saved)} less traffic, {counted(s.launches_saved, 'launch', 'launches')} less"
+    launches = f"{counted(abs(s.launches_saved), 'launch', 'launches')} {'less' if s.launches_saved >= 0 else 'more'}"
     return [
-        ("predicted", f"{saved}, {traffic}"),
+        ("predicted", f"{saved}, {show_saved(s.bytes_saved)}, {launches}"),
         ("fused", f"{counted(s.nodes_fused, 'operator')} into {s.fusions} ({counted(s.kernels, 'kernel')})"),
     ]
 

@@ -14,7 +14,7 @@ from fusion_cli.explain.why import Answer
 from fusion_cli.report import Fusion, Report
 from fusion_cli.report.lines import INDENT, listed, print_facts, print_line, print_wrapped
 from fusion_cli.report.outcome import outcome
-from fusion_cli.report.readable import counted, show_bytes, show_speed, show_us
+from fusion_cli.report.readable import counted, show_saved, show_speed, show_us
 from fusion_cli.report.verdict import verdict
 from fusion_cli.types import Rejection
 
@@ -97,14 +97,14 @@ def _near_misses(rejected: Sequence[Rejection], fusions: Sequence[Fusion], every
     if not fusions and not shown:
         shown = list(rejected[:_SHOWN_REASONS])  # better than nothing
     ways = "--json has them" if everything else "--rule, --node and --json show them"
-    untold = f"which save less or are covered otherwise: {ways}"
+    untold = f"(less saved, or covered otherwise): {ways}"
     heading = counted(len(rejected), "near miss", "near misses")
-    order = ", the costliest first" if len(shown) > 1 else "" if shown or not rejected else f", {untold}"
+    order = ", the costliest first" if len(shown) > 1 else "" if shown or not rejected else f" {untold}"
     print_wrapped(console, f"{heading}{order}", style="bold")
     for rejection in shown:
         _explain_rejection(rejection, console)
     if 0 < len(shown) < len(rejected):
-        print_wrapped(console, f"{len(rejected) - len(shown)} more, {untold}")
+        print_wrapped(console, f"{len(rejected) - len(shown)} more {untold}")
 
 
 def _explain_nothing_near(rejected: Sequence[Rejection], console: Console) -> None:
@@ -143,9 +143,9 @@ def _explain_fusion(alike: Sequence[Fusion], console: Console) -> None:
     facts = [("nodes", f"{listed(fusion.nodes)}{also}"), ("stages", stages)]
     for target in fusion.predicted:
         scores = [f.predicted[target] for f in alike if target in f.predicted]
-        saved = show_bytes(sum(s.bytes_before - s.bytes_after for s in scores))
+        saved = show_saved(sum(s.bytes_before - s.bytes_after for s in scores))
         speed = show_speed(sum(s.before_us for s in scores), sum(s.after_us for s in scores))
-        facts.append((target, f"predicted {speed}, {saved} less traffic"))
+        facts.append((target, f"predicted {speed}, {saved}"))
     for check in fusion.measured:
         time = f"measured {show_speed(check.before_us, check.after_us)} at one place, " if check.before_us else ""
         facts.append((check.target, f"{time}error {check.error:.1e} (tolerance {check.tolerance:g})"))

@@ -151,10 +151,11 @@ def _turn_down(costs: Sequence[_Cost]) -> None:
     worst = max(costs, key=lambda c: c.after_us - c.before_us)
     code = codes.LOSES_IN_RANGE if any(c.pays for c in costs) else codes.DOES_NOT_PAY
     slowest = max(worst.after, key=lambda w: w.slowdown * w.flops + w.bytes)
+    kernels = f"{len(worst.after)} kernel{'s' * (len(worst.after) > 1)}"
     raise Unsupported(
         code,
         f"less than {worst.before_us:.1f} us, the time of the nodes",
-        f"{worst.after_us:.1f} us in {len(worst.after)} kernel(s), mostly {slowest.name}{_with(worst.reorders)}",
+        f"{worst.after_us:.1f} us in {kernels}, mostly {slowest.name}{_with(worst.reorders)}",
     )
 
 

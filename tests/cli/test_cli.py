@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from dataclasses import fields
@@ -14,6 +15,7 @@ import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 import fusion_cli
 from fusion_cli.cli import main
@@ -392,3 +394,28 @@ def test_a_model_with_nothing_to_fuse_is_written_all_the_same(tmp_path: Path) ->
     report = stdout_json("optimize", tmp_path / "m.onnx", "-o", tmp_path / "out.onnx", "--json")
     assert report["fusions"] == []
     assert (tmp_path / "out.onnx").is_file()
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments"),
+    [
+        ("doctor", ("doctor",)),
+        ("models", ("bench", "m.onnx", "--seconds", "0")),
+        ("inspect_models", ("diff", "m.onnx", "f.onnx")),
+    ],
+)
+def test_lines_break_between_words_on_a_narrow_terminal(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(model, "m.onnx")
+    if "f.onnx" in arguments:
+        assert call("optimize", "m.onnx", "-o", "f.onnx", "--target", "portable", "--force", "-q").exit_code == 0
+    wide = call(*arguments).stdout.split()
+    console = Console(width=50, record=True, force_terminal=True, file=io.StringIO())
+    monkeypatch.setattr(f"fusion_cli.cli.{module}.stdout", lambda: console)
+    assert call(*arguments).exit_code == 0
+    text = console.export_text()
+    assert max(len(line.rstrip()) for line in text.splitlines() if " " in line.strip()) <= 50
+    assert len(text.splitlines()) > 3
+    assert text.split()[:5] == wide[:5]

@@ -351,7 +351,9 @@ def test_where_nothing_is_fused_that_is_all_that_is_said_of_it() -> None:
 def test_what_would_be_lost_is_called_so() -> None:
     report = full_report()
     text = rendered(replace(report, summary=replace(report.summary, us_saved=-1500.0)))
-    assert "predicted          1.50 ms lost, " in text
+    assert "predicted          1.50 ms lost, 4.0 kB less traffic, 2 launches less\n" in text
+    text = rendered(replace(report, summary=replace(report.summary, bytes_saved=-1500, launches_saved=-1)))
+    assert "predicted          12.0 us saved, 1.5 kB more traffic, 1 launch more\n" in text
 
 
 def test_misses_that_are_only_counted_have_one_line() -> None:
@@ -363,7 +365,7 @@ def test_misses_that_are_only_counted_have_one_line() -> None:
     render_explain(replace(report, rejected=tuple(covered)), console)
     (line,) = [line for line in console.export_text().splitlines() if "near miss" in line]
     assert line == (
-        f"{len(covered)} near misses, which save less or are covered otherwise: --rule, --node and --json show them"
+        f"{len(covered)} near misses (less saved, or covered otherwise): --rule, --node and --json show them"
     )
 
 
