@@ -64,6 +64,30 @@ def test_a_program_in_c_runs_the_kernels(model: Path, tmp_path: Path) -> None:
     assert "none.so" in failed.stderr
 
 
+def test_a_program_in_csharp_runs_the_kernels(model: Path, tmp_path: Path) -> None:
+    dotnet = shutil.which("dotnet")
+    if dotnet is None:
+        pytest.skip("there is no dotnet")
+    project = tmp_path / "csharp"
+    shutil.copytree(DEPLOY / "csharp", project)
+    restored = subprocess.run([dotnet, "restore", project], capture_output=True, text=True, check=False)
+    if restored.returncode != 0:
+        pytest.skip(f"NuGet has no ONNX Runtime for it here: {restored.stdout.strip()[-300:]}")
+    library = model.with_name("m.fusion") / "lib" / "cpu.so"
+    command = [dotnet, "run", "--no-restore", "--project", project, "--", model, library, "x", "y", "4"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "2.000000\n" * 4), done.stdout + done.stderr
+
+
+def test_what_the_page_shows_of_csharp_is_in_the_program() -> None:
+    shown = re.search(r"```csharp\n(.*?)```", (ROOT / "docs" / "deploy.md").read_text("utf-8"), re.DOTALL)
+    assert shown is not None
+    lines = re.sub(r"\(.*?\)", "(...)", shown[1]).splitlines()
+    program = re.sub(r"\(.*?\)", "(...)", (DEPLOY / "csharp" / "Run.cs").read_text("utf-8"))
+    assert len(lines) == 3
+    assert [line for line in lines if line not in program] == []
+
+
 def test_tritons_configuration_names_the_library_and_the_values(model: Path, tmp_path: Path) -> None:
     config = lay_out(model, tmp_path / "repository", "fused").read_text()
     found = re.search(r'op_library_filename: "(.*)"', config)
@@ -122,18 +146,6 @@ def test_the_image_is_built_and_runs(tmp_path: Path) -> None:
     context = tmp_path / "context"
     shutil.copytree(ROOT, context, symlinks=True, ignore=shutil.ignore_patterns(".*", "tests"))
     write_an_example(context / "model.onnx")
-    subprocess.run(
-        [
-            program,
-            "build",
-            "-f",
-            DEPLOY / "Dockerfile",
-            "-t",
-            "fusion-cli-test",
-            "--build-arg",
-            "OPTIONS=--force",
-            context,
-        ],
-        check=True,
-    )
+    named = ["-f", DEPLOY / "Dockerfile", "-t", "fusion-cli-test", "--build-arg", "OPTIONS=--force"]
+    subprocess.run([program, "build", *named, context], check=True)
     subprocess.run([program, "run", "--rm", "fusion-cli-test"], check=True)

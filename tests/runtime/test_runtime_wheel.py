@@ -51,7 +51,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(source)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
-    zipfile.ZipFile(next(folder.glob("onnx_fusion_runtime-*.whl"))).extractall(folder / "site")
+    wheel = next(folder.glob("onnx_fusion_runtime-*.whl"))
+    assert round(wheel.stat().st_size / 1e4) == 2, "docs/deploy.md says 20 kB"
+    zipfile.ZipFile(wheel).extractall(folder / "site")
     assert sum(p.stat().st_size for p in (folder / "site").rglob("*") if p.is_file()) < MOST_BYTES
     for name in NEEDED:
         spec = importlib.util.find_spec(name)
