@@ -3,6 +3,7 @@ ends: so a run tells the folders of those that were killed from the folders of t
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
@@ -16,7 +17,7 @@ from fusion_cli.errors import FusionError
 
 try:
     import fcntl
-except ImportError:  # on Windows, which opens no folder either
+except ImportError:  # on Windows, for one
     fcntl = None  # type: ignore[assignment]
 
 _SUFFIX = ".fusion-staging"
@@ -82,6 +83,8 @@ def scratch(output: Path) -> Iterator[Path]:
 def _lock(folder: Path) -> int:
     """A descriptor that holds the lock of a folder until it is closed. Raises BlockingIOError where another has it, and
     another OSError where the file system, or all of the system, knows none."""
+    if fcntl is None:
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP), str(folder))
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
