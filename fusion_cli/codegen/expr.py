@@ -135,7 +135,7 @@ def render_program(
             return index(int(instr.value or 0))
         args = [known[a] for a in instr.args]
         if instr.op == NORMAL:
-            return f"{args[0]} * fusion::normal({args[1]})"
+            return f"{args[0]} * fusion::normal{'' if instr.dtype in NARROW else '_float'}({args[1]})"
         operands = [program[a] for a in instr.args]
         if instr.op == "Pow" and operands[1].op == "const" and instr.dtype in FLOATS:
             special = _POWERS.get(float(operands[1].value or 0))

@@ -1,4 +1,4 @@
-"""GELU in 16 bits as one factor: what is x * 0.5 * (1 + erf(z)), in whatever order, becomes x * normal(z)."""
+"""GELU as one factor: what is x * 0.5 * (1 + erf(z)), in whatever order, becomes x * normal(z)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from fusion_cli.operators.dtypes import NARROW
 from fusion_cli.planir.stages import Instr
 
+_TYPES = (*NARROW, "float32")
 NORMAL = "normal"
 """The instruction of x and z that stands for it; no operator, and known to CUDA's sources alone."""
 
@@ -18,7 +19,7 @@ def with_normals(program: Sequence[Instr]) -> tuple[Instr, ...]:
 
 
 def _as_normal(program: Sequence[Instr], instr: Instr) -> Instr | None:
-    if instr.op not in ("Mul", "Div") or instr.dtype not in NARROW:
+    if instr.op not in ("Mul", "Div") or instr.dtype not in _TYPES:
         return None
     scale, factors = 1.0, []
     for factor in _factors(program, instr):
@@ -44,7 +45,7 @@ def _factors(program: Sequence[Instr], instr: Instr) -> Iterator[int | float]:
             yield math.nan  # no product
         elif (
             factor.op in ("Mul", "Div")
-            and factor.dtype in NARROW
+            and factor.dtype in _TYPES
             and any(program[a].op == "const" or _one_and_erf(program, a) is not None for a in factor.args)
         ):
             yield from _factors(program, factor)

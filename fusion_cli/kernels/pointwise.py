@@ -55,12 +55,17 @@ def pointwise_stage(names: Names, program: Sequence[Instr], extra: Mapping[int, 
         program,
         [o.instr for o in outs],
         outs,
-        load=lambda k: f"x{k}[i]",
+        load=lambda k: f"gpu::get(x{k}[u], i)",
         position=lambda back: f"a.axis_{back}.at(e + i)",
         loads=extra,
     )
-    widest = max(element_bytes(dtype) for dtype in [x.dtype for x in body.loads] + [y.dtype for y in outs])
-    return PointwiseStage(**names.common("pointwise", "vector.cuh"), body=body, width=min(8, 16 // widest))
+    width = vector_width([x.dtype for x in body.loads] + [y.dtype for y in outs])
+    return PointwiseStage(**names.common("pointwise", "vector.cuh"), body=body, width=width)
+
+
+def vector_width(dtypes: Sequence[str]) -> int:
+    """How many elements go into 16 bytes of the widest of these types, eight at most."""
+    return min(8, 16 // max(map(element_bytes, dtypes)))
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,10 @@ from fusion_cli.codegen.cpu_loops import loop
 from fusion_cli.codegen.cpu_parts import CpuStage, common
 from fusion_cli.codegen.cuda_parts import CudaStage, Load, Names, Out, result
 from fusion_cli.codegen.expr import compute, needed, render_program
-from fusion_cli.codegen.row_passes import Pass, schedule
+from fusion_cli.codegen.row_passes import Pass, schedule, with_inverses
 from fusion_cli.codegen.text import space_shape
 from fusion_cli.kernels.family import Family, Kind, Schedule
+from fusion_cli.kernels.pointwise import vector_width
 from fusion_cli.planir.stages import Instr, Plan, Rowwise
 
 
@@ -48,11 +49,33 @@ class RowPass:
         return bool(self.keep or self.stores or self.reductions)
 
 
+@dataclass(frozen=True)
+class Variant:
+    """A kernel for rows of up to `chunks` vectors for each of `threads` threads."""
+
+    chunks: int
+    threads: int
+
+
+_LONGEST_KEPT = Variant(4, 512)
+_WALKED = Variant(2, 1024)
+
+
 @dataclass(frozen=True, kw_only=True)
 class RowwiseStage(CudaStage):
     loads: tuple[Load, ...]
+    vectors: tuple[int, ...]
+    """Positions of those loads that differ along the row."""
     outs: tuple[Out, ...]
     axes: tuple[int, ...]
+    width: int
+    """Elements of a vector: 16 bytes of the widest operand."""
+    packs: bool
+    """Whether rows may be whole vectors."""
+    kept: tuple[Variant, ...]
+    """The kernels for rows that fit in registers, by their length."""
+    walked: tuple[Variant, ...]
+    """The kernel for longer ones, where there may be such."""
     short: tuple[RowPass, ...]
     long: tuple[RowPass, ...]
 
@@ -78,25 +101,46 @@ class RowwiseFamily(Family):
         return CpuStage(**common(stage, "rowwise"), body=loop(plan, stage, rowwise=True))
 
     def cuda(self, plan: Plan, stage: Rowwise, index: int) -> RowwiseStage:
-        names = Names(plan, stage)
         space = space_shape(plan, stage)
+        shapes = [plan.viewed(o) or (1,) for o in stage.operands]
+        uniform = frozenset(k for k, shape in enumerate(shapes) if space[-1] != 1 and shape[-1] == 1)
+        stage = with_inverses(stage, uniform)
+        names = Names(plan, stage)
         program = stage.program
         live = needed(program, [s.instr for s in stage.stores])
         loaded = sorted({int(program[i].value or 0) for i in live if program[i].op == "load"})
-        uniform = frozenset(k for k in loaded if space[-1] != 1 and (plan.viewed(stage.operands[k]) or (1,))[-1] == 1)
-        shapes = {s.tensor: plan.tensors[s.tensor].shape for s in stage.stores}
-        row_stores = frozenset(t for t, s in shapes.items() if space[-1] != 1 and (len(s) < len(space) or s[-1] == 1))
+        stored = {s.tensor: plan.tensors[s.tensor].shape for s in stage.stores}
+        row_stores = frozenset(t for t, s in stored.items() if space[-1] != 1 and (len(s) < len(space) or s[-1] == 1))
         passes = schedule(program, stage.stores, uniform, row_stores)
         outs = names.outs()
         printer = _Printer(names, outs, uniform, loaded)
+        loads = tuple(names.load(k) for k in loaded)
+        width = vector_width([x.dtype for x in loads] + [y.dtype for y in outs])
+        length = space[-1] if isinstance(space[-1], int) else None
+        kept = _kept(width, length)
         return RowwiseStage(
             **names.common("rowwise", "rowwise.cuh"),
-            loads=tuple(names.load(k) for k in loaded),
+            loads=loads,
+            vectors=tuple(n for n, k in enumerate(loaded) if k not in uniform),
             outs=outs,
+            width=width,
+            packs=length is None or length % width == 0,
+            kept=kept,
+            walked=() if length is not None and kept else (_WALKED,),
             axes=tuple(sorted({-int(program[i].value or 0) for i in live if program[i].op == "index"})),
             short=printer.short(passes),
             long=printer.long(passes),
         )
+
+
+def _kept(width: int, length: int | None) -> tuple[Variant, ...]:
+    """The kernels that keep rows of a length, which may be open, in registers: of a warp each where that is enough."""
+    if length is None:
+        return (Variant(1, 32), _LONGEST_KEPT)
+    vectors = max(1, -(-length // width))
+    if vectors <= 32 * _LONGEST_KEPT.chunks:
+        return (Variant(-(-vectors // 32), 32),)
+    return (_LONGEST_KEPT,) if vectors <= _LONGEST_KEPT.chunks * _LONGEST_KEPT.threads else ()
 
 
 class _Printer:
@@ -116,7 +160,7 @@ class _Printer:
             loads = [k for k in self._loads(p.each) if k not in seen]
             seen.update(loads)
             printed.append(self._pass(p, p.each, kept, loads, p.keep))
-            kept.update({i: f"k{i}[i]" for i in p.keep})
+            kept.update({i: f"k{i}[c][i]" for i in p.keep})
         return tuple(printed)
 
     def long(self, passes: tuple[Pass, ...]) -> tuple[RowPass, ...]:
@@ -145,8 +189,8 @@ class _Printer:
         )
         lines = render_program(
             program,
-            load=lambda k: f"x{k}[i]",
-            index=lambda axis: f"a.axis_{-axis}.at(row.index * row.length + row.position(i))",
+            load=lambda k: f"gpu::get(x{k}[c], i)",
+            index=lambda axis: f"a.axis_{-axis}.at(row.index * row.length + row.position(c, i))",
             only=[i for i in each if i not in kept],
             names=kept,
         )

@@ -29,13 +29,6 @@ __device__ __forceinline__ float exp2_fast(float x) {
   return y;
 }
 
-// The larger one, NaN if one is.
-__device__ __forceinline__ float max_nan(float x, float y) {
-  float z;
-  asm("max.NaN.f32 %0, %1, %2;\n" : "=f"(z) : "f"(x), "f"(y));
-  return z;
-}
-
 // exp(x - m) with x - m <= 0 or NaN. A row that is all -inf so far has m = -inf: nothing to add yet, not NaN.
 __device__ __forceinline__ float exp_below(float x, float m) {
   return exp2_fast((x - (m == -INFINITY ? 0.0f : m)) * kLog2E);

@@ -88,9 +88,16 @@ struct Space {
   // By which 31-bit numbers are divided by a size without a division: e / size = (e * magic / 2^32 + e) / 2^shift.
   uint32_t magic[kMaxRank], shift[kMaxRank];
 
+  bool small;  // positions and offsets are numbers of 31 bits
+
   void prepare() {
-    for (int d = 0; d < rank && count > 0; ++d) {
-      if (size[d] > INT32_MAX) return;  // then positions are counted in 64 bits
+    small = count <= INT32_MAX;
+    for (int k = 0; k < N && count > 0; ++k) {
+      int64_t reach = 0;
+      for (int d = 0; d < rank; ++d) reach += (size[d] - 1) * (stride[k][d] < 0 ? -stride[k][d] : stride[k][d]);
+      small = small && reach <= INT32_MAX;
+    }
+    for (int d = 0; d < rank && count > 0 && small; ++d) {
       const uint64_t n = static_cast<uint64_t>(size[d]);
       shift[d] = 0;
       while (uint64_t{1} << shift[d] < n) ++shift[d];
@@ -98,14 +105,13 @@ struct Space {
     }
   }
 
-  // Element offset of every operand at linear index `e`.
+  // Element offset of every operand at linear index `e`; kSmall where the space is known to be small.
+  template <bool kSmall = false>
   __device__ __forceinline__ void locate(int64_t e, int64_t (&at)[N > 0 ? N : 1]) const {
-#pragma unroll
-    for (int k = 0; k < N; ++k) at[k] = 0;
-    if (count <= INT32_MAX) {
-      walk(static_cast<uint32_t>(e), at);
+    if (kSmall || small) {
+      walk<int32_t>(static_cast<uint32_t>(e), at);
     } else {
-      walk(static_cast<uint64_t>(e), at);
+      walk<int64_t>(static_cast<uint64_t>(e), at);
     }
   }
 
@@ -115,18 +121,30 @@ struct Space {
   }
   __device__ __forceinline__ uint64_t divided(uint64_t e, int d) const { return e / static_cast<uint64_t>(size[d]); }
 
-  template <class Index>
+  template <class Offset, class Index>
   __device__ __forceinline__ void walk(Index e, int64_t (&at)[N > 0 ? N : 1]) const {
-    for (int d = 0; d < rank; ++d) {
-      Index position = e;
-      if (d + 1 < rank) {
-        const Index next = divided(e, d);
-        position = e - next * static_cast<Index>(size[d]);
-        e = next;
-      }
-#pragma unroll
-      for (int k = 0; k < N; ++k) at[k] += static_cast<int64_t>(position) * stride[k][d];
+    Offset offset[N > 0 ? N : 1] = {};
+    if (rank > 1) {
+      e = split(e, 0, offset);
+#pragma unroll 1
+      for (int d = 1; d + 1 < rank; ++d) e = split(e, d, offset);
+      add(e, rank - 1, offset);
+    } else {
+      add(e, 0, offset);
     }
+#pragma unroll
+    for (int k = 0; k < N; ++k) at[k] = offset[k];
+  }
+  template <class Offset, class Index>
+  __device__ __forceinline__ Index split(Index e, int d, Offset (&offset)[N > 0 ? N : 1]) const {
+    const Index next = divided(e, d);
+    add(e - next * static_cast<Index>(size[d]), d, offset);
+    return next;
+  }
+  template <class Offset, class Index>
+  __device__ __forceinline__ void add(Index position, int d, Offset (&offset)[N > 0 ? N : 1]) const {
+#pragma unroll
+    for (int k = 0; k < N; ++k) offset[k] += static_cast<Offset>(position) * static_cast<Offset>(stride[k][d]);
   }
 };
 
@@ -238,6 +256,20 @@ void launch(void (*kernel)(Parameters...), dim3 grid, unsigned threads, size_t s
   config.attrs = &overlaps;
   config.numAttrs = FUSION_OVERLAPS;
   check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), what);
+}
+
+// The larger one, NaN if one is.
+__device__ __forceinline__ float max_nan(float x, float y) {
+  float z;
+  asm("max.NaN.f32 %0, %1, %2;\n" : "=f"(z) : "f"(x), "f"(y));
+  return z;
+}
+
+// The smaller one, NaN if one is.
+__device__ __forceinline__ float min_nan(float x, float y) {
+  float z;
+  asm("min.NaN.f32 %0, %1, %2;\n" : "=f"(z) : "f"(x), "f"(y));
+  return z;
 }
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }

@@ -1,4 +1,5 @@
-// Rows on threads: a warp for a short row, a block for a longer one, so that reductions stay on chip.
+// Rows on threads: a warp for a short row, a block for a longer one. Each thread keeps several vectors of its row, all of
+// which are asked for before the first is used.
 #pragma once
 
 #include <limits>
@@ -7,9 +8,7 @@
 
 namespace fusion::gpu {
 
-constexpr int kRowElements = 8;     // elements of a row that one thread keeps in registers
-constexpr int kRowThreads = 1024;   // most threads of one row
-constexpr int kShortRows = 4;       // short rows (a warp each) per block
+constexpr int kShortRows = 4;  // most rows of a warp each per block
 
 template <class X>
 __device__ __forceinline__ X highest() {
@@ -34,96 +33,123 @@ struct Prod {
 struct Max {
   template <class X> static __device__ __forceinline__ X identity() { return lowest<X>(); }
   template <class X> __device__ __forceinline__ X operator()(X a, X b) const { return a > b || a != a ? a : b; }
+  __device__ __forceinline__ float operator()(float a, float b) const { return max_nan(a, b); }
 };
 struct Min {
   template <class X> static __device__ __forceinline__ X identity() { return highest<X>(); }
   template <class X> __device__ __forceinline__ X operator()(X a, X b) const { return a < b || a != a ? a : b; }
+  __device__ __forceinline__ float operator()(float a, float b) const { return min_nan(a, b); }
 };
 
-struct RowLaunch {
-  unsigned grid;
-  unsigned threads;
-  int lanes;       // threads of one row
-  bool registers;  // the row fits in them
-};
-
-inline RowLaunch row_launch(int64_t rows, int64_t length, const char* what) {
-  grid_size(length + kRowThreads * kRowElements, what);  // a kernel counts a row in 32 bits
-  const int64_t wanted = ceil_div(length, kRowElements * 32) * 32;
-  const int lanes = static_cast<int>(wanted < 32 ? 32 : wanted > kRowThreads ? kRowThreads : wanted);
-  const int per_block = lanes == 32 ? kShortRows : 1;
-  return {grid_size(ceil_div(rows, per_block), what), static_cast<unsigned>(lanes * per_block), lanes,
-          length <= static_cast<int64_t>(lanes) * kRowElements};
-}
-
-// One thread's part of a row, `kRowElements` at a time. Where rows start at aligned addresses a thread takes
-// neighbouring elements (one 16-byte access); `packed` false deals them out one by one, coalesced all the same.
+// One thread's part of a row: C vectors of V elements, of a row that has up to kThreads threads (a warp's where that is 32,
+// the block's elsewhere). Packed, every vector is one aligned access; otherwise elements are dealt out one by one, which
+// is coalesced all the same.
+template <int V, int C, int kThreads, bool kPacked>
 struct Row {
   int64_t index;
   int length;
-  int lanes;
   int lane;
-  bool packed;
   int start = 0;
 
-  __device__ __forceinline__ Row(int64_t length_, int lanes_)
-      : index(static_cast<int64_t>(blockIdx.x) * (blockDim.x / lanes_) + threadIdx.x / lanes_),
-        length(static_cast<int>(length_)),
-        lanes(lanes_),
-        lane(threadIdx.x % lanes_),
-        packed(length_ % kRowElements == 0) {}
-
-  __device__ __forceinline__ int chunk() const { return lanes * kRowElements; }
-  __device__ __forceinline__ int position(int i) const { return first() + i * (packed ? 1 : lanes); }
-  // Neighbours lie in the row together or not at all.
-  __device__ __forceinline__ bool valid(int i) const { return first() + i * (packed ? 0 : lanes) < length; }
-
-  template <class T, class X>
-  __device__ __forceinline__ void load(const T* row, int64_t step, X (&x)[kRowElements]) const {
-    if (packed) {
-      load_vector<kRowElements>(row + first() * step, step, valid(0) ? kRowElements : 0, x);
+  explicit __device__ __forceinline__ Row(int64_t length_) : length(static_cast<int>(length_)) {
+    if constexpr (kThreads == 32) {
+      index = static_cast<int64_t>(blockIdx.x) * (blockDim.x / 32) + threadIdx.x / 32;
+      lane = threadIdx.x % 32;
     } else {
+      index = blockIdx.x;
+      lane = threadIdx.x;
+    }
+  }
+
+  __device__ __forceinline__ int lanes() const { return kThreads == 32 ? 32 : blockDim.x; }
+  __device__ __forceinline__ int chunk() const { return lanes() * V * C; }
+  __device__ __forceinline__ int position(int c, int i) const {
+    return start + (kPacked ? (c * lanes() + lane) * V + i : (c * V + i) * lanes() + lane);
+  }
+  __device__ __forceinline__ bool valid(int c, int i) const { return position(c, kPacked ? 0 : i) < length; }
+
+  template <class T>
+  __device__ __forceinline__ void load(const T* row, int64_t step, Vector<T, V> (&x)[C]) const {
 #pragma unroll
-      for (int i = 0; i < kRowElements; ++i) {
-        x[i] = valid(i) ? static_cast<X>(fusion::load(row + position(i) * step)) : X();
+    for (int c = 0; c < C; ++c) {
+      x[c] = Vector<T, V>{};
+      if constexpr (kPacked) {
+        if (valid(c, 0)) x[c] = load_whole<T, V>(row + position(c, 0));
+      } else {
+#pragma unroll
+        for (int i = 0; i < V; ++i) {
+          if (valid(c, i)) x[c].set(i, row[position(c, i) * step]);
+        }
       }
     }
   }
 
-  template <class T, class X>
-  __device__ __forceinline__ void store(T* row, const X (&x)[kRowElements]) const {
-    if (packed) {
-      store_vector<kRowElements>(row + first(), 1, valid(0) ? kRowElements : 0, x);
+  template <class T>
+  __device__ __forceinline__ void store(T* row, int c, const Vector<T, V>& y) const {
+    if constexpr (kPacked) {
+      if (valid(c, 0)) store_whole(row + position(c, 0), y);
     } else {
 #pragma unroll
-      for (int i = 0; i < kRowElements; ++i) {
-        if (valid(i)) fusion::store(row + position(i), x[i]);
+      for (int i = 0; i < V; ++i) {
+        if (valid(c, i)) row[position(c, i)] = y.element(i);
       }
     }
   }
 
   // Combines the threads' partial results; every thread of the row gets the whole. All of them must call it.
   template <class Op, class X>
-  __device__ __forceinline__ X reduce(X x, Op op) const {
+  __device__ __forceinline__ X reduce(X x, Op op) {
+    x = across<32>(x, op);
+    if constexpr (kThreads > 32) {
+      constexpr int kWarps = kThreads / 32;
+      __shared__ X partials[2][kWarps];  // in turn, so that what is read is not written to before the next barrier
+      X* const partial = partials[turn];
+      turn ^= 1;
+      if (lane % 32 == 0) partial[lane / 32] = x;
+      __syncthreads();
+      const int warps = blockDim.x / 32;
+      if constexpr (kWarps <= 8) {
+        x = partial[0];
 #pragma unroll
-    for (int o = 16; o > 0; o >>= 1) x = op(x, shuffle_xor(x, o));
-    if (lanes == 32) return x;
-    __shared__ X partial[32];
-    __syncthreads();  // the last reduction's readers are done
-    if (lane % 32 == 0) partial[lane / 32] = x;
-    __syncthreads();
-    x = lane % 32 < lanes / 32 ? partial[lane % 32] : Op::template identity<X>();
-#pragma unroll
-    for (int o = 16; o > 0; o >>= 1) x = op(x, shuffle_xor(x, o));
+        for (int w = 1; w < kWarps; ++w) {
+          if (w < warps) x = op(x, partial[w]);
+        }
+      } else {
+        const int w = lane % kWarps;
+        x = across<kWarps>(w < warps ? partial[w] : Op::template identity<X>(), op);
+      }
+    }
     return x;
   }
 
  private:
-  __device__ __forceinline__ int first() const { return start + lane * (packed ? kRowElements : 1); }
-  template <class X>
-  static __device__ __forceinline__ X shuffle_xor(X x, int mask) {
-    return __shfl_xor_sync(0xffffffffu, x, mask);
+  int turn = 0;
+
+  template <int N, class Op, class X>
+  static __device__ __forceinline__ X across(X x, Op op) {
+#pragma unroll
+    for (int o = N / 2; o > 0; o >>= 1) x = op(x, __shfl_xor_sync(0xffffffffu, x, o));
+    return x;
   }
 };
+
+// Whether vectors of V elements are neighbours and aligned in every row of operand k.
+template <int V, int N, class T>
+bool packs(const Space<N>& rows, int k, int64_t step, const T* p) {
+  bool whole = step == 1 && aligned<V>(p);
+  for (int d = 0; d < rows.rank; ++d) whole = whole && rows.stride[k][d] % V == 0;
+  return whole;
+}
+
+template <int V, int C, int kThreads, class Arguments>
+void launch_rows(void (*kernel)(Arguments), const Device& device, int64_t rows, int64_t length, cudaStream_t stream,
+                 const char* what, const Arguments& arguments) {
+  grid_size(length + kThreads * V * C, what);  // a kernel counts a row in 32 bits
+  const int64_t wanted = ceil_div(length, 32 * V * C) * 32;
+  int64_t per_block = 1;
+  while (kThreads == 32 && per_block < kShortRows && rows > per_block * device.multiprocessors * 8) per_block *= 2;
+  const int64_t threads = kThreads == 32 ? 32 * per_block : wanted < kThreads ? wanted : kThreads;
+  launch(kernel, grid_size(ceil_div(rows, per_block), what), static_cast<unsigned>(threads), 0, stream, what, arguments);
+}
 
 }  // namespace fusion::gpu

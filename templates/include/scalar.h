@@ -252,6 +252,29 @@ FUSION_FN float normal(float z) {
   q = q * t * bell;
   return z < 0.0f ? q : 1.0f - q;
 }
+// The same for results of float32: within 1.2e-7, what 1 + erf(z) rounds, and within 3e-5 of its value down to z = -3.5.
+// -log2 of erfc(|z|) / 2 is smooth: a polynomial that falls on beyond, fitted to within 4e-9.
+FUSION_FN float normal_float(float z) {
+  const float a = z < 0.0f ? -z : z;
+  float p = -1.36965355e-06f;
+  p = p * a + 2.55939576e-05f;
+  p = p * a - 0.000209941383f;
+  p = p * a + 0.000965057698f;
+  p = p * a - 0.00239639287f;
+  p = p * a + 0.000131905312f;
+  p = p * a + 0.0277440883f;
+  p = p * a - 0.148332208f;
+  p = p * a - 0.918435454f;
+  p = p * a - 1.62790799f;
+  p = p * a - 1.0f;
+#if defined(__CUDA_ARCH__)
+  float tail;
+  asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(tail) : "f"(p));
+#else
+  const float tail = exp(p * 0.693147181f);
+#endif
+  return z < 0.0f ? tail : 1.0f - tail;
+}
 template <class T>
 FUSION_FN T relu(T x) {
   return max(x, T(0));

@@ -10,40 +10,116 @@ struct alignas(sizeof(T) * N <= 16 ? sizeof(T) * N : 16) Chunk {
   T element[N];
 };
 
-template <int V, class T>
-__device__ __forceinline__ bool aligned(const T* p) {
-  return reinterpret_cast<uintptr_t>(p) % alignof(Chunk<T, V>) == 0;
+// As many elements as one access moves, 16 bytes at most, kept as the words that registers hold: elements narrower than
+// those would be taken apart as soon as they are there, and the next load waits.
+template <class T, int N>
+struct Vector {
+  static constexpr int kBytes = sizeof(T) * N;
+  static_assert(kBytes <= 16, "one access");
+  uint32_t word[(kBytes + 3) / 4];
+
+  __device__ __forceinline__ T element(int i) const {
+    if constexpr (sizeof(T) == 8) return bit_cast<T>(word[2 * i] | static_cast<uint64_t>(word[2 * i + 1]) << 32);
+    if constexpr (sizeof(T) == 4) return bit_cast<T>(word[i]);
+    if constexpr (sizeof(T) == 2) return bit_cast<T>(static_cast<uint16_t>(word[i / 2] >> i % 2 * 16));
+    if constexpr (sizeof(T) == 1) return bit_cast<T>(static_cast<uint8_t>(word[i / 4] >> i % 4 * 8));
+  }
+  // Of one that is zero there.
+  __device__ __forceinline__ void set(int i, T value) {
+    if constexpr (sizeof(T) == 8) {
+      word[2 * i] = static_cast<uint32_t>(bit_cast<uint64_t>(value));
+      word[2 * i + 1] = static_cast<uint32_t>(bit_cast<uint64_t>(value) >> 32);
+    }
+    if constexpr (sizeof(T) == 4) word[i] = bit_cast<uint32_t>(value);
+    if constexpr (sizeof(T) == 2) word[i / 2] |= static_cast<uint32_t>(bit_cast<uint16_t>(value)) << i % 2 * 16;
+    if constexpr (sizeof(T) == 1) word[i / 4] |= static_cast<uint32_t>(bit_cast<uint8_t>(value)) << i % 4 * 8;
+  }
+};
+
+// An element in the type that it is computed in.
+template <class T, int N>
+__device__ __forceinline__ auto get(const Vector<T, N>& x, int i) {
+  const T value = x.element(i);
+  return load(&value);
+}
+template <class T, int N, class X>
+__device__ __forceinline__ void put(Vector<T, N>& x, int i, X value) {
+  T stored;
+  store(&stored, value);
+  x.set(i, stored);
 }
 
-// x[i] = p[i * step] for i < valid, in the compute type; the rest is zero.
-template <int V, class T, class X>
-__device__ __forceinline__ void load_vector(const T* p, int64_t step, int valid, X (&x)[V]) {
-  if (step == 0) {
-    const X value = valid > 0 ? static_cast<X>(load(p)) : X();
+template <class T, int N>
+__device__ __forceinline__ Vector<T, N> load_whole(const T* p) {
+  if constexpr (sizeof(T) * N == 16) {
+    const uint4 v = *reinterpret_cast<const uint4*>(p);
+    return {{v.x, v.y, v.z, v.w}};
+  } else if constexpr (sizeof(T) * N == 8) {
+    const uint2 v = *reinterpret_cast<const uint2*>(p);
+    return {{v.x, v.y}};
+  } else if constexpr (sizeof(T) * N == 4) {
+    return {{*reinterpret_cast<const uint32_t*>(p)}};
+  } else {
+    Vector<T, N> x{};
 #pragma unroll
-    for (int i = 0; i < V; ++i) x[i] = value;
-  } else if (step == 1 && valid >= V && aligned<V>(p)) {
-    const Chunk<T, V> chunk = *reinterpret_cast<const Chunk<T, V>*>(p);
-#pragma unroll
-    for (int i = 0; i < V; ++i) x[i] = load(&chunk.element[i]);
+    for (int i = 0; i < N; ++i) x.set(i, p[i]);
+    return x;
+  }
+}
+// By `__stwb`, as the compiler takes other stores of several words apart where it loses sight of their alignment.
+template <class T, int N>
+__device__ __forceinline__ void store_whole(T* p, const Vector<T, N>& x) {
+  if constexpr (sizeof(T) * N == 16) {
+    __stwb(reinterpret_cast<uint4*>(p), uint4{x.word[0], x.word[1], x.word[2], x.word[3]});
+  } else if constexpr (sizeof(T) * N == 8) {
+    __stwb(reinterpret_cast<uint2*>(p), uint2{x.word[0], x.word[1]});
+  } else if constexpr (sizeof(T) * N == 4) {
+    *reinterpret_cast<uint32_t*>(p) = x.word[0];
   } else {
 #pragma unroll
-    for (int i = 0; i < V; ++i) x[i] = i < valid ? static_cast<X>(load(p + i * step)) : X();
+    for (int i = 0; i < N; ++i) p[i] = x.element(i);
+  }
+}
+
+template <int V, class T>
+__host__ __device__ __forceinline__ bool aligned(const T* p) {
+  return reinterpret_cast<uintptr_t>(p) % (sizeof(T) * V) == 0;
+}
+
+// How many elements of a vector there are, of those `left`. Packed, all or none.
+template <int V, bool kPacked>
+__device__ __forceinline__ int valid(int64_t left) {
+  return left >= V ? V : kPacked || left < 0 ? 0 : static_cast<int>(left);
+}
+
+// x[i] = p[i * step] for i < valid; the rest is zero. Packed, neighbours are one element or all aligned.
+template <int V, bool kPacked, class T>
+__device__ __forceinline__ void load_vector(const T* p, int64_t step, int valid, Vector<T, V>& x) {
+  x = Vector<T, V>{};
+  if (step == 0) {
+    T value{};
+    if (valid > 0) value = *p;
+#pragma unroll
+    for (int i = 0; i < V; ++i) x.set(i, value);
+  } else if (kPacked || (step == 1 && valid >= V && aligned<V>(p))) {
+    if (valid > 0) x = load_whole<T, V>(p);
+  } else {
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      if (i < valid) x.set(i, p[i * step]);
+    }
   }
 }
 
 // p[i * step] = x[i] for i < valid.
-template <int V, class T, class X>
-__device__ __forceinline__ void store_vector(T* p, int64_t step, int valid, const X (&x)[V]) {
-  if (step == 1 && valid >= V && aligned<V>(p)) {
-    Chunk<T, V> chunk;
-#pragma unroll
-    for (int i = 0; i < V; ++i) store(&chunk.element[i], x[i]);
-    *reinterpret_cast<Chunk<T, V>*>(p) = chunk;
+template <int V, bool kPacked, class T>
+__device__ __forceinline__ void store_vector(T* p, int64_t step, int valid, const Vector<T, V>& x) {
+  if (kPacked || (step == 1 && valid >= V && aligned<V>(p))) {
+    if (valid > 0) store_whole(p, x);
   } else {
 #pragma unroll
     for (int i = 0; i < V; ++i) {
-      if (i < valid) store(p + i * step, x[i]);
+      if (i < valid) p[i * step] = x.element(i);
     }
   }
 }
@@ -54,12 +130,24 @@ bool vectorizable(const Space<N>& s, int width) {
   return s.rank <= 1 || s.size[0] % width == 0;
 }
 
-constexpr int kPointwiseThreads = 256;
+// Whether vectors of V elements of operand k are aligned wherever they lie, or one element each.
+template <int V, int N, class T>
+bool packs(const Space<N>& s, int k, const T* p) {
+  if (s.stride[k][0] == 0) return true;
+  bool whole = s.stride[k][0] == 1 && aligned<V>(p);
+  for (int d = 1; d < s.rank; ++d) whole = whole && s.stride[k][d] % V == 0;
+  return whole;
+}
 
-inline unsigned pointwise_grid(const Device& device, int64_t count, int width) {
-  const int64_t blocks = ceil_div(ceil_div(count, width), kPointwiseThreads);
-  const int64_t enough = static_cast<int64_t>(device.multiprocessors) * 64;  // a grid-stride loop does the rest
-  return static_cast<unsigned>(blocks < enough ? blocks : enough);
+constexpr int kPassThreads = 256;
+
+// Whether threads of two vectors each still fill the GPU twice over.
+inline bool is_long(const Device& device, int64_t vectors) { return vectors >= int64_t{4096} * device.multiprocessors; }
+
+template <int V, int kVectors, class Arguments>
+void launch_pass(void (*kernel)(Arguments), int64_t count, cudaStream_t stream, const char* what, const Arguments& arguments) {
+  const unsigned grid = grid_size(ceil_div(count, V * kVectors * kPassThreads), what);
+  launch(kernel, grid, kPassThreads, 0, stream, what, arguments);
 }
 
 }  // namespace fusion::gpu

@@ -59,6 +59,17 @@ def test_attention_of_many_tiles_agrees_with_fp64(case: Case, library: Path) -> 
     _compare(replace(case, sizes=({n: MANY_TILES[n] for n in case.sizes[0]},)), False, library)
 
 
+LONG = {"b": 2100, "d": 4104, "n": 2_200_000}
+"""Enough for a GPU that threads of a pass have two vectors each; many rows, with some to spare in the last block."""
+
+
+@pytest.mark.parametrize("name", ["scaled_float16", "scaled_float32", "integers", "layer_norm_float16_760"])
+def test_long_passes_and_many_rows_agree_with_fp64(name: str, library: Path) -> None:
+    case = next(c for c in CASES if c.name == name)
+    sizes = {n: LONG[n] for n in case.sizes[0] if n in LONG} | {n: 3 for n in case.sizes[0] if n == "s"}
+    _compare(replace(case, sizes=(sizes,)), False, library)
+
+
 def _compare(case: Case, graph: bool, library: Path) -> None:
     op = fused_op(case)
     for sizes in case.sizes[:1] if graph else case.sizes:

@@ -17,6 +17,7 @@ _RUNTIME = Path(__file__).parent / "cuda_host"
 _PTX = {
     "ex2.approx": "y = std::exp2(x)",
     "max.NaN.f32": "z = x > y || x != x ? x : y",
+    "min.NaN.f32": "z = x < y || x != x ? x : y",
     "cp.async.cg": "std::memset(shared, 0, 16), std::memcpy(shared, global, bytes)",
     "cp.async.commit_group": "",
     "cp.async.wait_group": "",

@@ -20,7 +20,7 @@ from tests.helpers.cuda_product_plans import (
     linear,
     products,
 )
-from tests.helpers.cuda_row_plans import integers, layer_norm, pointwise, softmax, transpose
+from tests.helpers.cuda_row_plans import integers, layer_norm, pointwise, ranges, scaled, softmax, transpose
 from tests.helpers.region_tools import whole
 from tests.helpers.slice_graphs import (
     CACHE,
@@ -53,10 +53,16 @@ def compiled(graph: Graph, dtype: str) -> Case:
 def all_cases() -> list[Case]:
     cases = [pointwise(d) for d in ("float32", "float16", "bfloat16")]
     cases += [
+        scaled("float16"),
+        scaled("float32"),
         integers(),
         layer_norm("float32"),
         layer_norm("float16"),
         layer_norm("bfloat16", 4096),
+        layer_norm("float16", 760),
+        layer_norm("bfloat16", 17000),
+        ranges("float16"),
+        ranges("float32"),
         softmax("float16"),
         softmax("float32"),
         transpose("float16"),

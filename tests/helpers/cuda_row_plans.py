@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fusion_cli.planir.stages import Operand, Pointwise, Rowwise, Store
 from tests.helpers.cuda_case import Case
-from tests.helpers.plan_builder import Builder, Program, Shape
+from tests.helpers.plan_builder import Builder, Program, Shape, operands
 
 
 def pointwise(dtype: str) -> Case:
@@ -48,6 +48,19 @@ def transpose(dtype: str) -> Case:
     return Case(f"transpose_{dtype}", b.plan(), tuple(sizes), {0: ((0, 1, 0, 1), float("nan"))})
 
 
+def scaled(dtype: str) -> Case:
+    """Columns with a bias, rows with a factor; the last sizes are enough that threads have two vectors each."""
+    b = Builder()
+    x, bias, factor = b.input(dtype, "b", "d"), b.input(dtype, "d"), b.input(dtype, "b", 1)
+    p = Program(dtype)
+    value = p("Mul", p("Add", p.load(0), p.load(1)), p.load(2))
+    dims = b.dims(x)
+    out = b.output(dtype, ("b", "d"), dims)
+    b.stages.append(Pointwise(operands(x, bias, factor), p.done(), (Store(out, value),), dims))
+    sizes = ({"b": 3, "d": 72}, {"b": 5, "d": 7}, {"b": 1, "d": 24}, {"b": 260, "d": 1032})
+    return Case(f"scaled_{dtype}", b.plan(), sizes, {2: ((1, 0), float("nan"))})
+
+
 def integers() -> Case:
     """int64, int32 and double operands; a space of one axis whose length is no multiple of a vector."""
     b = Builder()
@@ -66,7 +79,7 @@ def integers() -> Case:
             dims,
         )
     )
-    return Case("integers", b.plan(), ({"n": 1001}, {"n": 0}, {"n": 1}))
+    return Case("integers", b.plan(), ({"n": 1001}, {"n": 0}, {"n": 1}, {"n": 65538}))
 
 
 def layer_norm(dtype: str, length: int | str = "d") -> Case:
@@ -87,9 +100,24 @@ def layer_norm(dtype: str, length: int | str = "d") -> Case:
     rows = b.output("float32", ("b", "s", 1), b.op("reduce", dims, ints=(1, -1)))
     stores = Store(outs[0], total), Store(outs[1], result), Store(rows, mean)
     b.stages.append(Rowwise(tuple(map(Operand, (x, r, gamma, beta))), p.done(), stores, dims, ("/norm",)))
-    lengths = (768, 77, 1, 8200, 20003) if isinstance(length, str) else (length,)
+    lengths = (768, 77, 1, 64, 301, 8200, 20003) if isinstance(length, str) else (length,)
     sizes = [{"b": 2, "s": 9, "d": d} for d in lengths] + [{"b": 0, "s": 2, "d": 16}]
     return Case(f"layer_norm_{dtype}_{length}", b.plan(), tuple(sizes), {0: ((0, 1, 3), float("nan"))})
+
+
+def ranges(dtype: str) -> Case:
+    """Extremes of rows and what lies between; an operand may have one element for a whole row."""
+    b = Builder()
+    x, y, turned = b.input(dtype, "b", "k"), b.input(dtype, "b", "j"), b.input(dtype, "k", "b")
+    p = Program(dtype)
+    value = p("Mul", p("Add", p.load(0), p.load(1)), p("Add", p.load(2), p.const(3.0)))
+    least, most = p("reduce_min", value), p("reduce_max", value)
+    dims = b.dims(x)
+    out = b.output(dtype, ("b", "k"), dims)
+    share = p("Div", p("Sub", value, least), p("Sub", most, least))
+    b.stages.append(Rowwise(operands(x, y, (turned, (1, 0))), p.done(), (Store(out, share),), dims))
+    sizes = ({"b": 3, "k": 96, "j": 1}, {"b": 2, "k": 96, "j": 96}, {"b": 5, "k": 1030, "j": 1})
+    return Case(f"ranges_{dtype}", b.plan(), sizes)
 
 
 def softmax(dtype: str) -> Case:

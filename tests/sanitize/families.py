@@ -8,8 +8,8 @@ from tests.helpers.cuda_case import Case
 from tests.helpers.cuda_plans import all_cases
 
 _PREFIXES = {
-    "pointwise": ("pointwise", "integers", "transpose"),
-    "rowwise": ("layer_norm", "softmax"),
+    "pointwise": ("pointwise", "scaled", "integers", "transpose"),
+    "rowwise": ("layer_norm", "softmax", "ranges"),
     "linear": ("linear", "batched", "chain"),
     "attention": ("attention", "causal", "bare", "alibi", "masked"),
     "convolution": ("conv",),

@@ -20,132 +20,85 @@ struct stage_0_args {
   gpu::Space<3> space;  // of the rows
   int64_t step[3];  // between neighbours of a row
   int64_t length;
-  int lanes;
 };
 
 // Rows that fit in the registers of their threads.
-__global__ void __launch_bounds__(gpu::kRowThreads) stage_0_short(const stage_0_args a) {
+template <int C, int kThreads, bool kPacked>
+__global__ void __launch_bounds__(kThreads == 32 ? 32 * gpu::kShortRows : kThreads) stage_0_kept(const stage_0_args a) {
+  constexpr int V = 4;
   gpu::let_next_begin();
   gpu::await_earlier();
-  gpu::Row row(a.length, a.lanes);
+  gpu::Row<V, C, kThreads, kPacked> row(a.length);
   if (row.index >= a.space.count) return;
   int64_t at[3];
-  a.space.locate(row.index, at);
-  float r1 = gpu::Sum::identity<float>();
-  float x0[gpu::kRowElements];
+  a.space.template locate<kPacked>(row.index, at);
+  gpu::Vector<float, V> x0[C];
   row.load(a.in0 + at[0], a.step[0], x0);
-#pragma unroll
-  for (int i = 0; i < gpu::kRowElements; ++i) {
-    const float v0 = x0[i];
-    if (row.valid(i)) r1 = gpu::Sum{}(r1, v0);
-  }
-  const float v1 = row.reduce(r1, gpu::Sum{}) / static_cast<float>(row.length);
-  float r4 = gpu::Sum::identity<float>();
-  float k2[gpu::kRowElements];
-#pragma unroll
-  for (int i = 0; i < gpu::kRowElements; ++i) {
-    const float v0 = x0[i];
-    const float v2 = v0 - v1;
-    const float v3 = v2 * v2;
-    k2[i] = v2;
-    if (row.valid(i)) r4 = gpu::Sum{}(r4, v3);
-  }
-  const float v4 = row.reduce(r4, gpu::Sum{}) / static_cast<float>(row.length);
-  const float v6 = v4 + 1e-05f;
-  const float v7 = fusion::sqrt(v6);
-  const float v8 = fusion::reciprocal(v7);
-  float x1[gpu::kRowElements];
+  gpu::Vector<float, V> x1[C];
   row.load(a.in1 + at[1], a.step[1], x1);
-  float x2[gpu::kRowElements];
+  gpu::Vector<float, V> x2[C];
   row.load(a.in2 + at[2], a.step[2], x2);
-  float yout0[gpu::kRowElements];
-#pragma unroll
-  for (int i = 0; i < gpu::kRowElements; ++i) {
-    const float v9 = k2[i] * v8;
-    const float v10 = x1[i];
-    const float v11 = v9 * v10;
-    const float v12 = x2[i];
-    const float v13 = v11 + v12;
-    yout0[i] = v13;
-  }
-  row.store(a.out0 + row.index * row.length, yout0);
-}
-
-// Longer rows: walked once per pass, by a whole block.
-__global__ void __launch_bounds__(gpu::kRowThreads) stage_0_long(const stage_0_args a) {
-  gpu::let_next_begin();
-  gpu::await_earlier();
-  gpu::Row row(a.length, a.lanes);
-  if (row.index >= a.space.count) return;
-  int64_t at[3];
-  a.space.locate(row.index, at);
   float r1 = gpu::Sum::identity<float>();
-  for (row.start = 0; row.start < row.length; row.start += row.chunk()) {
-    float x0[gpu::kRowElements];
-    row.load(a.in0 + at[0], a.step[0], x0);
 #pragma unroll
-    for (int i = 0; i < gpu::kRowElements; ++i) {
-      const float v0 = x0[i];
-      if (row.valid(i)) r1 = gpu::Sum{}(r1, v0);
+  for (int c = 0; c < C; ++c) {
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      const float v0 = gpu::get(x0[c], i);
+      if (row.valid(c, i)) r1 = gpu::Sum{}(r1, v0);
     }
   }
   const float v1 = row.reduce(r1, gpu::Sum{}) / static_cast<float>(row.length);
   float r4 = gpu::Sum::identity<float>();
-  for (row.start = 0; row.start < row.length; row.start += row.chunk()) {
-    float x0[gpu::kRowElements];
-    row.load(a.in0 + at[0], a.step[0], x0);
+  float k2[C][V];
 #pragma unroll
-    for (int i = 0; i < gpu::kRowElements; ++i) {
-      const float v0 = x0[i];
+  for (int c = 0; c < C; ++c) {
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      const float v0 = gpu::get(x0[c], i);
       const float v2 = v0 - v1;
       const float v3 = v2 * v2;
-      if (row.valid(i)) r4 = gpu::Sum{}(r4, v3);
+      k2[c][i] = v2;
+      if (row.valid(c, i)) r4 = gpu::Sum{}(r4, v3);
     }
   }
   const float v4 = row.reduce(r4, gpu::Sum{}) / static_cast<float>(row.length);
   const float v6 = v4 + 1e-05f;
   const float v7 = fusion::sqrt(v6);
   const float v8 = fusion::reciprocal(v7);
-  for (row.start = 0; row.start < row.length; row.start += row.chunk()) {
-    float x0[gpu::kRowElements];
-    row.load(a.in0 + at[0], a.step[0], x0);
-    float x1[gpu::kRowElements];
-    row.load(a.in1 + at[1], a.step[1], x1);
-    float x2[gpu::kRowElements];
-    row.load(a.in2 + at[2], a.step[2], x2);
-    float yout0[gpu::kRowElements];
 #pragma unroll
-    for (int i = 0; i < gpu::kRowElements; ++i) {
-      const float v0 = x0[i];
-      const float v2 = v0 - v1;
-      const float v9 = v2 * v8;
-      const float v10 = x1[i];
+  for (int c = 0; c < C; ++c) {
+    gpu::Vector<float, V> yout0{};
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      const float v9 = k2[c][i] * v8;
+      const float v10 = gpu::get(x1[c], i);
       const float v11 = v9 * v10;
-      const float v12 = x2[i];
+      const float v12 = gpu::get(x2[c], i);
       const float v13 = v11 + v12;
-      yout0[i] = v13;
+      gpu::put(yout0, i, v13);
     }
-    row.store(a.out0 + row.index * row.length, yout0);
+    row.store(a.out0 + row.index * row.length, c, yout0);
   }
 }
 
 void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3) {
-  (void)device;
   const gpu::View views[] = {gpu::view(t0), gpu::view(t1), gpu::view(t2)};
   stage_0_args a{
       static_cast<const float*>(t0.data),
       static_cast<const float*>(t1.data),
       static_cast<const float*>(t2.data),
       static_cast<float*>(t3.data),
-      gpu::space<3>(dims, views, 1), {}, dims.back(), 0};
+      gpu::space<3>(dims, views, 1), {}, dims.back()};
   a.step[0] = views[0].step(1);
   a.step[1] = views[1].step(1);
   a.step[2] = views[2].step(1);
   if (a.space.count == 0) return;
-  const gpu::RowLaunch launch = gpu::row_launch(a.space.count, a.length, "stage_0");
-  a.lanes = launch.lanes;
-  const auto kernel = launch.registers ? stage_0_short : stage_0_long;
-  gpu::launch(kernel, launch.grid, launch.threads, 0, stream, "stage_0", a);
+  bool packed = a.space.small && a.length % 4 == 0;
+  packed = packed && gpu::packs<4>(a.space, 0, a.step[0], a.in0);
+  packed = packed && gpu::packs<4>(a.space, 1, a.step[1], a.in1);
+  packed = packed && gpu::packs<4>(a.space, 2, a.step[2], a.in2);
+  packed = packed && gpu::aligned<4>(a.out0);
+  gpu::launch_rows<4, 1, 32>(packed ? stage_0_kept<1, 32, true> : stage_0_kept<1, 32, false>, device, a.space.count, a.length, stream, "stage_0", a);
 }
 
 struct Kernel {

@@ -25,28 +25,36 @@ struct stage_0_pass_args {
   gpu::Space<2> space;
 };
 
-template <int V>
-__global__ void __launch_bounds__(gpu::kPointwiseThreads) stage_0_pass_kernel(const stage_0_pass_args a) {
+// A thread has kVectors vectors, all of which are asked for before the first is used. Packed, each is whole and aligned.
+template <int V, int kVectors, bool kPacked>
+__global__ void __launch_bounds__(gpu::kPassThreads) stage_0_pass_kernel(const stage_0_pass_args a) {
   gpu::let_next_begin();
   gpu::await_earlier();
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x * V;
-  for (int64_t e = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * V; e < a.space.count; e += stride) {
-    const int valid = a.space.count - e < V ? static_cast<int>(a.space.count - e) : V;
-    int64_t at[2];
-    a.space.locate(e, at);
-    float x2[V];
-    gpu::load_vector(a.in2 + at[0], a.space.stride[0][0], valid, x2);
-    float x3[V];
-    gpu::load_vector(a.in3 + at[1], a.space.stride[1][0], valid, x3);
-    float y0[V];
+  int64_t at[kVectors][2];
+  gpu::Vector<float, V> x2[kVectors];
+  gpu::Vector<float, V> x3[kVectors];
+  const int64_t first = (static_cast<int64_t>(blockIdx.x) * kVectors * blockDim.x + threadIdx.x) * V;
+#pragma unroll
+  for (int u = 0; u < kVectors; ++u) {
+    const int64_t e = first + u * static_cast<int>(blockDim.x) * V;
+    const int valid = gpu::valid<V, kPacked>(a.space.count - e);
+    a.space.template locate<kPacked>(e, at[u]);
+    gpu::load_vector<V, kPacked>(a.in2 + at[u][0], a.space.stride[0][0], valid, x2[u]);
+    gpu::load_vector<V, kPacked>(a.in3 + at[u][1], a.space.stride[1][0], valid, x3[u]);
+  }
+#pragma unroll
+  for (int u = 0; u < kVectors; ++u) {
+    const int64_t e = first + u * static_cast<int>(blockDim.x) * V;
+    const int valid = gpu::valid<V, kPacked>(a.space.count - e);
+    gpu::Vector<float, V> y0{};
 #pragma unroll
     for (int i = 0; i < V; ++i) {
-      const float v0 = x3[i];
-      const float v1 = x2[i];
+      const float v0 = gpu::get(x3[u], i);
+      const float v1 = gpu::get(x2[u], i);
       const float v2 = v0 + v1;
-      y0[i] = v2;
+      gpu::put(y0, i, v2);
     }
-    gpu::store_vector(a.out0 + e, 1, valid, y0);
+    gpu::store_vector<V, kPacked>(a.out0 + e, 1, valid, y0);
   }
 }
 
@@ -59,9 +67,17 @@ void stage_0_pass(const gpu::Device& device, cudaStream_t stream, const Ints& di
       gpu::space<2>(dims, views)};
   if (a.space.count == 0) return;
   const bool wide = gpu::vectorizable(a.space, 4);
-  const auto kernel = wide ? stage_0_pass_kernel<4> : stage_0_pass_kernel<1>;
-  const unsigned grid = gpu::pointwise_grid(device, a.space.count, wide ? 4 : 1);
-  gpu::launch(kernel, grid, gpu::kPointwiseThreads, 0, stream, "stage_0_pass", a);
+  bool packed = wide && a.space.small && a.space.count % 4 == 0;
+  packed = packed && gpu::packs<4>(a.space, 0, a.in2);
+  packed = packed && gpu::packs<4>(a.space, 1, a.in3);
+  packed = packed && gpu::aligned<4>(a.out0);
+  if (packed && gpu::is_long(device, a.space.count / 4)) {
+    gpu::launch_pass<4, 2>(stage_0_pass_kernel<4, 2, true>, a.space.count, stream, "stage_0_pass", a);
+  } else if (wide) {
+    gpu::launch_pass<4, 1>(packed ? stage_0_pass_kernel<4, 1, true> : stage_0_pass_kernel<4, 1, false>, a.space.count, stream, "stage_0_pass", a);
+  } else {
+    gpu::launch_pass<1, 1>(stage_0_pass_kernel<1, 1, false>, a.space.count, stream, "stage_0_pass", a);
+  }
 }
 
 // What our own kernel does with an element of the product.

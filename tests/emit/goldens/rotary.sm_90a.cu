@@ -22,42 +22,50 @@ struct stage_0_args {
   gpu::Space<6> space;
 };
 
-template <int V>
-__global__ void __launch_bounds__(gpu::kPointwiseThreads) stage_0_kernel(const stage_0_args a) {
+// A thread has kVectors vectors, all of which are asked for before the first is used. Packed, each is whole and aligned.
+template <int V, int kVectors, bool kPacked>
+__global__ void __launch_bounds__(gpu::kPassThreads) stage_0_kernel(const stage_0_args a) {
   gpu::let_next_begin();
   gpu::await_earlier();
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x * V;
-  for (int64_t e = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * V; e < a.space.count; e += stride) {
-    const int valid = a.space.count - e < V ? static_cast<int>(a.space.count - e) : V;
-    int64_t at[6];
-    a.space.locate(e, at);
-    float x0[V];
-    gpu::load_vector(a.in0 + at[0], a.space.stride[0][0], valid, x0);
-    float x1[V];
-    gpu::load_vector(a.in1 + at[1], a.space.stride[1][0], valid, x1);
-    float x2[V];
-    gpu::load_vector(a.in2 + at[2], a.space.stride[2][0], valid, x2);
-    float x3[V];
-    gpu::load_vector(a.in3 + at[3], a.space.stride[3][0], valid, x3);
-    float y0[V];
-    float y1[V];
+  int64_t at[kVectors][6];
+  gpu::Vector<float, V> x0[kVectors];
+  gpu::Vector<float, V> x1[kVectors];
+  gpu::Vector<float, V> x2[kVectors];
+  gpu::Vector<float, V> x3[kVectors];
+  const int64_t first = (static_cast<int64_t>(blockIdx.x) * kVectors * blockDim.x + threadIdx.x) * V;
+#pragma unroll
+  for (int u = 0; u < kVectors; ++u) {
+    const int64_t e = first + u * static_cast<int>(blockDim.x) * V;
+    const int valid = gpu::valid<V, kPacked>(a.space.count - e);
+    a.space.template locate<kPacked>(e, at[u]);
+    gpu::load_vector<V, kPacked>(a.in0 + at[u][0], a.space.stride[0][0], valid, x0[u]);
+    gpu::load_vector<V, kPacked>(a.in1 + at[u][1], a.space.stride[1][0], valid, x1[u]);
+    gpu::load_vector<V, kPacked>(a.in2 + at[u][2], a.space.stride[2][0], valid, x2[u]);
+    gpu::load_vector<V, kPacked>(a.in3 + at[u][3], a.space.stride[3][0], valid, x3[u]);
+  }
+#pragma unroll
+  for (int u = 0; u < kVectors; ++u) {
+    const int64_t e = first + u * static_cast<int>(blockDim.x) * V;
+    const int valid = gpu::valid<V, kPacked>(a.space.count - e);
+    gpu::Vector<float, V> y0{};
+    gpu::Vector<float, V> y1{};
 #pragma unroll
     for (int i = 0; i < V; ++i) {
-      const float v0 = x0[i];
-      const float v1 = x1[i];
+      const float v0 = gpu::get(x0[u], i);
+      const float v1 = gpu::get(x1[u], i);
       const float v2 = v0 * v1;
-      const float v3 = x2[i];
-      const float v4 = x3[i];
+      const float v3 = gpu::get(x2[u], i);
+      const float v4 = gpu::get(x3[u], i);
       const float v5 = v3 * v4;
       const float v6 = v2 - v5;
       const float v7 = v3 * v1;
       const float v8 = v0 * v4;
       const float v9 = v7 + v8;
-      y0[i] = v6;
-      y1[i] = v9;
+      gpu::put(y0, i, v6);
+      gpu::put(y1, i, v9);
     }
-    gpu::store_vector(a.out0 + at[4], a.space.stride[4][0], valid, y0);
-    gpu::store_vector(a.out1 + at[5], a.space.stride[5][0], valid, y1);
+    gpu::store_vector<V, kPacked>(a.out0 + at[u][4], a.space.stride[4][0], valid, y0);
+    gpu::store_vector<V, kPacked>(a.out1 + at[u][5], a.space.stride[5][0], valid, y1);
   }
 }
 
@@ -73,9 +81,20 @@ void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
       gpu::space<6>(dims, views)};
   if (a.space.count == 0) return;
   const bool wide = gpu::vectorizable(a.space, 4);
-  const auto kernel = wide ? stage_0_kernel<4> : stage_0_kernel<1>;
-  const unsigned grid = gpu::pointwise_grid(device, a.space.count, wide ? 4 : 1);
-  gpu::launch(kernel, grid, gpu::kPointwiseThreads, 0, stream, "stage_0", a);
+  bool packed = wide && a.space.small && a.space.count % 4 == 0;
+  packed = packed && gpu::packs<4>(a.space, 0, a.in0);
+  packed = packed && gpu::packs<4>(a.space, 1, a.in1);
+  packed = packed && gpu::packs<4>(a.space, 2, a.in2);
+  packed = packed && gpu::packs<4>(a.space, 3, a.in3);
+  packed = packed && gpu::packs<4>(a.space, 4, a.out0);
+  packed = packed && gpu::packs<4>(a.space, 5, a.out1);
+  if (packed && gpu::is_long(device, a.space.count / 4)) {
+    gpu::launch_pass<4, 2>(stage_0_kernel<4, 2, true>, a.space.count, stream, "stage_0", a);
+  } else if (wide) {
+    gpu::launch_pass<4, 1>(packed ? stage_0_kernel<4, 1, true> : stage_0_kernel<4, 1, false>, a.space.count, stream, "stage_0", a);
+  } else {
+    gpu::launch_pass<1, 1>(stage_0_kernel<1, 1, false>, a.space.count, stream, "stage_0", a);
+  }
 }
 
 

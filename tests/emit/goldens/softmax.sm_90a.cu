@@ -20,126 +20,151 @@ struct stage_0_args {
   gpu::Space<2> space;  // of the rows
   int64_t step[2];  // between neighbours of a row
   int64_t length;
-  int lanes;
 };
 
 // Rows that fit in the registers of their threads.
-__global__ void __launch_bounds__(gpu::kRowThreads) stage_0_short(const stage_0_args a) {
+template <int C, int kThreads, bool kPacked>
+__global__ void __launch_bounds__(kThreads == 32 ? 32 * gpu::kShortRows : kThreads) stage_0_kept(const stage_0_args a) {
+  constexpr int V = 4;
   gpu::let_next_begin();
   gpu::await_earlier();
-  gpu::Row row(a.length, a.lanes);
+  gpu::Row<V, C, kThreads, kPacked> row(a.length);
   if (row.index >= a.space.count) return;
   int64_t at[2];
-  a.space.locate(row.index, at);
-  float r3 = gpu::Max::identity<float>();
-  float x0[gpu::kRowElements];
+  a.space.template locate<kPacked>(row.index, at);
+  gpu::Vector<float, V> x0[C];
   row.load(a.in0 + at[0], a.step[0], x0);
-  float x1[gpu::kRowElements];
+  gpu::Vector<float, V> x1[C];
   row.load(a.in1 + at[1], a.step[1], x1);
-  float k2[gpu::kRowElements];
+  float r3 = gpu::Max::identity<float>();
+  float k2[C][V];
 #pragma unroll
-  for (int i = 0; i < gpu::kRowElements; ++i) {
-    const float v0 = x0[i];
-    const float v1 = x1[i];
-    const float v2 = v0 + v1;
-    k2[i] = v2;
-    if (row.valid(i)) r3 = gpu::Max{}(r3, v2);
+  for (int c = 0; c < C; ++c) {
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      const float v0 = gpu::get(x0[c], i);
+      const float v1 = gpu::get(x1[c], i);
+      const float v2 = v0 + v1;
+      k2[c][i] = v2;
+      if (row.valid(c, i)) r3 = gpu::Max{}(r3, v2);
+    }
   }
   const float v3 = row.reduce(r3, gpu::Max{});
   float r6 = gpu::Sum::identity<float>();
-  float k5[gpu::kRowElements];
+  float k5[C][V];
 #pragma unroll
-  for (int i = 0; i < gpu::kRowElements; ++i) {
-    const float v4 = k2[i] - v3;
-    const float v5 = fusion::exp(v4);
-    k5[i] = v5;
-    if (row.valid(i)) r6 = gpu::Sum{}(r6, v5);
+  for (int c = 0; c < C; ++c) {
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      const float v4 = k2[c][i] - v3;
+      const float v5 = fusion::exp(v4);
+      k5[c][i] = v5;
+      if (row.valid(c, i)) r6 = gpu::Sum{}(r6, v5);
+    }
   }
   const float v6 = row.reduce(r6, gpu::Sum{});
-  float yout0[gpu::kRowElements];
+  const float v7 = fusion::reciprocal(v6);
 #pragma unroll
-  for (int i = 0; i < gpu::kRowElements; ++i) {
-    const float v7 = fusion::div(k5[i], v6);
-    yout0[i] = v7;
+  for (int c = 0; c < C; ++c) {
+    gpu::Vector<float, V> yout0{};
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      const float v8 = k5[c][i] * v7;
+      gpu::put(yout0, i, v8);
+    }
+    row.store(a.out0 + row.index * row.length, c, yout0);
   }
-  row.store(a.out0 + row.index * row.length, yout0);
 }
 
 // Longer rows: walked once per pass, by a whole block.
-__global__ void __launch_bounds__(gpu::kRowThreads) stage_0_long(const stage_0_args a) {
+template <int C, int kThreads, bool kPacked>
+__global__ void __launch_bounds__(kThreads == 32 ? 32 * gpu::kShortRows : kThreads) stage_0_walked(const stage_0_args a) {
+  constexpr int V = 4;
   gpu::let_next_begin();
   gpu::await_earlier();
-  gpu::Row row(a.length, a.lanes);
+  gpu::Row<V, C, kThreads, kPacked> row(a.length);
   if (row.index >= a.space.count) return;
   int64_t at[2];
-  a.space.locate(row.index, at);
+  a.space.template locate<kPacked>(row.index, at);
   float r3 = gpu::Max::identity<float>();
   for (row.start = 0; row.start < row.length; row.start += row.chunk()) {
-    float x0[gpu::kRowElements];
+    gpu::Vector<float, V> x0[C];
     row.load(a.in0 + at[0], a.step[0], x0);
-    float x1[gpu::kRowElements];
+    gpu::Vector<float, V> x1[C];
     row.load(a.in1 + at[1], a.step[1], x1);
 #pragma unroll
-    for (int i = 0; i < gpu::kRowElements; ++i) {
-      const float v0 = x0[i];
-      const float v1 = x1[i];
-      const float v2 = v0 + v1;
-      if (row.valid(i)) r3 = gpu::Max{}(r3, v2);
+    for (int c = 0; c < C; ++c) {
+#pragma unroll
+      for (int i = 0; i < V; ++i) {
+        const float v0 = gpu::get(x0[c], i);
+        const float v1 = gpu::get(x1[c], i);
+        const float v2 = v0 + v1;
+        if (row.valid(c, i)) r3 = gpu::Max{}(r3, v2);
+      }
     }
   }
   const float v3 = row.reduce(r3, gpu::Max{});
   float r6 = gpu::Sum::identity<float>();
   for (row.start = 0; row.start < row.length; row.start += row.chunk()) {
-    float x0[gpu::kRowElements];
+    gpu::Vector<float, V> x0[C];
     row.load(a.in0 + at[0], a.step[0], x0);
-    float x1[gpu::kRowElements];
+    gpu::Vector<float, V> x1[C];
     row.load(a.in1 + at[1], a.step[1], x1);
 #pragma unroll
-    for (int i = 0; i < gpu::kRowElements; ++i) {
-      const float v0 = x0[i];
-      const float v1 = x1[i];
-      const float v2 = v0 + v1;
-      const float v4 = v2 - v3;
-      const float v5 = fusion::exp(v4);
-      if (row.valid(i)) r6 = gpu::Sum{}(r6, v5);
+    for (int c = 0; c < C; ++c) {
+#pragma unroll
+      for (int i = 0; i < V; ++i) {
+        const float v0 = gpu::get(x0[c], i);
+        const float v1 = gpu::get(x1[c], i);
+        const float v2 = v0 + v1;
+        const float v4 = v2 - v3;
+        const float v5 = fusion::exp(v4);
+        if (row.valid(c, i)) r6 = gpu::Sum{}(r6, v5);
+      }
     }
   }
   const float v6 = row.reduce(r6, gpu::Sum{});
+  const float v7 = fusion::reciprocal(v6);
   for (row.start = 0; row.start < row.length; row.start += row.chunk()) {
-    float x0[gpu::kRowElements];
+    gpu::Vector<float, V> x0[C];
     row.load(a.in0 + at[0], a.step[0], x0);
-    float x1[gpu::kRowElements];
+    gpu::Vector<float, V> x1[C];
     row.load(a.in1 + at[1], a.step[1], x1);
-    float yout0[gpu::kRowElements];
 #pragma unroll
-    for (int i = 0; i < gpu::kRowElements; ++i) {
-      const float v0 = x0[i];
-      const float v1 = x1[i];
-      const float v2 = v0 + v1;
-      const float v4 = v2 - v3;
-      const float v5 = fusion::exp(v4);
-      const float v7 = fusion::div(v5, v6);
-      yout0[i] = v7;
+    for (int c = 0; c < C; ++c) {
+      gpu::Vector<float, V> yout0{};
+#pragma unroll
+      for (int i = 0; i < V; ++i) {
+        const float v0 = gpu::get(x0[c], i);
+        const float v1 = gpu::get(x1[c], i);
+        const float v2 = v0 + v1;
+        const float v4 = v2 - v3;
+        const float v5 = fusion::exp(v4);
+        const float v8 = v5 * v7;
+        gpu::put(yout0, i, v8);
+      }
+      row.store(a.out0 + row.index * row.length, c, yout0);
     }
-    row.store(a.out0 + row.index * row.length, yout0);
   }
 }
 
 void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2) {
-  (void)device;
   const gpu::View views[] = {gpu::view(t0), gpu::view(t1)};
   stage_0_args a{
       static_cast<const float*>(t0.data),
       static_cast<const float*>(t1.data),
       static_cast<float*>(t2.data),
-      gpu::space<2>(dims, views, 1), {}, dims.back(), 0};
+      gpu::space<2>(dims, views, 1), {}, dims.back()};
   a.step[0] = views[0].step(1);
   a.step[1] = views[1].step(1);
   if (a.space.count == 0) return;
-  const gpu::RowLaunch launch = gpu::row_launch(a.space.count, a.length, "stage_0");
-  a.lanes = launch.lanes;
-  const auto kernel = launch.registers ? stage_0_short : stage_0_long;
-  gpu::launch(kernel, launch.grid, launch.threads, 0, stream, "stage_0", a);
+  bool packed = a.space.small && a.length % 4 == 0;
+  packed = packed && gpu::packs<4>(a.space, 0, a.step[0], a.in0);
+  packed = packed && gpu::packs<4>(a.space, 1, a.step[1], a.in1);
+  packed = packed && gpu::aligned<4>(a.out0);
+  if (a.length <= 128) return gpu::launch_rows<4, 1, 32>(packed ? stage_0_kept<1, 32, true> : stage_0_kept<1, 32, false>, device, a.space.count, a.length, stream, "stage_0", a);
+  if (a.length <= 8192) return gpu::launch_rows<4, 4, 512>(packed ? stage_0_kept<4, 512, true> : stage_0_kept<4, 512, false>, device, a.space.count, a.length, stream, "stage_0", a);
+  gpu::launch_rows<4, 2, 1024>(packed ? stage_0_walked<2, 1024, true> : stage_0_walked<2, 1024, false>, device, a.space.count, a.length, stream, "stage_0", a);
 }
 
 struct Kernel {

@@ -181,6 +181,10 @@ X __shfl_sync(unsigned, X x, int lane) {
   return cuda_host::shown<X>(static_cast<unsigned>(lane));
 }
 inline float __ldcg(const float* p) { return *p; }
+template <class X>
+void __stwb(X* p, X x) {
+  *p = x;
+}
 inline void __threadfence() {}
 inline unsigned atomicInc(unsigned* p, unsigned most) {
   const unsigned old = *p;
