@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from fusion_cli.codes.plan import STORED_SCORES
 from fusion_cli.errors import Unsupported
+from fusion_cli.plan.attention_groups import reshaped, split_heads, unrepeated
 from fusion_cli.plan.graph import Val
 from fusion_cli.plan.lowering import Builder
 from fusion_cli.plan.slicing import Split, viewed
@@ -38,19 +39,28 @@ class Laid:
 
 
 def bases(b: Builder, matmul: Val, inside: Collection[Val]) -> Iterator[Laid]:
-    """The product as itself, as that of the operands swapped, and with axes split as some reshape after it has them."""
+    """The product with heads apart that share keys, as itself, as that of the operands swapped, and with axes split as
+    some reshape after it has them."""
     a, w = matmul.args
     trans_a, trans_b, alpha = bool(matmul.attr("trans_a")), bool(matmul.attr("trans_b")), matmul.attr("alpha")
     assert isinstance(alpha, float)
     rank = len(matmul.shape)
-    yield Laid(matmul, tuple(range(rank)))
-    yield Laid(b.matmul(w, a, not trans_b, not trans_a, alpha), swapped(tuple(range(rank))))
-    a, w = swap(b, a) if trans_a else a, swap(b, w) if trans_b else w
-    for dims in dict.fromkeys(v.dims for v in inside if v.op == "reshape"):
+    straight, turned = swap(b, a) if trans_a else a, swap(b, w) if trans_b else w
+
+    def split(dims: int) -> Iterator[Laid]:
         runs = b.axis_runs(matmul.dims, dims)
         if runs is not None and len(runs[-1]) == 1:
-            product = b.matmul(_apart(b, a, runs, dims, True), _apart(b, w, runs, dims, False), alpha=alpha)
+            rows = _apart(b, straight, runs, dims, True)
+            product = b.matmul(rows, unrepeated(b, _apart(b, turned, runs, dims, False), rows), alpha=alpha)
             yield Laid(product, tuple(range(len(product.shape))), matmul.dims)
+
+    groups = split_heads(b, matmul)
+    if groups is not None:
+        yield from split(groups)
+    yield Laid(matmul, tuple(range(rank)))
+    yield Laid(b.matmul(w, a, not trans_b, not trans_a, alpha), swapped(tuple(range(rank))))
+    for dims in dict.fromkeys(v.dims for v in inside if v.op == "reshape"):
+        yield from split(dims)
 
 
 def swapped(perm: Perm) -> Perm:
@@ -74,7 +84,7 @@ def _apart(b: Builder, x: Val, runs: Sequence[Sequence[int]], split: int, rows: 
         else:
             parts.append(b.shapes.emit("take", (split,), runs[axis]))
     parts.append(b.shapes.emit("take", (x.dims,), (len(x.shape) - 1,)))
-    return b.reshape(x, b.shapes.emit("concat", parts))
+    return reshaped(b, x, b.shapes.emit("concat", parts))
 
 
 class Layouts:
@@ -110,7 +120,7 @@ class Layouts:
         if perm != tuple(range(len(perm))) or (flips[at] and laid.merged is not None):
             raise stored("weights that are summed over another axis than that of the keys")
         if laid.merged is not None:
-            values = _apart(b, values, self._runs(laid), self._dims(laid), False)
+            values = unrepeated(b, _apart(b, values, self._runs(laid), self._dims(laid), False), laid.core)
         if product.attr("alpha") != 1.0:
             raise stored("a factor in the product with the values")
 

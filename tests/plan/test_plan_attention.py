@@ -33,7 +33,6 @@ OTHERS: dict[str, str | Sequence[str]] = {
     "standard_operator[1-cache]": "FUS205",
     "scores_of_which_a_part_is_written_over": "FUS202",
     "weights_blended_with_others[0]": ["Rowwise", "Attention"],
-    "grouped_heads[expand]": ["Pointwise", "Attention"],
 }
 """What becomes of the largest region, where that is not one attention stage."""
 
