@@ -9,15 +9,18 @@ from fusion_cli.kernels.family import Schedule, Sized
 from fusion_cli.operators.dtypes import element_bytes
 from fusion_cli.planir.stages import Group, Linear, Operand, Plan
 
-_ROWS = 2
+_ROWS = {4: 2, 2: 16}
+"""The most rows, by the bytes of an element."""
 _VECTOR = 16
 """Bytes that a thread reads of a row at a time; both as in skinny.cuh."""
+_CHAIN = 4
+"""Products of a chain at most: each has warps of its own."""
 
 SCHEDULE = Schedule(
     "skinny",
-    f"at most {_ROWS} rows, and those of the right operand are whole vectors; neighbours of the same left operand in "
-    "one launch, the epilogues in it",
-    (("rows", _ROWS), ("threads", 512)),
+    f"at most {_ROWS[2]} rows, of float32 {_ROWS[4]}, and those of the right operand are whole vectors; neighbours of the "
+    "same left operand in one launch, the epilogues in it",
+    (("rows", _ROWS[2]),),
 )
 
 
@@ -26,8 +29,9 @@ def is_skinny(at: Sized) -> bool:
     stage: Linear = at.stage
     *batches, _, columns = at.shape(stage.b)
     straight = not stage.trans_b and stage.operands[stage.b].perm is None
-    few = 0 < math.prod(at.dims[stage.dims][:-1]) <= _ROWS and math.prod(batches) == 1
-    return straight and few and columns * element_bytes(at.dtype(stage.b)) % _VECTOR == 0
+    size = element_bytes(at.dtype(stage.b))
+    few = 0 < math.prod(at.dims[stage.dims][:-1]) <= _ROWS.get(size, 0) and math.prod(batches) == 1
+    return straight and few and columns * size % _VECTOR == 0
 
 
 def chains_of(plan: Plan, group: Group) -> tuple[tuple[int, ...], ...] | None:
@@ -49,7 +53,7 @@ def chains_of(plan: Plan, group: Group) -> tuple[tuple[int, ...], ...] | None:
         if not makers:
             chains.append(chain)
         chain.append(n)
-    return tuple(map(tuple, chains))
+    return tuple(map(tuple, chains)) if max(map(len, chains)) <= _CHAIN else None
 
 
 def _is_in_place(plan: Plan, maker: Linear, reader: Linear) -> bool:

@@ -37,7 +37,7 @@ def _again(b: Builder, uses: Uses, val: Val, new: dict[Val, Val]) -> Val:
     result = None
     if val.op in ("reshape", "transpose"):
         read_here = val.args[0] not in uses.outputs and uses.readers(val.args[0]) == [val]
-        if args[0].op == "concat" and (read_here or _is_computed_with(uses, val.args[0])):
+        if args[0].op == "concat" and ((read_here and val.op == "transpose") or _is_computed_with(uses, val.args[0])):
             result = _viewed_parts(b, val, args[0])
         if result is None and val.op == "transpose":
             result = b.transpose(args[0], val.perm)

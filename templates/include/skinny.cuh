@@ -1,8 +1,9 @@
-// Products of one or two rows: nothing but reading B, so every thread keeps as many loads under way as it can, several
+// Products of one or two rows in fp32: nothing but reading B, so every thread keeps as many loads under way as it can, several
 // products of one left operand go in one launch, and their epilogues run on the sums.
 #pragma once
 
 #include "include/linear.cuh"
+#include "include/skinny_tensor.cuh"
 #include "include/vector.cuh"
 
 namespace fusion::gpu {
@@ -93,9 +94,9 @@ __device__ __forceinline__ void skinny_strip(const Operands& x, int64_t strip, i
 // Whether the product has few rows, and B rows of whole vectors.
 template <class Operands>
 bool is_skinny(const Operands& x) {
-  constexpr int V = 16 / sizeof(*x.b);
+  constexpr int V = 16 / sizeof(*x.b), kMost = sizeof(*x.b) == 2 ? kFewRows : kSkinnyRows;
   const Product& p = x.p;
-  return x.batches.count == 1 && x.batches.rank == 0 && p.m > 0 && p.m <= kSkinnyRows && p.n > 0 && p.b_column == 1 &&
+  return x.batches.count == 1 && x.batches.rank == 0 && p.m > 0 && p.m <= kMost && p.n > 0 && p.b_column == 1 &&
          p.n % V == 0 && p.b_k % V == 0 && reinterpret_cast<uintptr_t>(x.b) % 16 == 0;
 }
 

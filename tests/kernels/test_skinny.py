@@ -117,7 +117,8 @@ def test_stages_between_them_keep_products_apart() -> None:
     [
         (1, 64, False, True),
         (2, 64, False, True),
-        (3, 64, False, False),
+        (16, 64, False, True),
+        (17, 64, False, False),
         (0, 64, False, False),
         (1, 63, False, False),
         (1, 64, True, False),
@@ -132,6 +133,33 @@ def test_few_rows_of_whole_vectors_have_no_pass_of_their_own(m: int, n: int, tra
     assert sum(w.flops for w in works) == 2.0 * m * n * 32
     if expected:
         assert works[0].bytes == 2 * (m * 32 + 32 * n + n + 2 * m * n)
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("float32", 2), ("float16", 16), ("bfloat16", 16)])
+def test_how_many_rows_are_few(dtype: str, most: int) -> None:
+    plan = linear(dtype).plan
+    found = [is_skinny(sized_stages(plan, {"m": m, "n": 64, "k": 32}, "cuda")[0]) for m in (most, most + 1)]
+    assert found == [True, False]
+
+
+def test_a_chain_has_a_warp_for_every_product() -> None:
+    """Of more than four, each reading what the one before it made, none is run with another."""
+    b = Builder()
+    x = b.input(DTYPE, "m", "k")
+    made: int | None = None
+    for _ in range(5):
+        w = b.input(DTYPE, "k", "n")
+        dims = b.op("matmul", b.dims(x), b.dims(w))
+        p = Program()
+        value = p("acc", dtype=DTYPE) if made is None else p("Mul", p("acc", dtype=DTYPE), p.load(2, DTYPE))
+        out = b.output(DTYPE, ("m", "n"), dims)
+        operands = (Operand(x), Operand(w), *(() if made is None else (Operand(made),)))
+        b.stages.append(Linear(operands, p.done(), (Store(out, value),), dims))
+        made = out
+    plan = b.plan()
+    assert grouped(plan) is None
+    shorter = replace(plan, stages=plan.stages[:4])
+    assert chains_of(shorter, Group("products", (0, 1, 2, 3))) == ((0, 1, 2, 3),)
 
 
 def test_a_batch_of_right_operands_is_no_skinny_product() -> None:

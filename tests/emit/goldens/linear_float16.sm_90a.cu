@@ -130,24 +130,30 @@ __global__ void __launch_bounds__(gpu::kTensorThreads)
   gpu::linear_tensor<fusion::half, false, false>(x.a, x.b, x.p, x.batches, x.epilogue);
 }
 
-template <int kRows>
-__global__ void __launch_bounds__(gpu::kSkinnyThreads, gpu::kSkinnyBlocks)
-    stage_0_skinny(const stage_0_operands x0, int lanes) {
-  gpu::await_earlier();
-  __shared__ gpu::SkinnySums<fusion::half, kRows> sums;
+template <class Tile>
+__global__ void __launch_bounds__(Tile::kThreads)
+    stage_0_skinny(const stage_0_operands x0) {
   int64_t strip = blockIdx.x;
-  gpu::skinny_strip<fusion::half, kRows>(x0, strip, lanes, sums);
+  gpu::few_chain<Tile>(strip, x0);
 }
 
 void stage_0_launch(const gpu::Device& device, cudaStream_t stream, const stage_0_operands& x0) {
   const gpu::Product* const widths[] = {&x0.p};
   int64_t columns = 0, strips = 0;
   for (const gpu::Product* p : widths) columns += p->n;
-  const int lanes = gpu::skinny_lanes<fusion::half>(device, columns);
-  for (const gpu::Product* p : widths) strips += gpu::skinny_strips<fusion::half>(*p, lanes);
-  const unsigned grid = gpu::grid_size(strips, "stage_0");
-  const auto kernel = x0.p.m == 1 ? stage_0_skinny<1> : stage_0_skinny<gpu::kSkinnyRows>;
-  gpu::launch(kernel, grid, gpu::kSkinnyThreads, 0, stream, "stage_0", x0, lanes);
+  gpu::with_few_tile(device, x0.p.m, columns, [&](auto tile) {
+    using Tile = decltype(tile);
+    for (const gpu::Product* p : widths) strips += gpu::few_strips<Tile>(*p);
+    const unsigned grid = gpu::grid_size(strips, "stage_0");
+    gpu::launch(stage_0_skinny<Tile>, grid, Tile::kThreads, Tile::kBytes, stream, "stage_0", x0);
+  });
+}
+
+void stage_0_prepare(const gpu::Device& device) {
+  gpu::for_few_tiles([&](auto tile) {
+    using Tile = decltype(tile);
+    gpu::allow_shared_memory(device, stage_0_skinny<Tile>, Tile::kBytes);
+  });
 }
 
 // `product` is memory for the bare product, if the vendor's kernel computes it.
@@ -186,6 +192,7 @@ struct Kernel {
   Kernel(const fusion::Api& api, const OrtKernelInfo* info)
       : lt_0() {
     (void)api, (void)info;
+    stage_0_prepare(device);
   }
 
   void compute(fusion::Run& run) {

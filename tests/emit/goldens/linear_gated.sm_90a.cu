@@ -120,24 +120,30 @@ __global__ void __launch_bounds__(gpu::kTensorThreads)
   gpu::linear_tensor<fusion::half, false, false>(x.a, x.b, x.p, x.batches, x.epilogue);
 }
 
-template <int kRows>
-__global__ void __launch_bounds__(gpu::kSkinnyThreads, gpu::kSkinnyBlocks)
-    stage_0_skinny(const stage_0_operands x0, int lanes) {
-  gpu::await_earlier();
-  __shared__ gpu::SkinnySums<fusion::half, kRows> sums;
+template <class Tile>
+__global__ void __launch_bounds__(Tile::kThreads)
+    stage_0_skinny(const stage_0_operands x0) {
   int64_t strip = blockIdx.x;
-  gpu::skinny_strip<fusion::half, kRows>(x0, strip, lanes, sums);
+  gpu::few_chain<Tile>(strip, x0);
 }
 
 void stage_0_launch(const gpu::Device& device, cudaStream_t stream, const stage_0_operands& x0) {
   const gpu::Product* const widths[] = {&x0.p};
   int64_t columns = 0, strips = 0;
   for (const gpu::Product* p : widths) columns += p->n;
-  const int lanes = gpu::skinny_lanes<fusion::half>(device, columns);
-  for (const gpu::Product* p : widths) strips += gpu::skinny_strips<fusion::half>(*p, lanes);
-  const unsigned grid = gpu::grid_size(strips, "stage_0");
-  const auto kernel = x0.p.m == 1 ? stage_0_skinny<1> : stage_0_skinny<gpu::kSkinnyRows>;
-  gpu::launch(kernel, grid, gpu::kSkinnyThreads, 0, stream, "stage_0", x0, lanes);
+  gpu::with_few_tile(device, x0.p.m, columns, [&](auto tile) {
+    using Tile = decltype(tile);
+    for (const gpu::Product* p : widths) strips += gpu::few_strips<Tile>(*p);
+    const unsigned grid = gpu::grid_size(strips, "stage_0");
+    gpu::launch(stage_0_skinny<Tile>, grid, Tile::kThreads, Tile::kBytes, stream, "stage_0", x0);
+  });
+}
+
+void stage_0_prepare(const gpu::Device& device) {
+  gpu::for_few_tiles([&](auto tile) {
+    using Tile = decltype(tile);
+    gpu::allow_shared_memory(device, stage_0_skinny<Tile>, Tile::kBytes);
+  });
 }
 
 // `product` is memory for the bare product, if the vendor's kernel computes it.
@@ -277,24 +283,30 @@ __global__ void __launch_bounds__(gpu::kTensorThreads)
   gpu::linear_tensor<fusion::half, false, false>(x.a, x.b, x.p, x.batches, x.epilogue);
 }
 
-template <int kRows>
-__global__ void __launch_bounds__(gpu::kSkinnyThreads, gpu::kSkinnyBlocks)
-    stage_1_skinny(const stage_1_operands x0, int lanes) {
-  gpu::await_earlier();
-  __shared__ gpu::SkinnySums<fusion::half, kRows> sums;
+template <class Tile>
+__global__ void __launch_bounds__(Tile::kThreads)
+    stage_1_skinny(const stage_1_operands x0) {
   int64_t strip = blockIdx.x;
-  gpu::skinny_strip<fusion::half, kRows>(x0, strip, lanes, sums);
+  gpu::few_chain<Tile>(strip, x0);
 }
 
 void stage_1_launch(const gpu::Device& device, cudaStream_t stream, const stage_1_operands& x0) {
   const gpu::Product* const widths[] = {&x0.p};
   int64_t columns = 0, strips = 0;
   for (const gpu::Product* p : widths) columns += p->n;
-  const int lanes = gpu::skinny_lanes<fusion::half>(device, columns);
-  for (const gpu::Product* p : widths) strips += gpu::skinny_strips<fusion::half>(*p, lanes);
-  const unsigned grid = gpu::grid_size(strips, "stage_1");
-  const auto kernel = x0.p.m == 1 ? stage_1_skinny<1> : stage_1_skinny<gpu::kSkinnyRows>;
-  gpu::launch(kernel, grid, gpu::kSkinnyThreads, 0, stream, "stage_1", x0, lanes);
+  gpu::with_few_tile(device, x0.p.m, columns, [&](auto tile) {
+    using Tile = decltype(tile);
+    for (const gpu::Product* p : widths) strips += gpu::few_strips<Tile>(*p);
+    const unsigned grid = gpu::grid_size(strips, "stage_1");
+    gpu::launch(stage_1_skinny<Tile>, grid, Tile::kThreads, Tile::kBytes, stream, "stage_1", x0);
+  });
+}
+
+void stage_1_prepare(const gpu::Device& device) {
+  gpu::for_few_tiles([&](auto tile) {
+    using Tile = decltype(tile);
+    gpu::allow_shared_memory(device, stage_1_skinny<Tile>, Tile::kBytes);
+  });
 }
 
 // `product` is memory for the bare product, if the vendor's kernel computes it.
@@ -324,25 +336,23 @@ void stage_1(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
 
 // stage_0, stage_1 in one launch.
 
-template <int kRows>
-__global__ void __launch_bounds__(gpu::kSkinnyThreads, gpu::kSkinnyBlocks)
-    group_0_skinny(const stage_0_operands x0, const stage_1_operands x1, int lanes) {
-  gpu::await_earlier();
-  __shared__ gpu::SkinnySums<fusion::half, kRows> sums;
+template <class Tile>
+__global__ void __launch_bounds__(Tile::kThreads)
+    group_0_skinny(const stage_0_operands x0, const stage_1_operands x1) {
   int64_t strip = blockIdx.x;
-  gpu::skinny_strip<fusion::half, kRows>(x0, strip, lanes, sums);
-  gpu::skinny_strip<fusion::half, kRows>(x1, strip, lanes, sums);
+  gpu::few_chain<Tile>(strip, x0, x1);
 }
 
 void group_0_launch(const gpu::Device& device, cudaStream_t stream, const stage_0_operands& x0, const stage_1_operands& x1) {
   const gpu::Product* const widths[] = {&x0.p};
   int64_t columns = 0, strips = 0;
   for (const gpu::Product* p : widths) columns += p->n;
-  const int lanes = gpu::skinny_lanes<fusion::half>(device, columns);
-  for (const gpu::Product* p : widths) strips += gpu::skinny_strips<fusion::half>(*p, lanes);
-  const unsigned grid = gpu::grid_size(strips, "group_0");
-  const auto kernel = x0.p.m == 1 ? group_0_skinny<1> : group_0_skinny<gpu::kSkinnyRows>;
-  gpu::launch(kernel, grid, gpu::kSkinnyThreads, 0, stream, "group_0", x0, x1, lanes);
+  gpu::with_few_tile(device, x0.p.m, columns, [&](auto tile) {
+    using Tile = decltype(tile);
+    for (const gpu::Product* p : widths) strips += gpu::few_strips<Tile>(*p);
+    const unsigned grid = gpu::grid_size(strips, "group_0");
+    gpu::launch(group_0_skinny<Tile>, grid, Tile::kThreads, Tile::kBytes, stream, "group_0", x0, x1);
+  });
 }
 
 #if FUSION_HOPPER
@@ -406,7 +416,7 @@ bool group_0_wide_launch(const gpu::Device& device, cudaStream_t stream, const s
 #endif
 
 // Once: a block's tiles need more shared memory than is given without asking.
-void group_0_prepare(const gpu::Device& device) {
+void group_0_wide_prepare(const gpu::Device& device) {
   (void)device;
 #if FUSION_HOPPER
   gpu::for_wide_tiles<2>([&](auto tile) {
@@ -414,6 +424,14 @@ void group_0_prepare(const gpu::Device& device) {
     gpu::allow_shared_memory(device, group_0_wide_kernel<Tile>, Tile::kBytes);
   });
 #endif
+}
+
+void group_0_prepare(const gpu::Device& device) {
+  gpu::for_few_tiles([&](auto tile) {
+    using Tile = decltype(tile);
+    gpu::allow_shared_memory(device, group_0_skinny<Tile>, Tile::kBytes);
+  });
+  group_0_wide_prepare(device);
 }
 
 bool group_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims0, const gpu::Tensor& s0_t0, const gpu::Tensor& s0_t1, const gpu::Tensor& s0_t2, const Ints& dims1, const gpu::Tensor& s1_t0, const gpu::Tensor& s1_t1, const gpu::Tensor& s1_t2, const gpu::Tensor& s1_t3) {
@@ -433,6 +451,8 @@ struct Kernel {
 
   Kernel(const fusion::Api& api, const OrtKernelInfo* info) {
     (void)api, (void)info;
+    stage_0_prepare(device);
+    stage_1_prepare(device);
     group_0_prepare(device);
   }
 

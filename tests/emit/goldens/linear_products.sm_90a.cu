@@ -414,8 +414,7 @@ __global__ void __launch_bounds__(gpu::kSkinnyThreads, gpu::kSkinnyBlocks)
   gpu::await_earlier();
   __shared__ gpu::SkinnySums<float, kRows> sums;
   int64_t strip = blockIdx.x;
-  gpu::skinny_strip<float, kRows>(x0, strip, lanes, sums);
-  gpu::skinny_strip<float, kRows>(x1, strip, lanes, sums);
+  gpu::skinny_strip<float, kRows>(x0, strip, lanes, sums); gpu::skinny_strip<float, kRows>(x1, strip, lanes, sums);
 }
 
 void group_0_launch(const gpu::Device& device, cudaStream_t stream, const stage_0_operands& x0, const stage_1_operands& x1) {
