@@ -18,8 +18,8 @@ _CHAIN = 4
 
 SCHEDULE = Schedule(
     "skinny",
-    f"at most {_ROWS[2]} rows, of float32 {_ROWS[4]}, and those of the right operand are whole vectors; neighbours of the "
-    "same left operand in one launch, the epilogues in it",
+    f"at most {_ROWS[2]} rows, of float32 {_ROWS[4]}, and those of the right operand are whole vectors; neighbours of "
+    "the same left operand in one launch, the epilogues in it",
     (("rows", _ROWS[2]),),
 )
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from fusion_cli.plan.graph import Val
 from fusion_cli.plan.lowering import Builder
-from fusion_cli.sizes.algebra import ONE
 
 
 def split_heads(b: Builder, scores: Val) -> int | None:

@@ -57,7 +57,7 @@ def bases(b: Builder, matmul: Val, inside: Collection[Val]) -> Iterator[Laid]:
     groups = split_heads(b, matmul)
     if groups is not None:
         yield from split(groups)
-    yield Laid(matmul, tuple(range(rank)))
+    yield Laid(b.matmul(a, unrepeated(b, w, a), trans_a, trans_b, alpha), tuple(range(rank)))
     yield Laid(b.matmul(w, a, not trans_b, not trans_a, alpha), swapped(tuple(range(rank))))
     for dims in dict.fromkeys(v.dims for v in inside if v.op == "reshape"):
         yield from split(dims)
@@ -120,7 +120,7 @@ class Layouts:
         if perm != tuple(range(len(perm))) or (flips[at] and laid.merged is not None):
             raise stored("weights that are summed over another axis than that of the keys")
         if laid.merged is not None:
-            values = unrepeated(b, _apart(b, values, self._runs(laid), self._dims(laid), False), laid.core)
+            values = _apart(b, values, self._runs(laid), self._dims(laid), False)
         if product.attr("alpha") != 1.0:
             raise stored("a factor in the product with the values")
 
@@ -131,7 +131,7 @@ class Layouts:
                 x = b.reshape(x, b.shapes.emit("permute", (product.dims,), turn))
             return swap(b, x) if at else x
 
-        return b.matmul(laid.core, values), outer
+        return b.matmul(laid.core, unrepeated(b, values, laid.core)), outer
 
     def undone(self, other: Val, laid: Laid, beside: Val) -> Val:
         """An operand that stands beside a value so laid, as it stands beside its core."""

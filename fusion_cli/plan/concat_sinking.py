@@ -36,8 +36,9 @@ def _again(b: Builder, uses: Uses, val: Val, new: dict[Val, Val]) -> Val:
         return viewed(b, args[0], taken) if taken.fits(b, args[0], args[0]) else sliced(b, args[0], taken)
     result = None
     if val.op in ("reshape", "transpose"):
-        read_here = val.args[0] not in uses.outputs and uses.readers(val.args[0]) == [val]
-        if args[0].op == "concat" and ((read_here and val.op == "transpose") or _is_computed_with(uses, val.args[0])):
+        # A transpose of what is stored is a copy, unless its parts are stored so; a reshape never is.
+        alone = val.op == "transpose" and val.args[0] not in uses.outputs and uses.readers(val.args[0]) == [val]
+        if args[0].op == "concat" and (alone or _is_computed_with(uses, val.args[0])):
             result = _viewed_parts(b, val, args[0])
         if result is None and val.op == "transpose":
             result = b.transpose(args[0], val.perm)

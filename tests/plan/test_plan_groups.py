@@ -1,46 +1,85 @@
-"""Stages that one kernel could run together are told in the plan, and only those."""
+"""Heads of queries that share keys and values: nothing is repeated in memory, and new ones go straight into a cache."""
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
 
-from fusion_cli.plan import plan_region
-from fusion_cli.planir.stages import Group
-from tests.helpers.region_tools import parsed, whole
+from fusion_cli.planir.stages import Attention, Plan, Pointwise
+from tests.helpers.region_tools import check_model
 
-X, W = "float[2, 8, 16] x", "float[16, 16] a, float[16, 32] b, float[16, 16] c"
-QKV = "q = MatMul (x, a) k = MatMul (x, b) v = MatMul (x, c)"
-GATED = "u = MatMul (x, a) g = MatMul (x, c) s = Sigmoid (g) t = Mul (g, s) y = Mul (t, u)"
-NORM = "p = MatMul (x, a) y = LayerNormalization (p, s, s)"
-CONVS = "c1 = Conv (x, w) r1 = Relu (c1) c2 = Conv (r1, w) r2 = Relu (c2) y = Conv (r2, w)"
-HEADS = "float[1, 4, 8, 16] q, float[1, 4, 8, 16] k, float[1, 4, 8, 16] v, float[8, 16] cos"
-ROTARY = "r = Mul (q, cos) t = Transpose <perm = [0, 1, 3, 2]> (k) s = MatMul (r, t) p = Softmax (s) y = MatMul (p, v)"
-SHARED = f"{ROTARY} z = Neg (r)"
-PATH = "p = MatMul (x, a) n = Softmax <axis = -1> (p) m = Add (x, n) q = MatMul (x, c) y = Add (q, m)"
+RNG = np.random.default_rng(5)
+CACHED, TOKENS = 6, 7
+HEADS = {"q": (2, 6, 1, 8), "pk": (2, 3, CACHED, 8), "nk": (2, 3, 1, 8), "pv": (2, 3, CACHED, 8), "nv": (2, 3, 1, 8)}
+CONSTANTS = """two = Constant <value = int64[1] {2}> () c = Constant <value = float {0.6}> ()
+    five = Constant <value = int64[5] {2, 3, 2, 7, 8}> () four = Constant <value = int64[4] {2, 6, 7, 8}> ()
+    three = Constant <value = int64[3] {12, 7, 8}> () turned = Constant <value = int64[4] {2, 6, 8, 7}> ()"""
+JOINED = "k = Concat <axis = -2> (pk, nk) v = Concat <axis = 2> (pv, nv)"
+KEYS = {
+    "straight": "kf = Reshape (ke, four) kt = Transpose <perm = [0, 1, 3, 2]> (kf) s = MatMul (qs, kt)",
+    "scaled": "kf = Reshape (ke, four) kt = Transpose <perm = [0, 1, 3, 2]> (kf) ks = Mul (kt, c) s = MatMul (qs, ks)",
+    # As PyTorch's exporter does.
+    "by way of three axes": "kf = Reshape (ke, three) kt = Transpose <perm = [0, 2, 1]> (kf) kr = Reshape (kt, turned) "
+    "ks = Mul (kr, c) s = MatMul (qs, ks)",
+}
+RESULTS = "float[2, 6, 1, 8] y, float[2, 3, 7, 8] k, float[2, 3, 7, 8] v"
 
 
-@pytest.mark.parametrize(
-    ("inputs", "outputs", "body", "kinds"),
-    [
-        (f"{X}, {W}", "float[2, 8, 16] q, float[2, 8, 32] k, float[2, 8, 16] v", QKV, {"products": 3}),
-        (f"{X}, {W}", "float[2, 8, 16] y", GATED, {"products": 2}),
-        (f"{X}, {W}, float[16] s", "float[2, 8, 16] y", NORM, {"rows": 2}),
-        ("float[1, 4, 8, 8] x, float[4, 4, 1, 1] w", "float[1, 4, 8, 8] y", CONVS, {"convolutions": 3}),
-        (HEADS, "float[1, 4, 8, 16] y", ROTARY, {"prologue": 2}),
-        (HEADS, "float[1, 4, 8, 16] y, float[1, 4, 8, 16] z", SHARED, {}),
-        (f"{X}, {W}", "float[2, 8, 16] y", PATH, {"rows": 2}),
-    ],
-    ids=[
-        "q k v",
-        "gate and up",
-        "product and norm",
-        "convolutions",
-        "rotary",
-        "read by others too",
-        "a path through another kernel",
-    ],
-)
-def test_groups(inputs: str, outputs: str, body: str, kinds: dict[str, int]) -> None:
-    plan = plan_region(whole(parsed(f"g ({inputs}) => ({outputs}) {{ {body} }}", opset=17)))
-    assert {g.kind: len(g.stages) for g in plan.groups} == kinds
-    assert all(isinstance(g, Group) and g.stages == tuple(sorted(set(g.stages))) for g in plan.groups)
+def graph(keys: str, shapes: dict[str, tuple[int, ...]] = HEADS, results: str = RESULTS, joined: str = JOINED) -> str:
+    inputs = ", ".join(f"float[{', '.join(map(str, shape))}] {name}" for name, shape in shapes.items())
+    return f"""g ({inputs}) => ({results}) {{ {CONSTANTS} {joined}
+        ku = Unsqueeze (k, two) ke = Expand (ku, five) vu = Unsqueeze (v, two) ve = Expand (vu, five)
+        vf = Reshape (ve, four) qs = Mul (q, c) {keys} p = Softmax <axis = -1> (s) y = MatMul (p, vf) }}"""
+
+
+def arrays(shapes: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
+    return {name: RNG.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def attention_of(plan: Plan) -> Attention:
+    (attention,) = (s for s in plan.stages if isinstance(s, Attention))
+    return attention
+
+
+def largest_temporary(plan: Plan) -> int:
+    return max((math.prod(map(int, t.shape)) for t in plan.tensors if t.role == "temp"), default=0)
+
+
+@pytest.mark.parametrize("keys", KEYS.values(), ids=KEYS)
+def test_nothing_is_repeated_in_memory(keys: str) -> None:
+    plan = check_model(graph(keys), arrays(HEADS))
+    assert attention_of(plan).kind.grouped
+    assert {type(s) for s in plan.stages} == {Attention, Pointwise}, "the caches are copied, and nothing else"
+    assert largest_temporary(plan) == 0
+
+
+def test_one_head_of_keys_for_all_queries() -> None:
+    """Repeated for every head, and no axes merged."""
+    shapes = {"q": (2, 6, 1, 8), "k": (2, 1, 7, 8), "v": (2, 1, 7, 8)}
+    text = f"""g (float[2, 6, 1, 8] q, float[2, 1, 7, 8] k, float[2, 1, 7, 8] v) => (float[2, 6, 1, 8] y) {{ {CONSTANTS}
+        ke = Expand (k, four) kt = Transpose <perm = [0, 1, 3, 2]> (ke) s = MatMul (q, kt) p = Softmax <axis = -1> (s)
+        ve = Expand (v, four) y = MatMul (p, ve) }}"""
+    plan = check_model(text, arrays(shapes))
+    assert [type(s) for s in plan.stages] == [Attention]
+    assert attention_of(plan).kind.grouped
+
+
+def test_what_the_queries_do_not_have_is_repeated() -> None:
+    """One batch of queries for two of keys: without them the result would be of one."""
+    shapes = {"q": (1, 6, 1, 8), "k": (1, 3, 7, 8), "v": (1, 3, 7, 8)}
+    plan = check_model(graph(KEYS["straight"], shapes, "float[2, 6, 1, 8] y", ""), arrays(shapes))
+    attention = attention_of(plan)
+    assert plan.viewed(attention.operands[attention.k])[0] == 2
+
+
+def test_a_rotary_embedding_goes_into_the_queries_of_a_group() -> None:
+    """Halves that are joined for an attention are stored where it reads them, and moved no more."""
+    turn = """one = Constant <value = int64[1] {0}> () half = Constant <value = int64[1] {4}> ()
+        all = Constant <value = int64[1] {9}> () last = Constant <value = int64[1] {-1}> ()
+        u = Slice (q0, one, half, last) w = Slice (q0, half, all, last) n = Neg (w)
+        t = Concat <axis = -1> (n, u) a = Mul (q0, cos) b = Mul (t, sin) q = Add (a, b)"""
+    shapes = {"q0": (2, 6, 1, 8), "cos": (1, 1, 1, 8), "sin": (1, 1, 1, 8), "k": (2, 3, 7, 8), "v": (2, 3, 7, 8)}
+    plan = check_model(graph(KEYS["straight"], shapes, "float[2, 6, 1, 8] y", turn), arrays(shapes))
+    assert [type(s) for s in plan.stages] == [Pointwise, Attention]
