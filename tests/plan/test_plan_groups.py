@@ -55,13 +55,17 @@ def test_nothing_is_repeated_in_memory(keys: str) -> None:
     assert largest_temporary(plan) == 0
 
 
-def test_one_head_of_keys_for_all_queries() -> None:
-    """Repeated for every head, and no axes merged."""
-    shapes = {"q": (2, 6, 1, 8), "k": (2, 1, 7, 8), "v": (2, 1, 7, 8)}
-    text = f"""g (float[2, 6, 1, 8] q, float[2, 1, 7, 8] k, float[2, 1, 7, 8] v) => (float[2, 6, 1, 8] y) {{ {CONSTANTS}
+def one_head(shapes: dict[str, tuple[int, ...]]) -> Plan:
+    """Keys and values repeated for every head, and no axes merged."""
+    inputs = ", ".join(f"float[{', '.join(map(str, shape))}] {name}" for name, shape in shapes.items())
+    text = f"""g ({inputs}) => (float[2, 6, 1, 8] y) {{ {CONSTANTS}
         ke = Expand (k, four) kt = Transpose <perm = [0, 1, 3, 2]> (ke) s = MatMul (q, kt) p = Softmax <axis = -1> (s)
         ve = Expand (v, four) y = MatMul (p, ve) }}"""
-    plan = check_model(text, arrays(shapes))
+    return check_model(text, arrays(shapes))
+
+
+def test_one_head_of_keys_for_all_queries() -> None:
+    plan = one_head({"q": (2, 6, 1, 8), "k": (2, 1, 7, 8), "v": (2, 1, 7, 8)})
     assert [type(s) for s in plan.stages] == [Attention]
     assert attention_of(plan).kind.grouped
 
@@ -69,9 +73,10 @@ def test_one_head_of_keys_for_all_queries() -> None:
 def test_what_the_queries_do_not_have_is_repeated() -> None:
     """One batch of queries for two of keys: without them the result would be of one."""
     shapes = {"q": (1, 6, 1, 8), "k": (1, 3, 7, 8), "v": (1, 3, 7, 8)}
-    plan = check_model(graph(KEYS["straight"], shapes, "float[2, 6, 1, 8] y", ""), arrays(shapes))
-    attention = attention_of(plan)
-    assert plan.viewed(attention.operands[attention.k])[0] == 2
+    merged = check_model(graph(KEYS["straight"], shapes, "float[2, 6, 1, 8] y", ""), arrays(shapes))
+    for plan in (merged, one_head(shapes | {"k": (1, 1, 7, 8), "v": (1, 1, 7, 8)})):
+        attention = attention_of(plan)
+        assert plan.viewed(attention.operands[attention.k])[0] == 2
 
 
 def test_a_rotary_embedding_goes_into_the_queries_of_a_group() -> None:
