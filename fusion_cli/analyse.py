@@ -14,6 +14,7 @@ from fusion_cli.clock import Clock
 from fusion_cli.codes import emit as emit_codes
 from fusion_cli.codes import plan as plan_codes
 from fusion_cli.codes import score as score_codes
+from fusion_cli.costs import Score
 from fusion_cli.errors import FusionError, Unsupported, did_you_mean
 from fusion_cli.explain.break_even import BreakEven, with_break_even
 from fusion_cli.explain.fates import after, fates
@@ -37,7 +38,7 @@ from fusion_cli.simplify import simplify
 from fusion_cli.simplify.trace import Traced, names, trace
 from fusion_cli.sizes.parsing import written
 from fusion_cli.targets import CPU, DEFINITE, resolve_targets, takes_blocks
-from fusion_cli.types import Candidate, GraphNode, Options, Region, Rejection, Rewrite, Score, Stage, Target, label
+from fusion_cli.types import Candidate, GraphNode, Options, Region, Rejection, Rewrite, Stage, Target, label
 from fusion_cli.verify.feeds import load_feeds, open_sizes
 from fusion_cli.verify.signature import Signature, check_names, signature_of
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from fusion_cli.costs import Device
 from fusion_cli.sessions.timing import Speed
 
 ModelName = Literal["original", "simplified", "kernels"]
@@ -15,10 +16,6 @@ WORDS: Mapping[ModelName, str] = {
     "simplified": "the simplified model",
     "kernels": "the simplified model with kernels",
 }
-
-
-Device = Literal["cpu", "cuda", "cuda graph"]
-"""Where models run; on a GPU operator by operator, or all its kernels as one CUDA graph."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import Literal, Self
 
 import onnx_ir as ir
 
+from fusion_cli.costs import Score
 from fusion_cli.planir.stages import Plan
 from fusion_cli.sizes.dims import symbol
 
@@ -165,25 +166,6 @@ class Rejection:
             matched=len(names),
             target=target,
         )
-
-
-@dataclass(frozen=True)
-class Score:
-    """Predicted cost of a region on one target: microseconds, bytes through memory, kernel launches."""
-
-    target: str
-    before_us: float
-    after_us: float
-    bytes_before: int
-    bytes_after: int
-    launches_before: int
-    launches_after: int
-    operations: float = 0.0
-    """What its kernels compute, in elementary operations."""
-
-    @property
-    def gain_us(self) -> float:
-        return self.before_us - self.after_us
 
 
 _OPERATOR_US = 0.1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import tomllib
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,9 @@ import numpy as np
 from fusion_cli.errors import FusionError
 from fusion_cli.resources import resource_dir
 from fusion_cli.types import Target
+
+_MOST_PARTS = 8
+"""Multiprocessors that share the sums of one tile."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,10 @@ class DeviceProfile:
     shape_node_us: float
     op_us: float
     kernel_us: float
+    run_us: float
+    """Host time of a run besides its nodes."""
+    graph_us: float
+    """Host time of a run as a CUDA graph, whose nodes take none."""
     overlapped: bool
     """Whether dispatch runs ahead of the device, so that the longer of the two counts."""
     tflops: dict[str, float]
@@ -42,6 +49,8 @@ class DeviceProfile:
     attention_efficiency: float
     masked_attention_efficiency: float
     """Where each score goes through a program that loads something (a mask, a bias)."""
+    exact_attention_efficiency: float
+    """In float32, which is computed exactly."""
     vendor_attention_efficiency: float
     """Of ONNX Runtime's own Attention operator in half precision without a mask; 0 where it stores the scores."""
     conv_efficiency: float
@@ -52,6 +61,12 @@ class DeviceProfile:
     rest."""
     linear_slowdown: tuple[tuple[float, float], ...]
     """(rows of A, time of the generated operator's GEMM over that of the vendor's node), for constant weights."""
+    launch_us: dict[str, float] = field(default_factory=dict)
+    """What a kernel takes to begin and to end on the device, by names as in `bandwidth_share`."""
+    multiprocessors: int = 0
+    """Those that share the tiles of a product; 0 where arithmetic alone counts."""
+    tiles: tuple[tuple[float, float, float], ...] = ()
+    """(rows, columns, share of the matrix rate that it reaches) of the tiles that the vendor's products choose from."""
     target: str = ""
     """The target that predictions are for."""
     advisory: bool = False
@@ -59,12 +74,38 @@ class DeviceProfile:
 
     def bandwidth(self, working_set: float) -> float:
         """Bytes per us for a kernel that touches `working_set` bytes."""
-        fits = working_set <= self.cache_bytes / 2
-        return (self.cache_bandwidth_gbs if fits else self.bandwidth_gbs) * 1e3
+        return (self.cache_bandwidth_gbs if self.is_cached(working_set) else self.bandwidth_gbs) * 1e3
+
+    def is_cached(self, working_set: float) -> bool:
+        """Whether what a kernel touches stays in the last cache."""
+        return working_set <= self.cache_bytes / 2
 
     def share(self, kernel: str) -> float:
         """The share of the bandwidth that a kernel of this name reaches."""
         return self.bandwidth_share.get(kernel, self.bandwidth_share.get("default", 1.0))
+
+    def launch(self, kernel: str) -> float:
+        """What a kernel of this name takes to begin and to end."""
+        return self.launch_us.get(kernel, self.launch_us.get("default", 0.0))
+
+    def spread(self, batches: float, rows: float, columns: float) -> float:
+        """How many times as long as at the full rate a product takes whose result has these sizes, with the tiles that
+        suit it best: for tiles that are not full, small ones, and multiprocessors without any in the last wave. Where
+        there are fewer tiles than multiprocessors, these share the sums of a tile, up to eight one."""
+        result = batches * rows * columns
+        if not self.tiles or not result:
+            return 1.0
+        found = []
+        for tile_rows, tile_columns, share in self.tiles:
+            tiles = batches * math.ceil(rows / tile_rows) * math.ceil(columns / tile_columns)
+            parts = max(1, min(int(self.multiprocessors / tiles), _MOST_PARTS))
+            waves = math.ceil(tiles * parts / self.multiprocessors)
+            found.append(waves * self.multiprocessors / parts * tile_rows * tile_columns / result / share)
+        return max(1.0, min(found))
+
+    def idleness(self, blocks: float) -> float:
+        """How many times as long a kernel takes that has so few pieces of work: one multiprocessor each."""
+        return max(1.0, self.multiprocessors / blocks) if blocks else 1.0
 
     def matrix_rate(self, dtype: str) -> float:
         """Floating-point operations per us of the vendor's matrix products."""
@@ -115,7 +156,11 @@ def _profile(data: dict[str, Any]) -> DeviceProfile:
         "onchip_bytes": memory["onchip_kb"] * 2**10,
         "vendor_attention_efficiency": data.get("vendor", {}).get("attention_efficiency", 0.0),
         "tile_tflops": generated.get("tile_tflops", 0.0),
+        "exact_attention_efficiency": generated.get("exact_attention_efficiency", generated["attention_efficiency"]),
+        "run_us": dispatch.get("run_us", 0.0),
+        "graph_us": dispatch.get("graph_us", 0.0),
     }
+    grid = data.get("grid", {})
     floats: dict[str, Any] = {f.name: float(numbers[f.name]) for f in fields(DeviceProfile) if f.type == "float"}
     return DeviceProfile(
         **floats,
@@ -127,6 +172,9 @@ def _profile(data: dict[str, Any]) -> DeviceProfile:
         tflops={k: float(v) for k, v in compute.items() if not k.endswith("_gops")},
         bandwidth_share={k: float(v) for k, v in data.get("bandwidth_share", {}).items()},
         linear_slowdown=tuple((float(m), float(t)) for m, t in generated["linear_slowdown"]),
+        launch_us={k: float(v) for k, v in data.get("launch", {}).items()},
+        multiprocessors=int(grid.get("multiprocessors", 0)),
+        tiles=tuple((float(m), float(n), float(share)) for m, n, share in grid.get("tiles", ())),
     )
 
 

@@ -6,7 +6,11 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from fusion_cli.costs import Terms
 from fusion_cli.devices.profile import DeviceProfile
+
+ATTENTION_ROWS = 64
+"""Rows of queries and of keys that an attention kernel keeps on the chip at once."""
 
 
 @dataclass(frozen=True)
@@ -21,13 +25,37 @@ class Work:
     simple: float = 0.0
     special: float = 0.0
     slowdown: float = 1.0
+    grid: tuple[float, float, float] | None = None
+    """Batches, rows and columns of a product's result, which tiles have to cover."""
+    blocks: float = 0.0
+    """Of an attention: pieces of its work that multiprocessors share; 0 where that is not known."""
 
-    def time_us(self, profile: DeviceProfile) -> float:
+    def terms(self, profile: DeviceProfile) -> Terms:
         """Device time, dispatch aside."""
         arithmetic = self.simple / (profile.simple_gops * 1e3) + self.special / (profile.special_gops * 1e3)
         moved = self.bytes / (profile.bandwidth(self.bytes) * profile.share(self.name))
+        launch = profile.launch(self.name) if self.bytes else 0.0
+        if not self.flops:
+            if moved < arithmetic:
+                return Terms(compute=arithmetic, launch=launch)
+            return _moving(moved, self.bytes, profile, launch)
         matrix = self.flops / profile.matrix_rate(self.dtype)
-        return max(matrix, moved) * self.slowdown + arithmetic if self.flops else max(moved, arithmetic)
+        spread = profile.spread(*self.grid) if self.grid else profile.idleness(self.blocks)
+        if matrix * spread < moved:
+            return _moving(moved * self.slowdown, self.bytes, profile, launch, arithmetic)
+        tiles = matrix * (spread - 1) * self.slowdown
+        return Terms(compute=matrix * self.slowdown + arithmetic, tiles=tiles, launch=launch)
+
+    def time_us(self, profile: DeviceProfile) -> float:
+        """The same in total."""
+        return self.terms(profile).total
+
+
+def _moving(us: float, working_set: float, profile: DeviceProfile, launch: float, compute: float = 0.0) -> Terms:
+    """What is bound by moving its bytes."""
+    if profile.is_cached(working_set):
+        return Terms(compute, cache=us, launch=launch)
+    return Terms(compute, memory=us, launch=launch)
 
 
 def count(dims: Sequence[int]) -> int:

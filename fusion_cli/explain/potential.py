@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 import onnx_ir as ir
 
 from fusion_cli.score.baseline import Baseline, one_kernel, total_work
-from fusion_cli.score.prediction import nodes_time
+from fusion_cli.score.spans import nodes_terms
 from fusion_cli.score.vendor_fusions import fused_kernels
 from fusion_cli.types import Candidate
 
@@ -30,8 +30,9 @@ class Potential:
         profile = self.baseline.profile
         rest = [n for n in own if n not in self._chosen_of]
         works = total_work(fused_kernels(rest, profile), profile, self.sizes)
-        alone = nodes_time(works, profile)
+        alone = nodes_terms(works, profile).total
         before = alone + sum(c.scores[self.target].after_us for c in fused)
-        after = nodes_time([one_kernel(list(own), "Ideal", profile, self.sizes)], profile)
+        ideal = [one_kernel(list(own), "Ideal", profile, self.sizes)]
+        after = nodes_terms(ideal, profile).total
         # Joining fusions saves their dispatch; how good their kernels are is another matter.
         return max(0.0, min(before - after, alone + profile.node_us * len(fused)))

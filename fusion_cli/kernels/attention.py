@@ -13,7 +13,7 @@ from fusion_cli.codegen.text import ints
 from fusion_cli.codes import emit as codes
 from fusion_cli.codes.score import ON_CHIP
 from fusion_cli.devices.profile import DeviceProfile
-from fusion_cli.devices.work import Work, count
+from fusion_cli.devices.work import ATTENTION_ROWS, Work, count
 from fusion_cli.errors import Unsupported
 from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, operations
 from fusion_cli.operators.dtypes import FLOATS
@@ -25,8 +25,6 @@ DYNAMIC_HEAD_DIMS = (64, 128, 256)
 """Those compiled in when the head dimension is known at run time only."""
 _PROB = {"identity": "kIdentity", "zero_empty": "kZeroEmpty", "zero_nan": "kZeroNaN", "general": "kGeneral"}
 _ON_CHIP_SHARE = 0.8
-_TILE_ROWS = 64
-"""Rows of queries and of keys that a kernel keeps on the chip at once."""
 _FEW_QUERIES = 16
 """Up to so many, keys and values are read once for all heads that share them, by a kernel that is bound by that."""
 _PANELS = frozenset({64, 128})
@@ -98,7 +96,7 @@ class AttentionFamily(Family):
         k, depth, value_depth = at.shape(stage.k), at.shape(stage.q)[-1], at.dims[stage.dims][-1]
         out, keys = at.dims[stage.dims], k[-2]
         scores = float(count(out[:-2])) * _visible(stage, out[-2], keys, at.profile)
-        tile = 4 * _TILE_ROWS * (2 * depth + 2 * value_depth + _TILE_ROWS)
+        tile = 4 * ATTENTION_ROWS * (2 * depth + 2 * value_depth + ATTENTION_ROWS)
         limit = _ON_CHIP_SHARE * at.profile.onchip_bytes
         if tile > limit:
             found = f"{tile / 1024:.0f} KB for heads of {depth} and {value_depth}"
@@ -108,11 +106,16 @@ class AttentionFamily(Family):
         # The softmax itself is part of what the efficiencies were measured on.
         loads = any(i.op == "load" for i in programs)
         efficiency = at.profile.masked_attention_efficiency if loads else at.profile.attention_efficiency
+        if at.dtype(stage.q) == "float32":
+            efficiency = at.profile.exact_attention_efficiency
         flops = 2 * scores * (depth + value_depth)
         moved, dtype = at.moved(at.stage.tensors), at.dtype(stage.q)
         if at.profile.kind == "cuda" and out[-2] <= _FEW_QUERIES and _splits(stage, dtype):
             return [Work("DecodeAttention", moved, flops, dtype, simple * scores, special * scores)]
-        return [Work("Attention", moved, flops, dtype, simple * scores, special * scores, 1 / efficiency)]
+        blocks = float(count(out[:-2]) * math.ceil(out[-2] / ATTENTION_ROWS))
+        return [
+            Work("Attention", moved, flops, dtype, simple * scores, special * scores, 1 / efficiency, blocks=blocks)
+        ]
 
     def schedules(self, plan: Plan, stage: Attention, kind: Kind) -> tuple[Schedule, ...]:
         if kind == "cpu":
@@ -221,8 +224,8 @@ def _visible(stage: Attention, queries: int, keys: int, profile: DeviceProfile) 
     """Pairs of query and key that a kernel looks at: those for GPUs leave out the keys that no query of a tile sees."""
     if profile.kind != "cuda" or not stage.kind.causal or stage.kind.probabilities == "general":
         return queries * keys
-    tiles = range(0, queries, _TILE_ROWS)
-    return sum(min(_TILE_ROWS, queries - first) * min(first + _TILE_ROWS, keys) for first in tiles)
+    tiles = range(0, queries, ATTENTION_ROWS)
+    return sum(min(ATTENTION_ROWS, queries - first) * min(first + ATTENTION_ROWS, keys) for first in tiles)
 
 
 def _cpu_view(operand: Operand) -> str:

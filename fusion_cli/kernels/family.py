@@ -17,7 +17,7 @@ from fusion_cli.devices.profile import DeviceProfile
 from fusion_cli.devices.work import Work, count
 from fusion_cli.operators.dtypes import element_bytes
 from fusion_cli.operators.elementwise import ELEMENTWISE
-from fusion_cli.planir.stages import Group, Instr, Operand, Plan, Stage
+from fusion_cli.planir.stages import Group, Instr, Linear, Operand, Plan, Stage
 
 Kind = Literal["cpu", "cuda"]
 _FREE = {"load", "acc", "const", "index"} | {o.name for o in ELEMENTWISE if not o.cost}
@@ -48,6 +48,17 @@ class Sized:
     def space(self) -> float:
         """How many elements the iteration space has."""
         return float(count(self.dims[self.stage.dims]))
+
+    @property
+    def grid(self) -> tuple[float, float, float] | None:
+        """Batches, rows and columns of what a matrix product makes, whose right operand is one matrix or one a batch;
+        None for other stages."""
+        if not isinstance(self.stage, Linear):
+            return None
+        out = self.dims[self.stage.dims]
+        if len(self.dims[self.plan.tensors[self.stage.operands[self.stage.b].tensor].dims]) == 2:
+            return 1.0, float(count(out[:-1])), float(out[-1])
+        return float(count(out[:-2])), float(out[-2]), float(out[-1])
 
     def shape(self, operand: int) -> Sequence[int]:
         """An operand's dimensions, as the stage sees them."""
@@ -133,7 +144,8 @@ def product_work(at: Sized, factors: Sequence[int], flops: float, slowdown: floa
     tensors = {at.stage.operands[i].tensor for i in factors}
     dtype = at.dtype(factors[0])
     result = at.space * element_bytes(dtype)
-    product = Work(type(at.stage).__name__, at.moved(tensors) + result, flops, dtype, slowdown=slowdown)
+    name, moved = type(at.stage).__name__, at.moved(tensors) + result
+    product = Work(name, moved, flops, dtype, slowdown=slowdown, grid=at.grid)
     simple, special = operations(at.stage.program)
     if not simple + special:
         return [product]

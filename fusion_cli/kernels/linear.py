@@ -69,7 +69,7 @@ class LinearFamily(Family):
         slowdown /= at.profile.linear_efficiency
         if at.profile.kind != "cpu" and addends_of(at.plan, stage):
             moved = at.moved(stage.tensors)
-            return [Work("Linear", moved, flops, at.dtype(stage.a), slowdown=slowdown)]
+            return [Work("Linear", moved, flops, at.dtype(stage.a), slowdown=slowdown, grid=at.grid)]
         return product_work(at, (stage.a, stage.b), flops, slowdown)
 
     def schedules(self, plan: Plan, stage: Linear, kind: Kind) -> tuple[Schedule, ...]:

@@ -131,7 +131,8 @@ def work_together(at: Sized) -> Work | None:
     if len(chains) != 1 or wide_of(at.plan, chains) is None:
         return None
     moved = at.moved(t for t in stage.tensors if not _is_private(at.plan, chains[0], t))
-    return Work("Linear", moved, 2.0 * at.space * depth, at.dtype(stage.a), slowdown=_SLOWDOWN)
+    flops = 2.0 * at.space * depth
+    return Work("Linear", moved, flops, at.dtype(stage.a), slowdown=_SLOWDOWN, grid=at.grid)
 
 
 def _body(plan: Plan, stage: Linear, n: int, made: dict[int, str]) -> Body:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fusion_cli.build.cache import strip_comments
-from fusion_cli.measured import Choice, Device, ModelName
+from fusion_cli.costs import Device
+from fusion_cli.measured import Choice, ModelName
 from fusion_cli.report import Fusion, Report
 from fusion_cli.report.asked import Asked
 from fusion_cli.report.decisions import Decisions

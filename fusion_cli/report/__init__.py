@@ -13,10 +13,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from fusion_cli.costs import Score
 from fusion_cli.kernels import Schedule, family_of, kind_of
 from fusion_cli.measured import Choice, OpCheck, Verification
 from fusion_cli.report.asked import Asked
-from fusion_cli.types import Candidate, FusedOp, GraphNode, Library, Rejection, Rewrite, Score, Source
+from fusion_cli.types import Candidate, FusedOp, GraphNode, Library, Rejection, Rewrite, Source
 from fusion_cli.version import __version__
 
 SCHEMA_VERSION = 3

@@ -6,12 +6,13 @@ leaves the rest of it to run node by node.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import onnx_ir as ir
 
 from fusion_cli.devices.profile import DeviceProfile
-from fusion_cli.devices.work import Work, count
+from fusion_cli.devices.work import ATTENTION_ROWS, Work, count
 from fusion_cli.load.overridable import is_constant
 from fusion_cli.load.structure import bodies_of
 from fusion_cli.operators.dtypes import NARROW, element_bytes
@@ -31,7 +32,7 @@ class Baseline:
 
     def __init__(self, graph: ir.Graph, profile: DeviceProfile) -> None:
         self.profile = profile
-        graphs = [_at_run_time(g) for g in (graph, *graph.subgraphs())]
+        graphs = [at_run_time(g) for g in (graph, *graph.subgraphs())]
         kernels = [k for nodes in graphs for k in fused_kernels(nodes, profile)]
         self._kernel_of = {n: kernel for kernel in kernels for n in kernel.nodes}
         blocks = profile.kind == "cpu" and any(n.op_type == "Conv" for n in self._kernel_of)
@@ -67,7 +68,7 @@ class Baseline:
         return known[kernel]
 
 
-def _at_run_time(graph: ir.Graph) -> list[ir.Node]:
+def at_run_time(graph: ir.Graph) -> list[ir.Node]:
     """The nodes but those that ONNX Runtime runs once, as it loads the model: they depend on constants alone."""
     once: set[ir.Node] = set()
 
@@ -132,7 +133,7 @@ def _works(kernel: Kernel, profile: DeviceProfile, sizes: Mapping[str, int]) -> 
             if dtype in NARROW:
                 # It turns the image over to have its channels last, and back.
                 moved += 2 * bytes_of([v for v in (anchor.inputs[0], anchor.outputs[0]) if v is not None], sizes)
-        return [Work(kernel.op, moved, flops, dtype, slowdown=slowdown)]
+        return [Work(kernel.op, moved, flops, dtype, slowdown=slowdown, grid=_grid(anchor, sizes))]
     space = out if kernel.op in _PICKS else max([out, *(float(_count(v, sizes)) for v in read)])
     simple, special = work_of(kernel.op)
     return [Work(kernel.op, moved, simple=simple * space, special=special * space)]
@@ -154,6 +155,16 @@ def _flops(node: ir.Node, sizes: Mapping[str, int]) -> float:
     return 2 * out * shape[-2 if node.attributes.get_int("transA", 0) and len(shape) > 1 else -1]
 
 
+def _grid(node: ir.Node, sizes: Mapping[str, int]) -> tuple[float, float, float] | None:
+    """Batches, rows and columns of a product's result; of a convolution none, whose tiles its library knows."""
+    out, right = numbers(node.outputs[0], sizes), node.inputs[1]
+    if node.op_type == "Conv" or not out or len(out) < 2 or right is None or right.shape is None:
+        return None
+    if len(right.shape) <= 2:
+        return 1.0, float(count(out[:-1])), float(out[-1])
+    return float(count(out[:-2])), float(out[-2]), float(out[-1])
+
+
 def _attention(node: ir.Node, moved: float, profile: DeviceProfile, sizes: Mapping[str, int]) -> list[Work]:
     """The Attention operator: one kernel where ONNX Runtime has one, else two products and a softmax between them,
     with the scores in memory."""
@@ -167,12 +178,14 @@ def _attention(node: ir.Node, moved: float, profile: DeviceProfile, sizes: Mappi
     depth, value_depth = (q[-1] / max(heads, 1), v[-1] / max(heads, 1)) if len(q) == 3 else (q[-1], v[-1])
     flash = profile.vendor_attention_efficiency
     if flash and dtype != "float32" and len([x for x in node.inputs if x is not None]) == 3:
-        return [Work("Attention", moved, 2 * scores * (depth + value_depth), dtype, slowdown=1 / flash)]
+        blocks = float(q[0] * heads * math.ceil(q[-2] / ATTENTION_ROWS))
+        return [Work("Attention", moved, 2 * scores * (depth + value_depth), dtype, slowdown=1 / flash, blocks=blocks)]
     simple, special = work_of("Softmax")
+    batches = float(q[0] * heads)
     return [
-        Work("MatMul", moved / 2 + scores * size, 2 * scores * depth, dtype),
+        Work("MatMul", moved / 2 + scores * size, 2 * scores * depth, dtype, grid=(batches, q[-2], k[-2])),
         Work("Softmax", 2 * scores * size, simple=simple * scores, special=special * scores),
-        Work("MatMul", moved / 2 + scores * size, 2 * scores * value_depth, dtype),
+        Work("MatMul", moved / 2 + scores * size, 2 * scores * value_depth, dtype, grid=(batches, q[-2], value_depth)),
     ]
 
 

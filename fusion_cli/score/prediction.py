@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from fusion_cli.codes import score as codes
+from fusion_cli.costs import Score, Terms
 from fusion_cli.devices.profile import DeviceProfile
 from fusion_cli.devices.work import Work, total_bytes
 from fusion_cli.errors import Unsupported
@@ -15,8 +16,9 @@ from fusion_cli.kernels import Kind, Sized, family_of
 from fusion_cli.plan.shape_program import run_shape_program
 from fusion_cli.planir.stages import Plan
 from fusion_cli.score.baseline import Baseline, bytes_of, one_kernel, private_shape_nodes, reorder_work
+from fusion_cli.score.spans import nodes_terms, operator_span
 from fusion_cli.sizes.dims import number, numbers
-from fusion_cli.types import Region, Score
+from fusion_cli.types import Region
 
 MARGIN = 0.02
 """The share of the time before that a fusion has to save: less is within the error of the prediction."""
@@ -26,12 +28,20 @@ _NAMED = 2
 
 @dataclass(frozen=True)
 class _Cost:
-    before_us: float
-    after_us: float
+    before_terms: Terms
+    after_terms: Terms
     before: Sequence[Work]
     after: Sequence[Work]
     reorders: Sequence[str]
     """Those of `after` that bring images into blocks and out of them, in words."""
+
+    @property
+    def before_us(self) -> float:
+        return self.before_terms.total
+
+    @property
+    def after_us(self) -> float:
+        return self.after_terms.total
 
     @property
     def pays(self) -> bool:
@@ -60,14 +70,14 @@ def score_region(
     except Unsupported:
         if not lenient:
             raise
-        return Score(profile.target, 0.0, 0.0, 0, 0, len(region.nodes), 1 if plan is None else len(plan.stages))
+        return Score(profile.target, Terms(), Terms(), 0, 0, len(region.nodes), 1 if plan is None else len(plan.stages))
     if not lenient and not all(c.pays for c in costs):
         _turn_down(costs)
     n = len(costs)
     return Score(
         target=profile.target,
-        before_us=sum(c.before_us for c in costs) / n,
-        after_us=sum(c.after_us for c in costs) / n,
+        before=sum((c.before_terms for c in costs), Terms()) * (1 / n),
+        after=sum((c.after_terms for c in costs), Terms()) * (1 / n),
         bytes_before=sum(total_bytes(c.before) for c in costs) // n,
         bytes_after=sum(total_bytes(c.after) for c in costs) // n,
         launches_before=max(sum(w.bytes > 0 for w in c.before) for c in costs),
@@ -87,17 +97,18 @@ def _cost(region: Region, plan: Plan | None, baseline: Baseline, sizes: Mapping[
     saved, taken = baseline.reorders(region)
     before += [reorder_work(r, sizes) for r in saved]
     left += [reorder_work(r, sizes) for r in taken]
-    own = _own_work(region, plan, profile, sizes)
+    own = own_work(region, plan, profile, sizes)
     return _Cost(
-        nodes_time(before, profile) + private_shape_nodes(region) * profile.shape_node_us,
-        _operator_time(own, profile) + nodes_time(left, profile),
+        nodes_terms(before, profile) + Terms(dispatch=private_shape_nodes(region) * profile.shape_node_us),
+        operator_span(own, profile).terms(profile) + nodes_terms(left, profile),
         before,
         [*own, *left],
         [f"{r.op} of {r.value.name} ({bytes_of([r.value], sizes) / 1e6:.2g} MB)" for r in taken],
     )
 
 
-def _own_work(region: Region, plan: Plan | None, profile: DeviceProfile, sizes: Mapping[str, int]) -> list[Work]:
+def own_work(region: Region, plan: Plan | None, profile: DeviceProfile, sizes: Mapping[str, int]) -> list[Work]:
+    """What the kernels of a region's operator have to do. Raises Unsupported where one cannot run."""
     if plan is None:
         return [one_kernel(region.nodes, region.kernel, profile, sizes)]
     dims = _dimensions(region, plan, sizes)
@@ -108,19 +119,6 @@ def _own_work(region: Region, plan: Plan | None, profile: DeviceProfile, sizes: 
         for stage in plan.stages
         for work in family_of(plan, stage, kind).work(Sized(plan, stage, dims, profile, weights))
     ]
-
-
-def nodes_time(works: Sequence[Work], profile: DeviceProfile) -> float:
-    """Time of these kernels where each is a node of its own."""
-    if profile.overlapped:
-        return sum(max(profile.node_us, w.time_us(profile)) for w in works)
-    return sum(profile.node_us + w.time_us(profile) for w in works)
-
-
-def _operator_time(works: Sequence[Work], profile: DeviceProfile) -> float:
-    dispatch = profile.op_us + profile.kernel_us * (len(works) - 1)
-    device = sum(w.time_us(profile) for w in works)
-    return max(dispatch, device) if profile.overlapped else dispatch + device
 
 
 def _dimensions(region: Region, plan: Plan, sizes: Mapping[str, int]) -> list[tuple[int, ...]]:

@@ -12,9 +12,10 @@ from tempfile import NamedTemporaryFile
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
+from fusion_cli.costs import Device
 from fusion_cli.listener import NOBODY, Listener
 from fusion_cli.load import load_model
-from fusion_cli.measured import WORDS, Choice, Device, Measurement, ModelName, Timed
+from fusion_cli.measured import WORDS, Choice, Measurement, ModelName, Timed
 from fusion_cli.save.stream import write_model
 from fusion_cli.sessions import CPU, CUDA, CUDA_GRAPH, CannotRun, Providers
 from fusion_cli.sessions.process import Opener, Runner

@@ -8,7 +8,8 @@ from functools import partial
 from pathlib import Path
 
 from fusion_cli.codes import verify as codes
-from fusion_cli.measured import Choice, Device, ModelName
+from fusion_cli.costs import Device
+from fusion_cli.measured import Choice, ModelName
 from fusion_cli.sessions import CannotRun
 from fusion_cli.sessions.timing import Speed
 from fusion_cli.types import FusedOp, Library, Rejection, Target

@@ -12,6 +12,7 @@ import onnx_ir as ir
 import pytest
 from rich.console import Console
 
+from fusion_cli.costs import Score, Terms
 from fusion_cli.explain.why import Answer
 from fusion_cli.measured import Choice, Measurement, OpCheck, OutputCheck, Timed, Verification
 from fusion_cli.planir.stages import Plan, Pointwise, Rowwise
@@ -22,7 +23,7 @@ from fusion_cli.report.render import render_summary
 from fusion_cli.report.render_explain import render_answer, render_explain
 from fusion_cli.report.verdict import verdict
 from fusion_cli.sessions.timing import Speed
-from fusion_cli.types import Candidate, FusedOp, Library, Region, Rejection, Rewrite, Score, Source, TensorSpec
+from fusion_cli.types import Candidate, FusedOp, Library, Region, Rejection, Rewrite, Source, TensorSpec
 
 DOCS = Path(__file__).parents[2] / "docs"
 SCHEMA = json.loads((DOCS / "report.schema.json").read_text("utf-8"))
@@ -73,7 +74,10 @@ def candidate(*names: str) -> Candidate:
     region = Region("Demo", nodes, (), (x,), (nodes[-1].outputs[0],))
     kernel = {"operands": (), "program": (), "stores": (), "dims": 0}
     plan = Plan((), (), (Pointwise(**kernel), Rowwise(**kernel), Rowwise(**kernel)), (), (), 0)
-    scores = {"cpu": Score("cpu", 10.0, 4.0, 3000, 1000, 2, 1), "sm_90a": Score("sm_90a", 8.0, 1.0, 3000, 500, 2, 1)}
+    scores = {
+        "cpu": Score("cpu", Terms(10.0), Terms(4.0), 3000, 1000, 2, 1),
+        "sm_90a": Score("sm_90a", Terms(8.0), Terms(1.0), 3000, 500, 2, 1),
+    }
     return Candidate(region, plan, scores, ("cpu",))
 
 

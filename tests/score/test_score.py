@@ -10,11 +10,12 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from fusion_cli.costs import Score
 from fusion_cli.errors import FusionError, Unsupported
 from fusion_cli.plan import plan_region
 from fusion_cli.score import Baseline, DeviceProfile, default_sizes, load_profile, read_profile, score_region
 from fusion_cli.score.vendor_fusions import fused_kernels
-from fusion_cli.types import Options, Region, Score, Target
+from fusion_cli.types import Options, Region, Target
 from tests.helpers.graphs import parse, simplified
 from tests.helpers.reason_codes import explained
 from tests.helpers.region_tools import parsed, whole

@@ -10,13 +10,14 @@ import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 
+from fusion_cli.costs import Score, Terms
 from fusion_cli.graph.index import GraphIndex
 from fusion_cli.match import find_regions, load_rules
 from fusion_cli.match.make_region import make_region
 from fusion_cli.outline import inline_back, outline
 from fusion_cli.select import select
 from fusion_cli.select.exact import best_disjoint
-from fusion_cli.types import Candidate, Region, Score
+from fusion_cli.types import Candidate, Region
 from tests.helpers.graphs import RNG, parse, simplified
 
 LAYER = """
@@ -32,7 +33,7 @@ WEIGHTS = {"gamma": (64,), "beta": (64,), "w1": (64, 128), "b1": (128,), "w2": (
 
 
 def candidate(region: Region, **gains: float) -> Candidate:
-    scores = {t: Score(t, g, 0.0, 0, 0, 1, 1) for t, g in gains.items()}
+    scores = {t: Score(t, Terms(g), Terms(), 0, 0, 1, 1) for t, g in gains.items()}
     return Candidate(region, None, scores, tuple(t for t, g in gains.items() if g > 0))
 
 
