@@ -14,7 +14,7 @@ from fusion_cli.clock import Clock
 from fusion_cli.codes import emit as emit_codes
 from fusion_cli.codes import plan as plan_codes
 from fusion_cli.codes import score as score_codes
-from fusion_cli.costs import Score
+from fusion_cli.costs import Forecast, Score
 from fusion_cli.errors import FusionError, Unsupported, did_you_mean
 from fusion_cli.explain.break_even import BreakEven, with_break_even
 from fusion_cli.explain.fates import after, fates
@@ -32,7 +32,7 @@ from fusion_cli.plan import Plan, Planner
 from fusion_cli.report import Fusion, Report, summarise
 from fusion_cli.report.asked import asked
 from fusion_cli.report.readable import counted, show_us
-from fusion_cli.score import Baseline, default_sizes, load_profile, score_region
+from fusion_cli.score import Baseline, default_sizes, forecasts, load_profile, score_region
 from fusion_cli.select import select
 from fusion_cli.simplify import simplify
 from fusion_cli.simplify.trace import Traced, names, trace
@@ -64,6 +64,8 @@ class Analysis:
     """Sizes of the inputs that are made up, by name."""
     notes: tuple[str, ...] = ()
     """What keeps the whole model from being fused better."""
+    forecasts: tuple[Forecast, ...] = ()
+    """The time of the whole model, by target and by how it runs."""
     graph: tuple[GraphNode, ...] = ()
     """The model's nodes, before any is fused."""
     options: Options = field(default_factory=Options)
@@ -120,6 +122,7 @@ def analyse(
         chosen, lost = select(candidates, model.graph, [t.name for t in targets])
         for told in (*(f"{c.region.rule} at {c.region.node_names[-1]}: taken" for c in chosen), *lost):
             clock.listener.decided(f"{told}")
+        forecast = tuple(f for b in baselines.values() for f in forecasts(model.graph, chosen, b.profile, sizes[0]))
         potential = Potential(baselines[targets[0]], chosen, sizes[0])
         watched = [label(n) for n in watch]
         ranked = rank((*missed.rejections, *rejections, *lost), model.graph, chosen, potential, watched)
@@ -143,6 +146,7 @@ def analyse(
         simple.algebra,
         {written(name): sizes[0].get(name, size) for name, size in open_sizes(signature, options).items()},
         _notes(model, targets, options, was_fused),
+        forecast,
         fates(model.graph, regions, chosen, missed.concerned),
         options,
         len(regions),
@@ -286,6 +290,7 @@ def report_of(
         algebra=found.algebra,
         assumed=found.assumed,
         fusions=fusions,
+        predicted=found.forecasts,
         rejected=found.rejections,
         choice=choice,
         timings=dict(clock.seconds),

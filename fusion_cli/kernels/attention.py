@@ -25,6 +25,8 @@ DYNAMIC_HEAD_DIMS = (64, 128, 256)
 """Those compiled in when the head dimension is known at run time only."""
 _PROB = {"identity": "kIdentity", "zero_empty": "kZeroEmpty", "zero_nan": "kZeroNaN", "general": "kGeneral"}
 _ON_CHIP_SHARE = 0.8
+_LEAST_SHARE = 256
+"""Keys, of those that blocks may share, that one of them has at the least."""
 _FEW_QUERIES = 16
 """Up to so many, keys and values are read once for all heads that share them, by a kernel that is bound by that."""
 _PANELS = frozenset({64, 128})
@@ -112,7 +114,8 @@ class AttentionFamily(Family):
         moved, dtype = at.moved(at.stage.tensors), at.dtype(stage.q)
         if at.profile.kind == "cuda" and out[-2] <= _FEW_QUERIES and _splits(stage, dtype):
             return [Work("DecodeAttention", moved, flops, dtype, simple * scores, special * scores)]
-        blocks = float(count(out[:-2]) * math.ceil(out[-2] / ATTENTION_ROWS))
+        shared = math.ceil(keys / _LEAST_SHARE) if _splits(stage, dtype) else 1
+        blocks = float(count(out[:-2]) * math.ceil(out[-2] / ATTENTION_ROWS) * shared)
         return [
             Work("Attention", moved, flops, dtype, simple * scores, special * scores, 1 / efficiency, blocks=blocks)
         ]

@@ -13,14 +13,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from fusion_cli.costs import Score
+from fusion_cli.costs import Forecast, Score
 from fusion_cli.kernels import Schedule, family_of, kind_of
 from fusion_cli.measured import Choice, OpCheck, Verification
 from fusion_cli.report.asked import Asked
 from fusion_cli.types import Candidate, FusedOp, GraphNode, Library, Rejection, Rewrite, Source
 from fusion_cli.version import __version__
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 _CPU_INFO = Path("/proc/cpuinfo")
 Schedules = Mapping[str, tuple[tuple[Schedule, ...], ...]]
 """By target, for each stage of an operator: the variants of its kernel that are compiled in."""
@@ -94,6 +94,7 @@ class Report:
     algebra: tuple[Rewrite, ...] = ()
     assumed: Mapping[str, int] = field(default_factory=dict)
     fusions: tuple[Fusion, ...]
+    predicted: tuple[Forecast, ...] = ()
     rejected: tuple[Rejection, ...] = ()
     verification: Verification | None = None
     choice: Choice | None = None
@@ -188,6 +189,8 @@ def _fusion_dict(fusion: Fusion) -> dict[str, Any]:
     fields = asdict(fusion)
     for score in fields["predicted"].values():
         del score["target"]  # its key
+    for target, score in fusion.predicted.items():
+        fields["predicted"][target] |= {"before_us": score.before_us, "after_us": score.after_us}
     for check in fields["measured"]:
         del check["op"]  # the fusion's name
     for schedule in (s for stages in fields["schedules"].values() for variants in stages for s in variants):

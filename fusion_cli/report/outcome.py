@@ -6,13 +6,14 @@ from collections.abc import Mapping
 
 from fusion_cli.measured import WORDS, Choice, Verification
 from fusion_cli.report import Report
-from fusion_cli.report.readable import counted, show_us
+from fusion_cli.report.accuracy import accuracy, timed_models, timed_operators
+from fusion_cli.report.readable import counted, show_speed, show_us, spent
 from fusion_cli.report.verdict import shapes
 
 
 def outcome(report: Report) -> list[tuple[str, str]]:
     """Lines of the summary, each with its label: the sizes that are made up, the numbers, and the times."""
-    return [*checked(report), *_timed(report.choice)]
+    return [*checked(report), *predicted(report), *_timed(report.choice)]
 
 
 def checked(report: Report) -> list[tuple[str, str]]:
@@ -40,6 +41,24 @@ def _assumed(sizes: Mapping[str, int]) -> list[tuple[str, str]]:
         return []
     told = ", ".join(f"{name}={size}" for name, size in sizes.items())
     return [("SIZES MADE UP", f"{told}: decisions rest on them; --dim NAME=N, --shape or --inputs give yours")]
+
+
+def predicted(report: Report) -> list[tuple[str, str]]:
+    """Whole models' predicted times, beside those that were measured, and how far the predictions of this run were
+    off."""
+    timed = timed_models(report.predicted, report.choice)
+    lines = []
+    for forecast in report.predicted:
+        text = show_speed(forecast.before.total, forecast.after.total)
+        if pair := timed.get(forecast.device):
+            text += f"; measured {show_speed(pair.before[1], pair.after[1])}"
+        lines.append((f"predicted on {forecast.device}", text))
+        lines.append(("", f"{spent(forecast.before)} -> {spent(forecast.after)}"))
+    if own := accuracy(timed_operators(report.fusions)):
+        text = f"median error {own.before:.0%} of the nodes' time, {own.after:.0%} of the kernels'"
+        told = f"the faster one told right for {own.right:.0%} of {counted(own.operators, 'operator')}"
+        lines.append(("cost model", f"{text}; {told}"))
+    return lines
 
 
 def _timed(choice: Choice | None) -> list[tuple[str, str]]:

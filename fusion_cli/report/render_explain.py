@@ -10,11 +10,12 @@ from itertools import groupby
 from rich.console import Console
 
 from fusion_cli.codes.match import NO_RULE, NOT_NEAR, UNKNOWN
+from fusion_cli.costs import Terms
 from fusion_cli.explain.why import Answer
 from fusion_cli.report import Fusion, Report
 from fusion_cli.report.lines import INDENT, listed, print_facts, print_line, print_wrapped
-from fusion_cli.report.outcome import outcome
-from fusion_cli.report.readable import counted, show_saved, show_speed, show_us
+from fusion_cli.report.outcome import outcome, predicted
+from fusion_cli.report.readable import counted, show_saved, show_speed, show_us, spent
 from fusion_cli.report.verdict import verdict
 from fusion_cli.types import Rejection
 
@@ -74,6 +75,8 @@ def render_explain(report: Report, console: Console, *, everything: bool = False
     print_wrapped(console, verdict(report), style="bold")
     if report.output is not None:
         print_facts(console, outcome(report))
+    else:
+        print_facts(console, predicted(report))
     print_line(console, counted(len(report.fusions), "fusion"), style="bold")
     render_fusions(report.fusions, console)
     if tried := [r for r in report.rejected if r.stage == "verify"]:
@@ -146,6 +149,10 @@ def _explain_fusion(alike: Sequence[Fusion], console: Console) -> None:
         saved = show_saved(sum(s.bytes_before - s.bytes_after for s in scores))
         speed = show_speed(sum(s.before_us for s in scores), sum(s.after_us for s in scores))
         facts.append((target, f"predicted {speed}, {saved}"))
+        facts += [
+            ("", f"{when} {spent(sum((s.before if when == 'before' else s.after for s in scores), Terms()))}")
+            for when in ("before", "after")
+        ]
     for check in fusion.measured:
         time = f"measured {show_speed(check.before_us, check.after_us)} at one place, " if check.before_us else ""
         facts.append((check.target, f"{time}error {check.error:.1e} (tolerance {check.tolerance:g})"))

@@ -3,6 +3,7 @@
 from fusion_cli.devices.profile import DeviceProfile, load_profile, read_profile
 from fusion_cli.score.assumed_sizes import default_sizes
 from fusion_cli.score.baseline import Baseline
+from fusion_cli.score.forecast import forecasts
 from fusion_cli.score.prediction import score_region
 
-__all__ = ["Baseline", "DeviceProfile", "default_sizes", "load_profile", "read_profile", "score_region"]
+__all__ = ["Baseline", "DeviceProfile", "default_sizes", "forecasts", "load_profile", "read_profile", "score_region"]

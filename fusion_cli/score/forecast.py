@@ -22,8 +22,8 @@ def forecasts(
 ) -> tuple[Forecast, ...]:
     """The model as ONNX Runtime runs it and as it runs with the candidates that are for the profile's target, each way
     to run it on that device. None where a candidate has no prediction at these sizes, or the graph has bodies, for
-    nobody knows how often they run."""
-    if any(True for _ in graph.subgraphs()):
+    nobody knows how often they run, or the target has no kernels."""
+    if profile.advisory or any(True for _ in graph.subgraphs()):
         return ()
     own = [c for c in chosen if profile.target in c.targets]
     try:

@@ -206,7 +206,7 @@ CAUSAL = """g (float16[b, 9, s, 64] q, float16[b, 9, s, 64] k, float16[b, 9, s, 
 
 def test_a_causal_attention_costs_half_where_its_kernel_skips_later_keys() -> None:
     whole, half = (verdict(CAUSAL.format(c), H200, at(1, 8192), opset=23, force=True).after_us for c in (0, 1))
-    assert 0.45 < half / whole < 0.6
+    assert 0.45 < half / whole < 0.65  # what begins and ends it is not halved
     whole, half = (verdict(CAUSAL.format(c), CPU, at(1, 512), opset=23, force=True).after_us for c in (0, 1))
     assert half >= whole
 
@@ -223,8 +223,9 @@ def test_a_step_over_a_cache_is_bound_by_reading_it(keys: int) -> None:
     def time(queries: int) -> float:
         return verdict(CACHED, H200, {**at(1, queries), "k": (keys, keys)}).after_us
 
-    bandwidth = load_profile(H200).bandwidth(2 * 4 * keys * 128 * 2)
-    assert time(1) <= max(load_profile(H200).op_us, 2 * 4 * keys * 128 * 2 / bandwidth / 0.7)
+    profile, moved = load_profile(H200), 2 * 4 * keys * 128 * 2
+    reading = moved / profile.bandwidth(moved) / profile.share("DecodeAttention") + profile.launch("DecodeAttention")
+    assert time(1) <= max(profile.op_us, 1.05 * reading)
     assert time(1) <= time(16) <= time(64)
 
 

@@ -1,0 +1,134 @@
+"""What predicted times are made of, and those of whole models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+
+import onnx_ir as ir
+import pytest
+
+from fusion_cli.costs import Terms
+from fusion_cli.devices.profile import DeviceProfile
+from fusion_cli.devices.work import Work
+from fusion_cli.plan import plan_region
+from fusion_cli.score import Baseline, forecasts, load_profile, score_region
+from fusion_cli.score.spans import Span, nodes_span, nodes_terms, operator_span
+from fusion_cli.types import Candidate, Target
+from tests.helpers.region_tools import parsed, whole
+
+CPU, H200 = (load_profile(Target(*t)) for t in (("cpu", "cpu"), ("sm_90a", "cuda", "sm_90a")))
+MB = 2.0**20
+
+CHAIN = """g (float[b, 768] x, float[b, 768] z) => (float[b, 768] y) {
+    a = Add(x, z) c = Tanh(a) d = Mul(c, z) e = Sub(d, x) y = Relu(e)
+}"""
+
+
+def test_terms_add_up() -> None:
+    terms = Terms(1, 2, 4, 8, 16, 32)
+    assert terms.total == 63
+    assert (terms + terms * 0.5).total == 63 * 1.5
+    assert {f.name for f in fields(Terms)} == {"compute", "memory", "cache", "tiles", "launch", "dispatch"}
+
+
+@pytest.mark.parametrize(
+    ("work", "term"),
+    [
+        (Work("Add", 512 * MB, simple=1e5), "memory"),
+        (Work("Add", 3 * MB, simple=1e4), "cache"),
+        (Work("Tanh", 1 * MB, special=1e9), "compute"),
+        (Work("MatMul", 512 * MB, flops=1e12, dtype="float16", grid=(1, 8192, 8192)), "compute"),
+        (Work("MatMul", 512 * MB, flops=1e6, dtype="float16", grid=(1, 1, 8192)), "memory"),
+    ],
+)
+@pytest.mark.parametrize("profile", [CPU, H200], ids=lambda p: p.name)
+def test_a_kernel_is_bound_by_what_takes_longest(work: Work, term: str, profile: DeviceProfile) -> None:
+    terms = work.terms(profile)
+    others = {f.name: getattr(terms, f.name) for f in fields(Terms) if f.name not in (term, "launch")}
+    assert getattr(terms, term) > max(others.values())
+    assert work.time_us(profile) == terms.total
+    assert terms.launch == profile.launch(work.name)
+
+
+@pytest.mark.parametrize(
+    ("grid", "least", "most"),
+    [
+        ((1, 8192, 8192), 1.0, 1.05),
+        ((1, 128, 128 * 132), 1.0, 1.15),  # a full wave of tiles
+        ((1, 128, 128 * 133), 1.2, 2.0),  # and one tile more
+        ((1, 1, 4096), 30.0, 128.0),  # a row of a tile of 64
+    ],
+)
+def test_tiles_that_are_not_full_take_as_long_as_full_ones(
+    grid: tuple[float, float, float], least: float, most: float
+) -> None:
+    assert least <= H200.spread(*grid) <= most
+    flops = 2 * grid[0] * grid[1] * grid[2] * 4096
+    terms = Work("MatMul", 1.0, flops, "float16", grid=grid).terms(H200)
+    assert terms.tiles == pytest.approx(terms.compute * (H200.spread(*grid) - 1))
+    assert CPU.spread(*grid) == 1.0
+
+
+def test_few_heads_leave_multiprocessors_idle() -> None:
+    few, many = (Work("Attention", 1.0, 1e9, "float16", blocks=b).terms(H200) for b in (12.0, 1024.0))
+    assert few.tiles == pytest.approx(few.compute * (132 / 12 - 1))
+    assert many.tiles == 0
+    assert Work("Attention", 1.0, 1e9, "float16").terms(H200).tiles == 0
+
+
+def test_the_host_and_a_gpu_overlap_and_a_cpu_does_both() -> None:
+    span = Span(10.0, Terms(compute=4.0))
+    assert span.terms(H200) == Terms(dispatch=10.0)
+    assert Span(3.0, Terms(compute=4.0)).terms(H200) == Terms(compute=4.0)
+    assert span.terms(CPU) == Terms(compute=4.0, dispatch=10.0)
+
+
+def test_short_and_long_kernels_hide_each_other_in_a_model_but_not_by_themselves() -> None:
+    works = [Work("Add", 1.0), Work("Add", 512 * MB)]
+    long = works[1].terms(H200).total
+    assert nodes_terms(works, H200).total == pytest.approx(H200.node_us + long)
+    assert nodes_span(works, H200).terms(H200).total == pytest.approx(long + works[0].terms(H200).total)
+    assert operator_span(works, H200).host == H200.op_us + H200.kernel_us
+
+
+def candidates(model: ir.Model, profile: DeviceProfile, rows: int) -> list[Candidate]:
+    region = whole(model)
+    plan = plan_region(region)
+    score = score_region(region, plan, Baseline(model.graph, profile), [{"b": rows}], force=True)
+    return [Candidate(region, plan, {profile.target: score}, (profile.target,))]
+
+
+def times(profile: DeviceProfile, rows: int, fused: bool = True) -> Sequence[tuple[str, float, float]]:
+    model = parsed(CHAIN)
+    chosen = candidates(model, profile, rows) if fused else []
+    found = forecasts(model.graph, chosen, profile, {"b": rows})
+    return [(f.device, f.before.total, f.after.total) for f in found]
+
+
+def test_a_model_of_one_fusion_is_that_fusion() -> None:
+    ((device, before, after),) = times(CPU, 512)
+    score = candidates(parsed(CHAIN), CPU, 512)[0].scores["cpu"]
+    assert (device, before, after) == ("cpu", pytest.approx(score.before_us), pytest.approx(score.after_us))
+    ((_, before, after),) = times(CPU, 512, fused=False)
+    assert before == after
+
+
+def test_a_cuda_graph_takes_the_host_away() -> None:
+    (way, before, after), (graph_way, graph_before, graph_after) = times(H200, 16)
+    assert (way, graph_way) == ("cuda", "cuda graph")
+    assert (before, after) == (H200.run_us + 5 * H200.node_us, H200.run_us + H200.op_us)  # bound by the host
+    assert graph_before == graph_after == H200.graph_us  # which takes a graph a while to begin, too
+    (_, before, after), (_, graph_before, graph_after) = times(H200, 1 << 20)
+    assert (before, after) == (graph_before, graph_after)  # bound by the device
+    assert after < before / 3
+
+
+def test_nothing_is_said_of_what_loops_do_or_what_nothing_is_built_for() -> None:
+    text = """g (float[b] x, bool c) => (float[b] y) {
+        y = If (c) <then_branch = t () => (float[b] u) { u = Relu(x) },
+                    else_branch = e () => (float[b] v) { v = Neg(x) }>
+    }"""
+    assert forecasts(parsed(text).graph, (), CPU, {"b": 8}) == ()
+    portable = load_profile(Target("portable", "portable"))
+    assert forecasts(parsed(CHAIN).graph, (), portable, {"b": 8}) == ()
