@@ -16,7 +16,7 @@ from fusion_cli.kernels import Kind, Sized, family_of
 from fusion_cli.plan.shape_program import run_shape_program
 from fusion_cli.planir.stages import Plan
 from fusion_cli.score.baseline import Baseline, bytes_of, one_kernel, private_shape_nodes, reorder_work
-from fusion_cli.score.spans import nodes_terms, operator_span
+from fusion_cli.score.spans import nodes_terms, operator_terms
 from fusion_cli.sizes.dims import number, numbers
 from fusion_cli.types import Region
 
@@ -100,7 +100,7 @@ def _cost(region: Region, plan: Plan | None, baseline: Baseline, sizes: Mapping[
     own = own_work(region, plan, profile, sizes)
     return _Cost(
         nodes_terms(before, profile) + Terms(dispatch=private_shape_nodes(region) * profile.shape_node_us),
-        operator_span(own, profile).terms(profile) + nodes_terms(left, profile),
+        operator_terms(own, profile) + nodes_terms(left, profile),
         before,
         [*own, *left],
         [f"{r.op} of {r.value.name} ({bytes_of([r.value], sizes) / 1e6:.2g} MB)" for r in taken],
