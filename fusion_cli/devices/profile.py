@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-import re
 import tomllib
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fusion_cli.errors import FusionError
-from fusion_cli.resources import resource_dir
-from fusion_cli.types import Target
 
 _MOST_PARTS = 8
 """Multiprocessors that share the sums of one tile."""
@@ -67,6 +64,12 @@ class DeviceProfile:
     """Those that share the tiles of a product; 0 where arithmetic alone counts."""
     tiles: tuple[tuple[float, float, float], ...] = ()
     """(rows, columns, share of the matrix rate that it reaches) of the tiles that the vendor's products choose from."""
+    measured: bool = True
+    """Whether its numbers were measured, or follow from a data sheet."""
+    is_default: bool = True
+    """Whether targets of its architecture, and of those above it, take it unasked."""
+    error: dict[str, float] = field(default_factory=dict)
+    """By how much predictions of kernels are off, relative to what is measured, by names as in `bandwidth_share`."""
     target: str = ""
     """The target that predictions are for."""
     advisory: bool = False
@@ -119,21 +122,6 @@ class DeviceProfile:
         return float(np.interp(math.log(max(rows, 1.0)), np.log(known), times))
 
 
-def load_profile(target: Target) -> DeviceProfile:
-    """The profile for a target: of the same architecture, or else the most capable one that is not above it. The
-    portable target, for which nothing is built, takes the first GPU's, as advice only."""
-    profiles = [read_profile(path) for path in sorted(resource_dir("devices").glob("*.toml"))]
-    gpus = sorted((p for p in profiles if p.kind == "cuda"), key=lambda p: _capability(p.arch))
-    if target.kind == "cpu":
-        found = next(p for p in profiles if p.kind == "cpu" and p.arch == target.arch)
-    elif target.kind == "portable":
-        found = gpus[0]
-    else:
-        below = [p for p in gpus if _capability(p.arch) <= _capability(target.arch)]
-        found = max(below or gpus[:1], key=lambda p: _capability(p.arch))
-    return replace(found, target=target.name, advisory=target.kind == "portable")
-
-
 def read_profile(path: Path) -> DeviceProfile:
     """Read one profile. Raises FusionError naming what is missing or of the wrong type."""
     try:
@@ -171,13 +159,11 @@ def _profile(data: dict[str, Any]) -> DeviceProfile:
         overlapped=bool(dispatch["overlapped"]),
         tflops={k: float(v) for k, v in compute.items() if not k.endswith("_gops")},
         bandwidth_share={k: float(v) for k, v in data.get("bandwidth_share", {}).items()},
+        measured=bool(data.get("measured", True)),
+        is_default=bool(data.get("default", True)),
+        error={k: float(v) for k, v in data.get("error", {}).items()},
         linear_slowdown=tuple((float(m), float(t)) for m, t in generated["linear_slowdown"]),
         launch_us={k: float(v) for k, v in data.get("launch", {}).items()},
         multiprocessors=int(grid.get("multiprocessors", 0)),
         tiles=tuple((float(m), float(n), float(share)) for m, n, share in grid.get("tiles", ())),
     )
-
-
-def _capability(arch: str) -> int:
-    digits = re.search(r"\d+", arch)
-    return int(digits.group()) if digits else 0

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import jinja2
 
+from fusion_cli.devices.profile import DeviceProfile
 from fusion_cli.page.cut_outs import cut_outs
-from fusion_cli.page.figures import bars, error_rows, fusion_rows, legend, roofs, runs
+from fusion_cli.page.figures import bars, error_rows, fusion_rows, legend, roof_of, roofs, runs
 from fusion_cli.report import Report
 from fusion_cli.report.outcome import checked
 from fusion_cli.report.readable import printable, show_us
@@ -20,6 +21,11 @@ _ENVIRONMENT = jinja2.Environment(
     finalize=lambda value: printable(value) if type(value) is str else value,
 )
 _ENVIRONMENT.filters["us"] = show_us
+
+
+def roofline(profile: DeviceProfile) -> str:
+    """A device's roofline as a file of SVG."""
+    return _ENVIRONMENT.get_template("roofline.svg.jinja").render(roof=roof_of(profile.name, profile))
 
 
 def page(report: Report) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from fusion_cli.devices.profile import DeviceProfile
 from fusion_cli.measured import WORDS, Measurement
 from fusion_cli.report import Fusion, Report
 from fusion_cli.score import load_profile
@@ -154,8 +155,6 @@ def roofs(report: Report) -> list[Roof]:
 
 
 def _roof(report: Report, target: str) -> Roof:
-    profile = load_profile(resolve_targets([target])[0])
-    peak, bandwidth = max(profile.tflops.values()) * 1e3, profile.bandwidth_gbs
     first = {f.name: f for f in report.fusions if target in f.targets and target in f.predicted}
     found: list[tuple[str, float, float, bool]] = []
     for fusion in first.values():
@@ -165,6 +164,12 @@ def _roof(report: Report, target: str) -> Roof:
             if us and score.bytes_after and score.operations:
                 rate = score.operations / us / 1e3
                 found.append((fusion.name, score.operations / score.bytes_after, rate, is_measured))
+    return roof_of(target, load_profile(resolve_targets([target])[0]), found)
+
+
+def roof_of(name: str, profile: DeviceProfile, found: Sequence[tuple[str, float, float, bool]] = ()) -> Roof:
+    """A device's roofline, with fusions by name, operations per byte, Gop/s, and whether that is measured."""
+    peak, bandwidth = max(profile.tflops.values()) * 1e3, profile.bandwidth_gbs
     xs = _decades([peak / bandwidth, *(x for _, x, _, _ in found)])
     ys = _decades([peak, bandwidth * 10.0 ** xs[0], *(y for _, _, y, _ in found)])
 
@@ -173,7 +178,7 @@ def _roof(report: Report, target: str) -> Roof:
 
     ends = (10.0 ** xs[0], peak / bandwidth, 10.0 ** xs[1])
     return Roof(
-        target,
+        name,
         profile.description,
         bandwidth,
         peak,

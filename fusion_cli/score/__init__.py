@@ -1,6 +1,7 @@
 """Score: what a fusion is predicted to save on a device, from a cost model that can say no."""
 
-from fusion_cli.devices.profile import DeviceProfile, load_profile, read_profile
+from fusion_cli.devices.known import load_profile
+from fusion_cli.devices.profile import DeviceProfile, read_profile
 from fusion_cli.score.assumed_sizes import default_sizes
 from fusion_cli.score.baseline import Baseline
 from fusion_cli.score.forecast import forecasts

@@ -10,7 +10,6 @@ from fusion_cli.costs import Terms
 from fusion_cli.devices.profile import DeviceProfile
 from fusion_cli.devices.work import Work
 
-
 _SEEN = 0.1
 """Share of the host's time that counts although a GPU is busy meanwhile."""
 
