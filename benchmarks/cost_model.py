@@ -25,10 +25,11 @@ from benchmarks.cost_cpu import CPU_CASES, CpuCase, measure
 from benchmarks.cost_model_page import summary_json, with_tables
 from benchmarks.gpu_specs import spec_of
 from benchmarks.kernel_cases import case_of
+from benchmarks.kernel_write import ORIGINAL
 from fusion_cli.costs import Device
 from fusion_cli.errors import FusionError
-from fusion_cli.report import machine
 from fusion_cli.sessions import CannotRun
+from fusion_cli.targets import machine
 from fusion_cli.types import Options
 
 RESULTS = Path(__file__).with_name("results")
@@ -61,7 +62,7 @@ def main(cpu: bool, models: Path, results: Path, markdown: Path | None) -> None:
 
 
 def cases(results: Path, models: Path, folder: Path) -> Iterator[Case]:
-    """All that was measured; models are made in `folder` where they are small, else skipped where there is no export."""
+    """All that was measured; small models are made in `folder`, others skipped where there is no export."""
     for device, target in _TARGETS.items():
         yield from _kernels(_read(results / f"kernels-{device}.json", {}), target, folder)
         yield from _models(_read(results / f"gpu-models-{device}.json", []), target, models)
@@ -81,7 +82,7 @@ def _kernels(content: dict[str, Any], target: str, folder: Path) -> Iterator[Cas
         path = folder / f"{row['mode']}.onnx"
         onnx.save(case_of(row["mode"]).model(), path)
         measured = Measured(
-            row["us"].get("ORT", [None])[0], row["us"]["kernels"][0], tuple(sorted(fusions.get(row["mode"], ())))
+            row["us"].get(ORIGINAL, [None])[0], row["us"]["kernels"][0], tuple(sorted(fusions.get(row["mode"], ())))
         )
         yield Case(row["mode"], path, Options(targets=(target,), force=True), None, measured, False)
 

@@ -22,7 +22,7 @@ from benchmarks.contenders import Contender, Setting, flat, has_gpu, of_session
 from benchmarks.gpu_case import machine
 from benchmarks.gpu_write import made_path
 from benchmarks.kernel_cases import KernelCase, case_of, is_weight
-from benchmarks.kernel_write import MODES
+from benchmarks.kernel_write import MODES, ORIGINAL
 from benchmarks.kernel_yardsticks import exact, yardsticks
 from benchmarks.runs import TOLERANCE
 from fusion_cli.verify import largest_error
@@ -73,12 +73,13 @@ def values_of(case: KernelCase, name: str) -> Tensor:
 def contenders(
     case: KernelCase, path: Path, inputs: Mapping[str, Tensor], want: Sequence[Tensor]
 ) -> Iterator[tuple[str, Callable[[], Contender]]]:
-    """Ours, as they were built, and the yardsticks, by name."""
+    """Ours, as they were built, the nodes in ONNX Runtime, and the yardsticks, by name."""
     like = [t.half() for t in want]
     for mode in MODES:
         made = made_path(path, mode)
         if made.is_file():
             yield mode, partial(of_session, made, Setting(mode), inputs, like)
+    yield ORIGINAL, partial(of_session, path, Setting(), inputs, like)
     stream = torch.cuda.Stream() if has_gpu() else None
     for name, call in yardsticks(case, inputs).items():
         yield name, partial(Contender, lambda call=call: flat(call()), stream)

@@ -24,6 +24,8 @@ from fusion_cli.errors import FusionError
 from fusion_cli.load import DOMAIN
 
 MODES = ("kernels", "own")
+ORIGINAL = "ORT"
+"""The name of ONNX Runtime's own run of a case, which is timed beside them."""
 _OWN = "-DFUSION_VENDOR_FROM=1e300"
 """As templates/include/linear.cuh says: the vendor's are asked for products of at least so many multiplications."""
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from benchmarks.gpu_models_page import slug
 from benchmarks.kernel_cases import KernelCase
-from benchmarks.kernel_write import MODES
+from benchmarks.kernel_write import MODES, ORIGINAL
 from benchmarks.runs import GOOD, Result
 from benchmarks.tally import table
 
 _HEADER = (
-    "family", "case", "us", "own, us", "yardsticks, us", "rate", "best yardstick's", "share", "to be", "error",
-    "same bits",
+    "family", "case", "us", "own, us", "ORT, us", "yardsticks, us", "rate", "best yardstick's", "share", "to be",
+    "error", "same bits",
 )  # fmt: skip
 
 
@@ -57,7 +57,7 @@ def row(case: KernelCase, result: Result) -> list[str]:
     us: Mapping[str, Sequence[float]] = result["us"]
     measured = {name: t for name, (t, _) in us.items()}
     ours = min((measured[m] for m in MODES if m in measured), default=None)
-    yards = {name: t for name, t in measured.items() if name not in MODES}
+    yards = {name: t for name, t in measured.items() if name not in (*MODES, ORIGINAL)}
     best = min(yards.values(), default=None)
     share = None if ours is None or best is None else (ours / best if case.unit == "us" else best / ours)
     reached = share is not None and (share <= case.to_be if case.unit == "us" else share >= case.to_be)
@@ -65,7 +65,7 @@ def row(case: KernelCase, result: Result) -> list[str]:
     return [
         case.family,
         case.id,
-        *(f"{us[m][0]:.1f} ({us[m][1]:g})" if m in us else "-" for m in MODES),
+        *(f"{us[m][0]:.1f} ({us[m][1]:g})" if m in us else "-" for m in (*MODES, ORIGINAL)),
         ", ".join(f"{name} {t:.1f}" for name, t in yards.items()) or "-",
         _rate(case, ours),
         _rate(case, best),

@@ -32,7 +32,7 @@ from fusion_cli.plan import Plan, Planner
 from fusion_cli.report import Fusion, Report, summarise
 from fusion_cli.report.asked import asked
 from fusion_cli.report.readable import counted, show_us
-from fusion_cli.score import Baseline, default_sizes, forecasts, load_profile, score_region
+from fusion_cli.score import Baseline, default_sizes, forecasts, load_profile, profile_id, score_region
 from fusion_cli.select import select
 from fusion_cli.simplify import simplify
 from fusion_cli.simplify.trace import Traced, names, trace
@@ -122,7 +122,6 @@ def analyse(
         chosen, lost = select(candidates, model.graph, [t.name for t in targets])
         for told in (*(f"{c.region.rule} at {c.region.node_names[-1]}: taken" for c in chosen), *lost):
             clock.listener.decided(f"{told}")
-        forecast = tuple(f for b in baselines.values() for f in forecasts(model.graph, chosen, b.profile, sizes[0]))
         potential = Potential(baselines[targets[0]], chosen, sizes[0])
         watched = [label(n) for n in watch]
         ranked = rank((*missed.rejections, *rejections, *lost), model.graph, chosen, potential, watched)
@@ -146,7 +145,7 @@ def analyse(
         simple.algebra,
         {written(name): sizes[0].get(name, size) for name, size in open_sizes(signature, options).items()},
         _notes(model, targets, options, was_fused),
-        forecast,
+        tuple(f for b in baselines.values() for f in forecasts(model.graph, chosen, b.profile, sizes[0])),
         fates(model.graph, regions, chosen, missed.concerned),
         options,
         len(regions),
@@ -295,6 +294,7 @@ def report_of(
         choice=choice,
         timings=dict(clock.seconds),
         notes=found.notes,
+        profiles={t.name: profile_id(t) for t in found.targets},
         operators=dict(sorted(found.signature.operators.items())),
         graph=after(found.graph, (n for f in fusions for n in f.nodes)),
     )

@@ -10,7 +10,7 @@ class FusionError(Exception):
     """A failure to be shown as one line: what went wrong, where, and how to mend it.
 
     `exit_code` is what the command line exits with: 1 the input is at fault, 3 numbers differ,
-    4 a gate failed, 5 the kernel build failed (2, wrong usage, is click's own).
+    4 a gate failed, 5 the kernel build failed, 6 nothing was tuned (2, wrong usage, is click's own).
     """
 
     exit_code = 1
@@ -62,6 +62,12 @@ class BuildError(FusionError):
 
     exit_code = 5
     has_lines = True
+
+
+class NotTuned(FusionError):
+    """A tuning file has no decisions for a model, and they were required."""
+
+    exit_code = 6
 
 
 class Unsupported(Exception):

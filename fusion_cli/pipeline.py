@@ -3,6 +3,7 @@ report."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,9 +18,12 @@ from fusion_cli.outline import outline
 from fusion_cli.outline.apart import keep_apart
 from fusion_cli.produce import Production
 from fusion_cli.report import Report, planned_fusions
+from fusion_cli.report.asked import asked
 from fusion_cli.report.decisions import Decisions, read_decisions
+from fusion_cli.report.tuning import add_tuned, find_tuned
 from fusion_cli.save import commit, staging
-from fusion_cli.types import Options
+from fusion_cli.targets import CPU, device_of, runs_here
+from fusion_cli.types import Options, Target
 from fusion_cli.verify.blame import blaming
 
 __all__ = ["explain", "load_rules", "optimize"]
@@ -60,6 +64,8 @@ def optimize(
     clock = Clock(options, listener)
     if decisions is None and options.decisions is not None:
         decisions = read_decisions(options.decisions, file_sha256(model))
+    if decisions is None and options.tuning is not None and not options.tune:
+        decisions = find_tuned(options.tuning, file_sha256(model), asked(options), required=options.require_tuned)
     if decisions is not None:
         options = replace(options, targets=decisions.targets, decisions=decisions.path)
     blocks = None if decisions is None else decisions.blocks
@@ -75,5 +81,15 @@ def optimize(
             ops = outline(found.model, found.chosen)
         report = Production(model, found, options, decisions, clock, stage).write(ops)
         commit(stage)
+        if options.tuning is not None and options.tune:
+            report = _kept(report, options.tuning, found.targets)
         moved = (replace(lib, path=output.parent / lib.path.relative_to(stage.folder)) for lib in report.libraries)
         return replace(report, libraries=tuple(moved))
+
+
+def _kept(report: Report, tuning: Path, targets: Sequence[Target]) -> Report:
+    """Keep what was measured in a tuning file; the report says so if nothing was."""
+    measured = next((t for t in targets if t.kind != "portable" and runs_here(t.name)), CPU)
+    if add_tuned(tuning, report, *device_of(measured)):
+        return report
+    return replace(report, notes=(*report.notes, f"nothing was measured, so that nothing was added to {tuning}"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import re
 import shutil
 import subprocess
@@ -79,12 +81,34 @@ def runs_here(name: str) -> bool:
 
 def _capabilities() -> list[tuple[int, int]]:
     """The compute capabilities of this machine's GPUs."""
+    return [(int(a), int(b)) for a, b in re.findall(r"(\d+)\.(\d+)", _nvidia("compute_cap"))]
+
+
+def device_of(target: Target) -> tuple[str, str]:
+    """The name of this machine's device for a target, and its driver's version: of the first GPU, or of the CPU, which
+    has none."""
+    if target.kind != "cuda":
+        return machine(), ""
+    name, _, driver = (_nvidia("name,driver_version").splitlines() or ["GPU"])[0].rpartition(", ")
+    return name or driver, driver if name else ""
+
+
+def machine() -> str:
+    """What the processor of this machine calls itself."""
+    try:
+        told = re.search(r"^model name\s*:\s*(.+)$", _CPU_INFO.read_text(encoding="utf-8"), re.MULTILINE)
+    except OSError:
+        told = None
+    return f"{told[1] if told else platform.processor() or platform.machine()}, {os.cpu_count()} cores"
+
+
+def _nvidia(query: str) -> str:
+    """What nvidia-smi says of every GPU in a line; nothing where there is none."""
     program = shutil.which("nvidia-smi")
     if program is None:
-        return []
-    query = [program, "--query-gpu=compute_cap", "--format=csv,noheader"]
+        return ""
     try:
-        answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
+        command = [program, f"--query-gpu={query}", "--format=csv,noheader"]
+        return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
     except (OSError, subprocess.SubprocessError):
-        return []
-    return [(int(a), int(b)) for a, b in re.findall(r"(\d+)\.(\d+)", answer)]
+        return ""

@@ -252,6 +252,12 @@ class Options:
     """An .npz with an array per graph input (`NAME` or `in__NAME`), used to verify and to time."""
     decisions: Path | None = None
     """A report.json whose decisions are taken over: nothing is timed."""
+    tuning: Path | None = None
+    """A file of decisions that were measured, of which those for the model are taken over."""
+    tune: bool = False
+    """Whether to measure anew, and keep what is decided in `tuning`."""
+    require_tuned: bool = False
+    """Whether it is an error where `tuning` has nothing for the model."""
     algebra: bool = True
     """Whether to write what a model computes with fewer stock operators, before anything is fused."""
     force: bool = False

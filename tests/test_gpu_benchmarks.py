@@ -242,27 +242,33 @@ def test_kernels_are_built_together_and_timed_family_by_family(tmp_path: Path, m
     assert sorted(asked[:-1]) == sorted(("benchmarks.kernel_write", id, MODES) for id in own)
     assert asked[-1] == ("benchmarks.kernel_time", "pointwise", own)
     page = (tmp_path / "results" / "kernels-nvidia-h200.md").read_text()
-    assert "| silu_product_8192x4096 | 50.0 (1) | - | copy 40.0, empty 30.0 | 4.03 TB/s | 6.71 TB/s | 0.60 * |" in page
+    assert (
+        "| silu_product_8192x4096 | 50.0 (1) | - | - | copy 40.0, empty 30.0 | 4.03 TB/s | 6.71 TB/s | 0.60 * |" in page
+    )
     assert CliRunner().invoke(kernels.main, [*folders, "--only", "nothing"]).exit_code == 2
 
 
 def kernel_result(**change: Any) -> dict[str, Any]:
     made = {"kernels": {"error": 1e-4, "repeatable": True}}
-    return {"us": {"kernels": [10.0, 1.0], "own": [8.0, 2.0], "cuBLASLt": [8.0, 1.0]}, "made": made, **change}
+    return {
+        "us": {"kernels": [10.0, 1.0], "own": [8.0, 2.0], "ORT": [20.0, 3.0], "cuBLASLt": [8.0, 1.0]},
+        "made": made,
+        **change,
+    }
 
 
 def test_a_kernel_is_as_fast_as_the_faster_of_ours() -> None:
     cells = kernels_page.row(case_of("bias_gelu_1024x3072x768"), kernel_result())
-    assert cells[2:8] == ["10.0 (1)", "8.0 (2)", "cuBLASLt 8.0", "603.98 TFLOP/s", "603.98 TFLOP/s", "1.00"]
+    assert cells[2:9] == ["10.0 (1)", "8.0 (2)", "20.0 (3)", "cuBLASLt 8.0", "603.98 TFLOP/s", "603.98 TFLOP/s", "1.00"]
     cells = kernels_page.row(case_of("bias_gelu_1024x3072x768"), kernel_result(us={"cuBLASLt": [8.0, 1.0]}, made={}))
-    assert cells[7] == "-"
+    assert cells[8] == "-"
     assert cells[-1] == "no"
 
 
 @pytest.mark.parametrize(("us", "share"), [(3.0, "1.50"), (3.2, "1.60 *")])
 def test_a_small_kernel_is_held_against_an_empty_one(us: float, share: str) -> None:
     result = kernel_result(us={"kernels": [us, 1.0], "empty": [2.0, 1.0]})
-    assert kernels_page.row(case_of("silu_product_128x768"), result)[7] == share
+    assert kernels_page.row(case_of("silu_product_128x768"), result)[8] == share
 
 
 def sized(mode: str, fused: float, library: str = "a.so", **change: Any) -> dict[str, Any]:

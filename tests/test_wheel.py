@@ -27,7 +27,11 @@ def test_wheel_holds_what_the_program_reads(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     expected = [f"fusion_cli/{p.relative_to(ROOT).as_posix()}" for d in ("rules", "templates") for p in files(ROOT / d)]
     expected += [p.relative_to(ROOT).as_posix() for p in (ROOT / "fusion_cli" / "devices").glob("*.toml")]
-    expected += ["fusion_cli/page/report.html.jinja", "fusion_cli/page/roofline.svg.jinja", "fusion_cli/py.typed"]
+    expected += [
+        "fusion_cli/page/report.html.jinja",
+        *(f"fusion_cli/page/roofline.{kind}.jinja" for kind in ("axes", "svg")),
+        "fusion_cli/py.typed",
+    ]
     assert expected
     assert [name for name in expected if name not in names] == []
     assert [name for name in names if not name.startswith(("fusion_cli/", "onnx_fusion_cli-"))] == []

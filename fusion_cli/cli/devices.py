@@ -16,9 +16,8 @@ from fusion_cli.devices.known import add_profile, file_for, known_profiles, user
 from fusion_cli.devices.profile import read_profile
 from fusion_cli.errors import FusionError, did_you_mean
 from fusion_cli.page import roofline
-from fusion_cli.report import machine
 from fusion_cli.report.readable import printable
-from fusion_cli.targets import NAMES, resolve_targets
+from fusion_cli.targets import NAMES, device_of, resolve_targets
 
 
 @click.group()
@@ -96,7 +95,7 @@ def calibrate(target: str, name: str | None, debug: bool) -> None:
         raise FusionError("there is no device to measure", hint="give --target cpu, or a CUDA target")
     own = name or f"my-{found.name}"
     with progress(f"measuring {found.name}") as listener:
-        text = measure(file_for(found, bundled=True), own, machine(), listener)
+        text = measure(file_for(found, bundled=True), own, device_of(found)[0], listener)
     click.echo(f"{add_profile(text, own)}: from now on predictions are made with it")
 
 

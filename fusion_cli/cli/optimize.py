@@ -117,6 +117,14 @@ analysis_options = option_group(
     metavar="REPORT",
     help="Do as the report.json of an earlier run says; time nothing.",
 )
+@click.option(
+    "--tuning",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Do as FILE says, where it has what was measured for MODEL.",
+)
+@click.option("--tune", is_flag=True, help="Measure, and keep what is decided in the file of --tuning.")
+@click.option("--require-tuned", is_flag=True, help="Exit with 6 where the file of --tuning has nothing for MODEL.")
 @click.option("--lock", type=click.Path(path_type=Path), metavar="FILE", help="Write what was fused, for check.")
 @click.option("--force", is_flag=True, help="Take candidates whatever their score and measured time.")
 @click.option("--in-place", is_flag=True, help="Let OUT take the place of MODEL.")
@@ -158,6 +166,7 @@ def optimize(
         raise click.UsageError("--verbose and --quiet contradict each other")
     if no_verify and asked["require_verified"]:
         raise click.UsageError("--no-verify and --require-verified contradict each other")
+    _check_tuning(asked, no_verify)
     if lock is not None and asked["dry_run"]:
         raise click.UsageError("--lock is of what was written and measured; leave --dry-run out")
     names = models or (str(model_option),)
@@ -175,6 +184,18 @@ def optimize(
         optimize_several(names, output, options, executor, verbose, as_json)
     else:
         _optimize_one(names[0], output, lock, options, verbose, as_json)
+
+
+def _check_tuning(asked: Mapping[str, Any], no_verify: bool) -> None:
+    given = {"--tune": asked["tune"], "--require-tuned": asked["require_tuned"]}
+    if asked["tuning"] is None:
+        _refuse(given, "with --tuning FILE")
+    if all(given.values()):
+        raise click.UsageError("--tune and --require-tuned contradict each other")
+    if asked["tuning"] is not None:
+        _refuse({"--decisions": asked["decisions"]}, "an alternative to --tuning")
+    if asked["tune"]:
+        _refuse({"--no-verify": no_verify, "--dry-run": asked["dry_run"]}, "without --tune, which measures")
 
 
 def _refuse(given: Mapping[str, object], why: str) -> None:

@@ -15,12 +15,13 @@ from fusion_cli.errors import FusionError, first_line
 from fusion_cli.files import file_sha256
 from fusion_cli.listener import NOBODY, Listener
 from fusion_cli.load import data_locations
-from fusion_cli.report import Report, machine
+from fusion_cli.report import Report
 from fusion_cli.report.asked import asked
 from fusion_cli.report.failures import failure
 from fusion_cli.report.located import find_report
 from fusion_cli.report.read import read_report
 from fusion_cli.report.verdict import untried
+from fusion_cli.targets import machine
 from fusion_cli.types import Options
 from fusion_cli.version import __version__
 

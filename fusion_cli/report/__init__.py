@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import platform
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from importlib import metadata
@@ -17,11 +15,11 @@ from fusion_cli.costs import Forecast, Score
 from fusion_cli.kernels import Schedule, family_of, kind_of
 from fusion_cli.measured import Choice, OpCheck, Verification
 from fusion_cli.report.asked import Asked
+from fusion_cli.targets import machine
 from fusion_cli.types import Candidate, FusedOp, GraphNode, Library, Rejection, Rewrite, Source
 from fusion_cli.version import __version__
 
 SCHEMA_VERSION = 4
-_CPU_INFO = Path("/proc/cpuinfo")
 Schedules = Mapping[str, tuple[tuple[Schedule, ...], ...]]
 """By target, for each stage of an operator: the variants of its kernel that are compiled in."""
 
@@ -60,15 +58,6 @@ class Fusion:
     schedules: Schedules = field(default_factory=dict)
 
 
-def machine() -> str:
-    """What the processor of this machine calls itself."""
-    try:
-        told = re.search(r"^model name\s*:\s*(.+)$", _CPU_INFO.read_text(encoding="utf-8"), re.MULTILINE)
-    except OSError:
-        told = None
-    return f"{told[1] if told else platform.processor() or platform.machine()}, {os.cpu_count()} cores"
-
-
 def versions() -> dict[str, str]:
     """Versions of what takes part in the result; a package that is not installed is left out."""
     found = {"fusion-cli": __version__, "python": platform.python_version()}
@@ -104,6 +93,8 @@ class Report:
     notes: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=versions)
     machine: str = field(default_factory=machine)
+    profiles: Mapping[str, str] = field(default_factory=dict)
+    """By target: the profile that predictions were made with, "" for that of the program."""
     operators: Mapping[str, int] = field(default_factory=dict)
     graph: tuple[GraphNode, ...] = ()
 

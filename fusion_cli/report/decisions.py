@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fusion_cli.devices.known import profile_id
 from fusion_cli.errors import FusionError, ModelError
 from fusion_cli.measured import Choice
+from fusion_cli.report import Report
 from fusion_cli.report.read import read_report
 from fusion_cli.simplify.algebra import BLOCK_RULES
+from fusion_cli.targets import resolve_targets
 from fusion_cli.types import FusedOp
 from fusion_cli.version import __version__
 
@@ -64,8 +67,27 @@ def read_decisions(path: Path, sha256: str) -> Decisions:
         raise FusionError(f"made by fusion-cli {version}, this is {__version__}", where=str(path), hint=hint)
     if report.model_sha256 != sha256:
         raise FusionError("the report is of another model", where=str(path), hint=f"it is of {report.model}")
+    check_profiles(report.profiles, path)
+    return decisions_of(report, path)
+
+
+def decisions_of(report: Report, path: Path) -> Decisions:
+    """What a run decided; `path` is where it is told."""
     kept = {fusion.name: fusion.targets for fusion in report.fusions}
     # Without a choice all that was made was written.
     chosen = "kernels" if report.choice is None else report.choice.chosen
     blocks = any(applied.rule in BLOCK_RULES for applied in report.algebra)
     return Decisions(path, report.targets, blocks, kept, Choice(chosen, f"as {path} decided"))
+
+
+def check_profiles(profiles: Mapping[str, str], path: Path) -> None:
+    """Raises FusionError where predictions here are made with other profiles than those by target: then other
+    candidates might be found."""
+    for target in resolve_targets(list(profiles)):
+        if (here := profile_id(target)) != profiles[target.name]:
+            raise FusionError(
+                f"decided with the profile '{profiles[target.name] or 'of fusion-cli'}' for {target.name}, here is "
+                f"'{here or 'that of fusion-cli'}'",
+                where=str(path),
+                hint="fusion-cli devices add FILE, or remove NAME, changes which is taken",
+            )
