@@ -52,6 +52,8 @@ class Score:
     launches_after: int
     operations: float = 0.0
     """What its kernels compute, in elementary operations."""
+    uncertainty_us: float = 0.0
+    """By how much the gain is likely to be off."""
 
     @property
     def before_us(self) -> float:
@@ -64,6 +66,11 @@ class Score:
     @property
     def gain_us(self) -> float:
         return self.before_us - self.after_us
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the gain, or the loss, is more than predictions are off."""
+        return abs(self.gain_us) > self.uncertainty_us
 
 
 @dataclass(frozen=True)

@@ -110,6 +110,10 @@ class DeviceProfile:
         """How many times as long a kernel takes that has so few pieces of work: one multiprocessor each."""
         return max(1.0, self.multiprocessors / blocks) if blocks else 1.0
 
+    def uncertainty(self, kernel: str) -> float:
+        """By how much the time of a kernel of this name may be off, relative to it."""
+        return self.error.get(kernel, self.error.get("default", 0.0))
+
     def matrix_rate(self, dtype: str) -> float:
         """Floating-point operations per us of the vendor's matrix products."""
         return self.tflops.get(dtype, self.tflops["float32"]) * 1e6

@@ -54,11 +54,27 @@ def predicted(report: Report) -> list[tuple[str, str]]:
             text += f"; measured {show_speed(pair.before[1], pair.after[1])}"
         lines.append((f"predicted on {forecast.device}", text))
         lines.append(("", f"{spent(forecast.before)} -> {spent(forecast.after)}"))
+    if doubtful := _doubtful(report):
+        text = (
+            f"{counted(doubtful, 'fusion')} predicted to save no more than predictions are off, and not measured here"
+        )
+        lines.append(("not certain", f"{text}: kept, as predicted; optimize on the device itself measures them"))
     if own := accuracy(timed_operators(report.fusions)):
         text = f"median error {own.before:.0%} of the nodes' time, {own.after:.0%} of the kernels'"
         told = f"the faster one told right for {own.right:.0%} of {counted(own.operators, 'operator')}"
         lines.append(("cost model", f"{text}; {told}"))
     return lines
+
+
+def _doubtful(report: Report) -> int:
+    """Fusions that nothing but an uncertain prediction speaks for: neither the whole model was timed, nor they."""
+    if report.choice is not None and report.choice.measured:
+        return 0
+    return sum(
+        not all(f.predicted[t].is_certain for t in f.targets if t in f.predicted)
+        for f in report.fusions
+        if not any(check.after_us for check in f.measured)
+    )
 
 
 def _timed(choice: Choice | None) -> list[tuple[str, str]]:

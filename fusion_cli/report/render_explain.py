@@ -148,7 +148,9 @@ def _explain_fusion(alike: Sequence[Fusion], console: Console) -> None:
         scores = [f.predicted[target] for f in alike if target in f.predicted]
         saved = show_saved(sum(s.bytes_before - s.bytes_after for s in scores))
         speed = show_speed(sum(s.before_us for s in scores), sum(s.after_us for s in scores))
-        facts.append((target, f"predicted {speed}, {saved}"))
+        off = sum(s.uncertainty_us for s in scores)
+        doubt = f", give or take {show_us(off)}" if off >= 0.05 else ""
+        facts.append((target, f"predicted {speed}{doubt}, {saved}"))
         facts += [
             ("", f"{when} {spent(sum((s.before if when == 'before' else s.after for s in scores), Terms()))}")
             for when in ("before", "after")

@@ -17,6 +17,7 @@ from fusion_cli.plan.shape_program import run_shape_program
 from fusion_cli.planir.stages import Plan
 from fusion_cli.score.baseline import Baseline, bytes_of, one_kernel, private_shape_nodes, reorder_work
 from fusion_cli.score.spans import nodes_terms, operator_terms
+from fusion_cli.score.uncertainty import uncertainty_us
 from fusion_cli.sizes.dims import number, numbers
 from fusion_cli.types import Region
 
@@ -82,6 +83,7 @@ def score_region(
         bytes_after=sum(total_bytes(c.after) for c in costs) // n,
         launches_before=max(sum(w.bytes > 0 for w in c.before) for c in costs),
         launches_after=max(len(c.after) for c in costs),
+        uncertainty_us=sum(uncertainty_us(c.before, c.after, profile) for c in costs) / n,
         operations=sum(w.flops + w.simple + w.special for c in costs for w in c.after) / n,
     )
 
