@@ -38,6 +38,7 @@ def figures(found: Sequence[Prediction], of: Callable[[Prediction], tuple[float,
             errors["whole" if p.case.is_model else "ORT"].append(abs(before / measured.before - 1))
     return {
         "cases": len(found),
+        "compared": len(signs),
         "signs": sum(signs) / len(signs) if signs else None,
         **{name: median(values) if values else None for name, values in errors.items()},
     }
@@ -120,7 +121,8 @@ def tables(found: Sequence[Prediction], cpu: str) -> str:
 
 
 def _cells(found: dict[str, Any]) -> list[str]:
-    return [str(found["cases"]), *(_share(found[k]) for k in ("signs", "fused", "ORT", "whole"))]
+    told = f"{_share(found['signs'])} of {found['compared']}"
+    return [str(found["cases"]), told, *(_share(found[k]) for k in ("fused", "ORT", "whole"))]
 
 
 def _row(p: Prediction) -> list[str]:

@@ -1,0 +1,54 @@
+"""Three fusions that are better than one large one, and that the score says so."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+import onnx
+import onnx.parser
+
+from fusion_cli.analyse import analyse
+from fusion_cli.clock import Clock
+from fusion_cli.types import Options
+
+BLOCK = """block (float16[1, 28, s, 128] q, float16[1, 28, s, 128] k, float16[1, 28, s, 128] v, float16[1, s, 3584] x)
+    => (float16[1, s, 3584] y) {
+    rows = Constant <value_ints = [0, 0, 3584]> ()
+    a = Attention (q, k, v) t = Transpose <perm = [0, 2, 1, 3]> (a) r = Reshape (t, rows)
+    p = MatMul (r, o) h = Add (x, p)
+    c = Cast <to = 1> (h) two = Constant <value_float = 2.0> () sq = Pow (c, two)
+    axes = Constant <value_ints = [-1]> () m = ReduceMean (sq, axes)
+    eps = Constant <value_float = 0.000001> () e = Add (m, eps) root = Sqrt (e) inv = Reciprocal (root)
+    scaled = Mul (c, inv) half = Cast <to = 10> (scaled) n = Mul (half, scale)
+    g = MatMul (n, gate) sg = Sigmoid (g) sl = Mul (g, sg) u = MatMul (n, up) f = Mul (sl, u)
+    d = MatMul (f, down) y = Add (h, d)
+}"""
+WEIGHTS = {"o": (3584, 3584), "scale": (3584,), "gate": (3584, 18944), "up": (3584, 18944), "down": (18944, 3584)}
+
+
+def test_gate_and_up_run_together_only_outside_of_the_whole_block(tmp_path: Path) -> None:
+    """At 2048 tokens gate and up are one launch of Hopper's own kernel, which stores neither, if nothing else is in
+    their operator; the block as one operator stores both."""
+    graph = onnx.parser.parse_graph(BLOCK)
+    (tmp_path / "weights").touch()
+    start = 0
+    for name, shape in WEIGHTS.items():
+        tensor = onnx.TensorProto(name=name, dims=shape, data_type=onnx.TensorProto.FLOAT16, data_location="EXTERNAL")
+        size = 2 * math.prod(shape)
+        for key, value in {"location": "weights", "offset": start, "length": size}.items():
+            tensor.external_data.add(key=key, value=str(value))
+        graph.initializer.append(tensor)
+        start += size
+    os.truncate(tmp_path / "weights", start)  # zeros that take no room on the disk
+    opset = [onnx.helper.make_opsetid("", 23)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=11), tmp_path / "block.onnx")
+    rules = ("AttentionFFN", "AttentionProjection", "ResidualNorm", "GatedLinear")
+    options = Options(targets=("sm_90a",), rules=rules, dims={"s": (2048, 2048)})
+    found = analyse(tmp_path / "block.onnx", options, Clock(options))
+    whole = max(found.candidates, key=lambda c: len(c.region.nodes))
+    assert whole.region.rule == "AttentionFFN"
+    gains = {c.region.rule: c.scores["sm_90a"].gain_us for c in found.chosen}
+    assert gains.keys() == set(rules) - {"AttentionFFN"}
+    assert sum(gains.values()) > whole.scores["sm_90a"].gain_us > max(gains.values())
