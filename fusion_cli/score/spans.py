@@ -10,9 +10,6 @@ from fusion_cli.costs import Terms
 from fusion_cli.devices.profile import DeviceProfile
 from fusion_cli.devices.work import Work
 
-_SEEN = 0.1
-"""Share of the host's time that counts although a GPU is busy meanwhile."""
-
 
 @dataclass(frozen=True)
 class Span:
@@ -31,22 +28,15 @@ class Span:
         return self.device if self.device.total >= self.host else Terms(dispatch=self.host)
 
 
-def _alone(span: Span, profile: DeviceProfile) -> Terms:
-    """The time of a node wherever in a model it is: whether others keep a GPU busy while the host is at it is not
-    known, so that some of what the host does then counts, and of two ways with equal kernels that with fewer nodes is
-    the faster."""
-    hidden = profile.overlapped and span.device.total >= span.host
-    return span.terms(profile) + Terms(dispatch=_SEEN * span.host if hidden else 0.0)
-
-
 def operator_terms(works: Sequence[Work], profile: DeviceProfile) -> Terms:
     """The time of these kernels, run by one operator of ours."""
-    return _alone(operator_span(works, profile), profile)
+    return operator_span(works, profile).terms(profile)
 
 
 def nodes_terms(works: Sequence[Work], profile: DeviceProfile) -> Terms:
-    """The time of these kernels, each as a node of its own."""
-    return sum((_alone(nodes_span([w], profile), profile) for w in works), Terms())
+    """The time of these kernels, each as a node of its own, wherever in a model they are: a short one takes at least
+    as long as its dispatch, for it cannot be told whether others keep the device busy meanwhile."""
+    return sum((nodes_span([w], profile).terms(profile) for w in works), Terms())
 
 
 def nodes_span(works: Sequence[Work], profile: DeviceProfile) -> Span:
