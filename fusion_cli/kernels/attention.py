@@ -56,8 +56,8 @@ class AttentionStage(CudaStage):
     firm: bool
     """Whether the score of a hidden key does not depend on the product at all."""
 
-    scalar: bool
-    """Whether it computes in exact float32, not on tensor cores."""
+    may_round: bool
+    """Whether it is of float32, which tensor cores round to TF32: where a session forbids that, another kernel runs."""
     splits: bool
     """Whether blocks may share the keys of a row."""
     warpgroup_dims: tuple[tuple[int, int], ...]
@@ -112,7 +112,7 @@ class AttentionFamily(Family):
             efficiency = at.profile.exact_attention_efficiency
         flops = 2 * scores * (depth + value_depth)
         moved, dtype = at.moved(at.stage.tensors), at.dtype(stage.q)
-        if at.profile.kind == "cuda" and out[-2] <= _FEW_QUERIES and _splits(stage, dtype):
+        if at.profile.kind == "cuda" and out[-2] <= _FEW_QUERIES and dtype != "float32" and _splits(stage):
             return [Work("DecodeAttention", moved, flops, dtype, simple * scores, special * scores)]
         shared = math.ceil(keys / _LEAST_SHARE) if _splits(stage, dtype) else 1
         blocks = float(count(out[:-2]) * math.ceil(out[-2] / ATTENTION_ROWS) * shared)
@@ -124,18 +124,18 @@ class AttentionFamily(Family):
         if kind == "cpu":
             return (Schedule("blocks", "always: as many heads or rows at a time as keep their scores in the cache"),)
         view = self.cuda(plan, stage, 0)
-        variant = "scalar" if view.scalar else "tensor"
         found = [
-            Schedule(
-                variant, f"heads of at most {depth} and {value_depth}", (("depth", depth), ("values", value_depth))
-            )
-            for depth, value_depth in view.head_dims
+            Schedule("tensor", f"heads of at most {depth} and {values}", (("depth", depth), ("values", values)))
+            for depth, values in view.head_dims
         ]
+        if view.may_round:
+            found.append(Schedule("scalar", "where the session does not allow TF32, or shared memory is too small"))
         if view.warpgroup_dims:
             when = "sm_90a: more than 64 queries, rows of aligned 16-byte pieces; with a mask from 257 keys on"
             found.append(Schedule("warpgroups", when))
-        if view.splits:
+        if view.splits and not view.may_round:
             found.append(Schedule("decode", "few queries", (("queries", _FEW_QUERIES),)))
+        if view.splits:
             found.append(Schedule("split keys", "few queries, or tiles of them, for the multiprocessors"))
         return tuple(found)
 
@@ -176,12 +176,12 @@ class AttentionFamily(Family):
             body = names.body(program, [root], (), load="x.in{}()".format, position=_position)
             return name, body, result(program, root)
 
-        kind, scalar = stage.kind, q.dtype == "float32"
+        kind, may_round = stage.kind, q.dtype == "float32"
         general = kind.probabilities == "general"
-        splits = _splits(stage, q.dtype)
+        splits = _splits(stage)
         dims = _head_dims(plan, stage)
-        warpgroup_dims = tuple(d for d in dims if splits and _PANELS.issuperset(d))
-        headers = [f"attention_{'scalar' if scalar else 'decode' if splits else 'tensor'}.cuh"]
+        warpgroup_dims = tuple(d for d in dims if splits and not may_round and _PANELS.issuperset(d))
+        headers = ["attention_decode.cuh", *(("attention_scalar.cuh", "provider.h") if may_round else ())]
         headers += ["attention_wgmma.cuh"] if warpgroup_dims else []
         name, shapes = f"parts_{index}", ", ".join(_shape(plan, stage.operands[i]) for i in (stage.k, stage.v))
         size = f"gpu::attention_part_bytes(device, h{stage.dims}, {shapes})"
@@ -193,8 +193,9 @@ class AttentionFamily(Family):
         (_, score, _), *_ = functions
         return AttentionStage(
             **names.common("attention", *headers),
-            takes=("void* parts", "unsigned* done") if splits else (),
-            arguments=(f"work + {name}", "gpu::counters(work)") if splits else (),
+            takes=(("void* parts", "unsigned* done") if splits else ()) + (("bool tf32",) if may_round else ()),
+            arguments=((f"work + {name}", "gpu::counters(work)") if splits else ()) + (("tf32",) if may_round else ()),
+            setup=(("const bool tf32", "gpu::allows_tf32(run.api, run.context)"),) if may_round else (),
             buffers=(Buffer(name, (size,)),) if splits else (),
             prepares=True,
             q=q,
@@ -211,16 +212,16 @@ class AttentionFamily(Family):
             has_sink=stage.sink >= 0,
             by_key=bool(score.loads) and set(score.axes) <= {1} and kind.masking in ("boolean", "additive"),
             firm=kind.masking == "boolean",
-            scalar=scalar,
+            may_round=may_round,
             splits=splits,
             warpgroup_dims=warpgroup_dims,
         )
 
 
-def _splits(stage: Attention, dtype: str) -> bool:
+def _splits(stage: Attention) -> bool:
     """Whether blocks may share the keys of a row: a probability's program may need the row's sum, which they know
     last."""
-    return dtype != "float32" and stage.kind.probabilities != "general"
+    return stage.kind.probabilities != "general"
 
 
 def _visible(stage: Attention, queries: int, keys: int, profile: DeviceProfile) -> int:

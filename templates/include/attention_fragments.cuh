@@ -64,29 +64,77 @@ __device__ __forceinline__ float highest(const float (&x)[kColumns / 8][4], int 
   return top;
 }
 
-// o += p * v, of kKeys values in shared memory.
-template <int kFragments, int kKeys, int kValueDepth, int kValuePitch, class T>
-__device__ __forceinline__ void add_values(float (&o)[kFragments][kValueDepth / 8][4],
-                                           const float (&weights)[kFragments][kKeys / 8][4], const T* tile_v) {
+// Results of how many columns a lane's values of some fragments are neighbours in: in TF32 fragment 4 * d + n is the
+// columns 32 * d + 4 * i + n, so that a lane reads values of four columns at once.
+template <class T>
+constexpr int kResultGroup = sizeof(T) == 4 ? 32 : 16;
+
+// The column of a row's result that element e of fragment j is.
+template <class T>
+__device__ __forceinline__ int result_column(int j, int e) {
+  const int column = threadIdx.x % 4 * 2 + e;
+  return sizeof(T) == 4 ? j / 4 * 32 + column * 4 + j % 4 : j * 8 + column;
+}
+
+// Of TF32. A lane has as scores of keys 2 * t and 2 * t + 1 what it should have of keys t and t + 4 as an operand: the
+// values are read in that order, the same for all.
+template <int kFragments, int kKeys, int kValueDepth, int kValuePitch>
+__device__ __forceinline__ void add_tf32_values(float (&o)[kFragments][kValueDepth / 8][4],
+                                                const float (&weights)[kFragments][kKeys / 8][4],
+                                                const float* tile_v) {
+  const int lane = threadIdx.x % 32;
 #pragma unroll
-  for (int j = 0; j < kKeys / 16; ++j) {
+  for (int j = 0; j < kKeys / 8; ++j) {
     uint32_t p[kFragments][4];
 #pragma unroll
     for (int i = 0; i < kFragments; ++i) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const float(&from)[4] = weights[i][2 * j + e / 2];
-        p[i][e] = pack<T>(from[e % 2 * 2], from[e % 2 * 2 + 1]);
+      for (int e = 0; e < 4; ++e) p[i][e] = to_tf32(weights[i][j][e % 2 * 2 + e / 2]);
+    }
+    const float* const first = tile_v + (j * 8 + lane % 4 * 2) * kValuePitch + lane / 4 * 4;
+#pragma unroll
+    for (int d = 0; d < kValueDepth / 32; ++d) {
+      uint32_t low[4], high[4];
+      __builtin_memcpy(low, __builtin_assume_aligned(first + d * 32, 16), 16);
+      __builtin_memcpy(high, __builtin_assume_aligned(first + kValuePitch + d * 32, 16), 16);
+      round_operands<float>(low);
+      round_operands<float>(high);
+#pragma unroll
+      for (int n = 0; n < 4; ++n) {
+#pragma unroll
+        for (int i = 0; i < kFragments; ++i) multiply_add<float>(o[i][d * 4 + n], p[i], low[n], high[n]);
       }
     }
+  }
+}
+
+// o += p * v, of kKeys values in shared memory.
+template <int kFragments, int kKeys, int kValueDepth, int kValuePitch, class T>
+__device__ __forceinline__ void add_values(float (&o)[kFragments][kValueDepth / 8][4],
+                                           const float (&weights)[kFragments][kKeys / 8][4], const T* tile_v) {
+  if constexpr (sizeof(T) == 4) {
+    return add_tf32_values<kFragments, kKeys, kValueDepth, kValuePitch>(o, weights, tile_v);
+  } else {
 #pragma unroll
-    for (int d = 0; d < kValueDepth / 16; ++d) {
-      uint32_t fv[4];
-      load_b<false, kValuePitch>(fv, tile_v, j * 16, d * 16);
+    for (int j = 0; j < kKeys / 16; ++j) {
+      uint32_t p[kFragments][4];
 #pragma unroll
       for (int i = 0; i < kFragments; ++i) {
-        multiply_add<T>(o[i][2 * d], p[i], fv[0], fv[1]);
-        multiply_add<T>(o[i][2 * d + 1], p[i], fv[2], fv[3]);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const float(&from)[4] = weights[i][2 * j + e / 2];
+          p[i][e] = pack<T>(from[e % 2 * 2], from[e % 2 * 2 + 1]);
+        }
+      }
+#pragma unroll
+      for (int d = 0; d < kValueDepth / 16; ++d) {
+        uint32_t fv[4];
+        load_b<false, kValuePitch>(fv, tile_v, j * 16, d * 16);
+#pragma unroll
+        for (int i = 0; i < kFragments; ++i) {
+          multiply_add<T>(o[i][2 * d], p[i], fv[0], fv[1]);
+          multiply_add<T>(o[i][2 * d + 1], p[i], fv[2], fv[3]);
+        }
       }
     }
   }
@@ -102,13 +150,17 @@ __device__ __forceinline__ void store_result(const Matrix<T>& to, int row, const
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const float factor = kProb == Prob::kGeneral ? keys > 0 : normaliser<kProb>(lanes_sum<4>(sum[i][r]), keys);
-      T* const line = shared + (i * 16 + lane / 4 + r * 8) * kPitch + lane % 4 * 2;
+      T* const line = shared + (i * 16 + lane / 4 + r * 8) * kPitch;
 #pragma unroll
       for (int j = 0; j < kValueDepth / 8; ++j) {
         // A row to be zeroed has NaN in its sums: select, do not multiply.
         const float low = factor == 0.0f ? 0.0f : o[i][j][2 * r] * factor;
         const float high = factor == 0.0f ? 0.0f : o[i][j][2 * r + 1] * factor;
-        *reinterpret_cast<uint32_t*>(line + j * 8) = pack<T>(low, high);
+        if constexpr (sizeof(T) == 4) {
+          line[result_column<T>(j, 0)] = low, line[result_column<T>(j, 1)] = high;
+        } else {
+          *reinterpret_cast<uint32_t*>(line + result_column<T>(j, 0)) = pack<T>(low, high);
+        }
       }
     }
   }

@@ -6,10 +6,10 @@
 
 namespace fusion::gpu {
 
-constexpr int kScalarRows = 32, kScalarKeys = 32, kAttentionThreads = 128;
+constexpr int kScalarRows = 32, kScalarKeys = 32, kScalarAttentionThreads = 128;
 
-template <int kDepth, int kValueDepth, bool kBare>
-struct AttentionTile {
+template <int kDepth, int kValueDepth>
+struct ScalarAttentionTile {
   static constexpr int kRows = kScalarRows;
   static constexpr size_t kBytes = 4 * (kScalarRows * (kDepth + 1) + kScalarKeys * (kDepth + 1 + kValueDepth + 1) +
                                         kScalarRows * (kScalarKeys + 1));
@@ -41,7 +41,7 @@ __device__ __forceinline__ void attention_scalar(const float* q, const float* k,
 
   const auto element = [&](int row, int column) { return typename Program::Element{program, at, row, column}; };
 
-  load_tile<kScalarRows, kDepth, kPitch, kAttentionThreads>(tile_q, mq, first_query, 0, false);
+  load_tile<kScalarRows, kDepth, kPitch, kScalarAttentionThreads>(tile_q, mq, first_query, 0, false);
   const auto scores = [&](int step, float (&x)[4][2]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) x[i][0] = x[i][1] = 0.0f;
@@ -97,7 +97,7 @@ __device__ __forceinline__ void attention_scalar(const float* q, const float* k,
   if constexpr (kProb == Prob::kGeneral) {
     for (int step = 0; step < steps; ++step) {
       __syncthreads();
-      load_tile<kScalarKeys, kDepth, kPitch, kAttentionThreads>(tile_k, mk, int64_t(step) * kScalarKeys, 0, false);
+      load_tile<kScalarKeys, kDepth, kPitch, kScalarAttentionThreads>(tile_k, mk, int64_t(step) * kScalarKeys, 0, false);
       __syncthreads();
       float x[4][2];
       scores(step, x);
@@ -110,8 +110,8 @@ __device__ __forceinline__ void attention_scalar(const float* q, const float* k,
   for (int step = 0; step < steps; ++step) {
     const int first_key = step * kScalarKeys;
     __syncthreads();
-    load_tile<kScalarKeys, kDepth, kPitch, kAttentionThreads>(tile_k, mk, first_key, 0, false);
-    load_tile<kScalarKeys, kValueDepth, kValuePitch, kAttentionThreads>(tile_v, mv, first_key, 0, false);
+    load_tile<kScalarKeys, kDepth, kPitch, kScalarAttentionThreads>(tile_k, mk, first_key, 0, false);
+    load_tile<kScalarKeys, kValueDepth, kValuePitch, kScalarAttentionThreads>(tile_v, mv, first_key, 0, false);
     __syncthreads();
     float x[4][2];
     scores(step, x);

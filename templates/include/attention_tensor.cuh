@@ -1,4 +1,4 @@
-// Attention in fp16 and bf16 on tensor cores.
+// Attention on tensor cores, in fp16 and bf16, and of fp32 in TF32.
 #pragma once
 
 #include "include/attention_fragments.cuh"
@@ -10,30 +10,32 @@ namespace fusion::gpu {
 constexpr int kAttentionWarps = 4;
 constexpr int kAttentionThreads = kAttentionWarps * 32;
 
-// What one block works on: all the rows and keys for which the accumulators of a warp still fit in its registers.
-template <int kDepth, int kValueDepth, bool kBare>
+// What one block works on: all the rows and keys for which the accumulators of a warp still fit in its registers. In TF32
+// a warp has half the rows, so that more blocks have room on a multiprocessor.
+template <class T, int kHead, int kValueHead, bool kBare>
 struct AttentionTile {
+  static constexpr int kDepth = kHead, kValueDepth = (kValueHead + kResultGroup<T> - 1) / kResultGroup<T> * kResultGroup<T>;
   static constexpr bool kDeep = kDepth > 128 || kValueDepth > 128;
-  static constexpr int kFragments = kDeep ? 1 : 2;  // of 16 queries, per warp
+  static constexpr int kFragments = kDeep || sizeof(T) == 4 ? 1 : 2;  // of 16 queries, per warp
   static constexpr int kRows = kAttentionWarps * kFragments * 16;
   static constexpr bool kShallow = kDepth <= 64 && kValueDepth <= 64;
-  static constexpr int kKeys = kDeep ? 32 : (kShallow ? 128 : 64) / (kBare ? 1 : 2);  // a program needs registers too
+  static constexpr int kKeys = kDeep || !(kShallow || sizeof(T) == 2) ? 32 : (kShallow && sizeof(T) == 2 ? 128 : 64) / (kBare ? 1 : 2);  // a program needs registers too
   using Order = std::conditional_t<kBare, InOrder, Dealt<8>>;                         // of the keys
-  // Eight more elements put the eight rows that a fragment is loaded from in different banks.
-  static constexpr int kPitch = kDepth + 8, kValuePitch = kValueDepth + 8;
-  static constexpr size_t kBytes = 2 * (kRows * kPitch + 2 * kKeys * (kPitch + kValuePitch));
+  // Sixteen more bytes put the eight rows that a fragment is loaded from in different banks.
+  static constexpr int kPitch = kDepth + 16 / sizeof(T), kValuePitch = kValueDepth + 16 / sizeof(T);
+  static constexpr size_t kBytes = sizeof(T) * (kRows * kPitch + 2 * kKeys * (kPitch + kValuePitch));
 };
 
 // A block has a tile of queries and walks its split of the keys, the next tile of K and V on its way meanwhile.
 //   float Program::score(acc, element, batch, query, key), prob(p, ...), sink(0, ...)
-template <class T, int kDepth, int kValueDepth, Prob kProb, int N, class Program>
+template <class T, int kHead, int kValueHead, Prob kProb, int N, class Program>
 __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T* v, T* out, const AttentionShape& s,
                                                  const Space<N>& batches, const KeySplit& split,
                                                  const Program& program) {
-  using Tile = AttentionTile<kDepth, kValueDepth, Program::kBare>;
+  using Tile = AttentionTile<T, kHead, kValueHead, Program::kBare>;
   using Order = typename Tile::Order;
   using Element = typename Program::Element;
-  constexpr int kKeys = Tile::kKeys, kFragments = Tile::kFragments;
+  constexpr int kKeys = Tile::kKeys, kFragments = Tile::kFragments, kDepth = Tile::kDepth, kValueDepth = Tile::kValueDepth;
   constexpr int kPitch = Tile::kPitch, kValuePitch = Tile::kValuePitch;
   constexpr bool kTwice = kProb == Prob::kGeneral;  // walks the keys once for the rows' sums, then for the result
   // Walks the keys that a mask shows to all queries, then the others where they count.
@@ -83,7 +85,15 @@ __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T
     copy_commit();
   };
   int first = next(-1, 0), slot = 0;
+  copy_commit();
   fetch(first, slot, 0);
+  if constexpr (sizeof(T) == 4) {  // the queries are read for each tile of keys, and rounded once
+    copy_wait<1>();
+    __syncthreads();
+    for (int i = threadIdx.x; i < Tile::kRows * kPitch; i += kAttentionThreads) {
+      tile_q[i] = bit_cast<float>(to_tf32(tile_q[i]));
+    }
+  }
 
   const int lane = threadIdx.x % 32, warp_row = threadIdx.x / 32 * kFragments * 16;
   const bool idle = first_query + warp_row >= queries;
@@ -157,14 +167,17 @@ __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T
 
       float x[kFragments][kKeys / 8][4] = {};
 #pragma unroll
-      for (int d = 0; d < kDepth / 16; ++d) {
+      for (int d = 0; d < kDepth / kProductDepth<T>; ++d) {
         uint32_t fq[kFragments][4];
 #pragma unroll
-        for (int i = 0; i < kFragments; ++i) load_a<false, kPitch>(fq[i], tile_q, warp_row + i * 16, d * 16);
+        for (int i = 0; i < kFragments; ++i) {
+          load_a<false, kPitch>(fq[i], tile_q, warp_row + i * 16, d * kProductDepth<T>);
+        }
 #pragma unroll
         for (int j = 0; j < kKeys / 16; ++j) {
           uint32_t fk[4];
-          load_b<true, kPitch>(fk, tile_k, d * 16, j * 16);
+          load_b<true, kPitch>(fk, tile_k, d * kProductDepth<T>, j * 16);
+          round_operands<T>(fk);
 #pragma unroll
           for (int i = 0; i < kFragments; ++i) {
             multiply_add<T>(x[i][2 * j], fq[i], fk[0], fk[1]);
@@ -275,7 +288,7 @@ __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T
         for (int j = 0; j < kValueDepth / 8; ++j) {
 #pragma unroll
           for (int e = 0; e < 2; ++e) {
-            const int c = j * 8 + lane % 4 * 2 + e;
+            const int c = result_column<T>(j, e);
             if (c < s.value_depth) part[c] = o[i][j][2 * r + e];
           }
         }

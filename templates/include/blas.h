@@ -10,7 +10,7 @@
 #include <initializer_list>
 
 #include "include/linear.cuh"
-#include "ort/abi.h"
+#include "include/provider.h"
 
 namespace fusion::gpu {
 
@@ -51,28 +51,20 @@ bool get_function(void* library, const char* name, F& function) {
   return function != nullptr;
 }
 
-// One of ONNX Runtime's resources, by its number.
-inline bool obtain(const Api& api, const OrtKernelContext* context, int version, int id, void** out) {
-  OrtStatus* status = api.KernelContext_GetResource(context, version, id, out);
-  if (status != nullptr) api.ReleaseStatus(status);
-  return status == nullptr;
-}
-
 class Blas {
  public:
-  // `resources` numbers are ONNX Runtime's: the provider's cuBLAS handle and whether it may use TF32.
+  // The provider's cuBLAS handle, on the stream of a run; false where there is none.
   static Blas find(const Api& api, const OrtKernelContext* context, cudaStream_t stream) {
-    constexpr int kVersion = 3, kHandle = 10002, kUseTf32 = 10011;
+    constexpr int kHandle = 10002;
     Blas blas;
     if (functions().gemm == nullptr) return blas;
     void* handle = nullptr;
-    if (!obtain(api, context, kVersion, kHandle, &handle) || handle == nullptr) return blas;
+    if (!obtain(api, context, kHandle, &handle) || handle == nullptr) return blas;
     cudaStream_t current = nullptr;
     // Setting the stream, even to what it is, would take the handle's workspace away.
     if (functions().get_stream(handle, &current) != 0) return blas;
     if (current != stream && functions().set_stream(handle, stream) != 0) return blas;
-    void* tf32 = nullptr;
-    blas.tf32_ = obtain(api, context, kVersion, kUseTf32, &tf32) && tf32 != nullptr;
+    blas.tf32_ = allows_tf32(api, context);
     blas.handle_ = handle;
     return blas;
   }

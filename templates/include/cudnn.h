@@ -49,16 +49,15 @@ struct CudnnFunctions {
 class Cudnn {
  public:
   static Cudnn find(const Api& api, const OrtKernelContext* context, cudaStream_t stream) {
-    constexpr int kVersion = 3, kHandle = 10001, kUseTf32 = 10011;  // ONNX Runtime's numbers of resources
+    constexpr int kHandle = 10001;
     const CudnnFunctions& functions = CudnnFunctions::loaded();
     Cudnn found;
     void* handle = nullptr;
-    if (functions.execute == nullptr || !obtain(api, context, kVersion, kHandle, &handle) || handle == nullptr) return found;
+    if (functions.execute == nullptr || !obtain(api, context, kHandle, &handle) || handle == nullptr) return found;
     cudaStream_t current = nullptr;
     if (functions.get_stream(handle, &current) != 0) return found;
     if (current != stream && functions.set_stream(handle, stream) != 0) return found;
-    void* tf32 = nullptr;
-    found.tf32_ = obtain(api, context, kVersion, kUseTf32, &tf32) && tf32 != nullptr;
+    found.tf32_ = gpu::allows_tf32(api, context);
     found.handle_ = handle;
     return found;
   }

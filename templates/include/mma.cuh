@@ -108,24 +108,28 @@ __device__ __forceinline__ void load_matrices_transposed(uint32_t (&r)[4], const
                : "memory");
 }
 
-// A 16x16 fragment of A at (row, k) of a tile stored [row][k], or [k][row] where kTransposed.
+// How much of the summed axis one instruction multiplies: 32 bytes, in two matrices of eight rows of 16 bytes.
+template <class T>
+constexpr int kProductDepth = 32 / sizeof(T);
+
+// A fragment of A, 16 rows at (row, k) of a tile stored [row][k], or [k][row] where kTransposed.
 template <bool kTransposed, int kPitch, class T>
 __device__ __forceinline__ void load_a(uint32_t (&a)[4], const T* tile, int row, int k) {
   const int lane = threadIdx.x % 32;
   if constexpr (kTransposed) {
     load_matrices_transposed(a, tile + (k + lane / 16 * 8 + lane % 8) * kPitch + row + lane / 8 % 2 * 8);
   } else {
-    load_matrices(a, tile + (row + lane % 16) * kPitch + k + lane / 16 * 8);
+    load_matrices(a, tile + (row + lane % 16) * kPitch + k + lane / 16 * (kProductDepth<T> / 2));
   }
 }
 
-// Two neighbouring 16x8 fragments of B at (k, column): b[0..1] and b[2..3]. The tile is stored [k][column], or
+// Two neighbouring fragments of B of 8 columns at (k, column): b[0..1] and b[2..3]. The tile is stored [k][column], or
 // [column][k] where kTransposed.
 template <bool kTransposed, int kPitch, class T>
 __device__ __forceinline__ void load_b(uint32_t (&b)[4], const T* tile, int k, int column) {
   const int lane = threadIdx.x % 32;
   if constexpr (kTransposed) {
-    load_matrices(b, tile + (column + lane / 16 * 8 + lane % 8) * kPitch + k + lane / 8 % 2 * 8);
+    load_matrices(b, tile + (column + lane / 16 * 8 + lane % 8) * kPitch + k + lane / 8 % 2 * (kProductDepth<T> / 2));
   } else {
     load_matrices_transposed(b, tile + (k + lane % 16) * kPitch + column + lane / 16 * 8);
   }
@@ -145,6 +149,27 @@ __device__ __forceinline__ void multiply_add<bfloat>(float (&c)[4], const uint32
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+// Of TF32: fragments hold what those of 16 bits do, in A's and B's rows of 16 bytes four elements instead of eight.
+template <>
+__device__ __forceinline__ void multiply_add<float>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// A float rounded to TF32's ten bits of fraction. The product itself would cut the others off.
+__device__ __forceinline__ uint32_t to_tf32(float x) {
+  uint32_t out;
+  asm("cvt.rna.tf32.f32 %0, %1;\n" : "=r"(out) : "f"(x));
+  return out;
+}
+template <class T>
+__device__ __forceinline__ void round_operands(uint32_t (&r)[4]) {
+  if constexpr (sizeof(T) == 4) {
+#pragma unroll
+    for (uint32_t& x : r) x = to_tf32(bit_cast<float>(x));
+  }
 }
 
 // Two floats rounded to 16 bits each, the first in the low half.

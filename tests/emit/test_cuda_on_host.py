@@ -16,7 +16,7 @@ from fusion_cli.planir.stages import Pointwise, Rowwise, Store
 from fusion_cli.types import FusedOp
 from tests.helpers.cuda_case import Array, Case, assert_close, fused_op
 from tests.helpers.cuda_host_library import host_library
-from tests.helpers.cuda_plans import all_cases
+from tests.helpers.cuda_plans import ATTENTIONS, all_cases
 from tests.helpers.emit_helpers import open_session, ort_value
 from tests.helpers.plan_builder import Builder, Program, operands
 from tests.helpers.plan_interpreter import interpret, numpy_dtype
@@ -28,23 +28,22 @@ _MOST = 2_000_000
 
 # ONNX Runtime's CPU provider has no convolution of 16-bit floats.
 CASES = [c for c in all_cases() if c.name != "conv_float16"]
+ROUNDED = [c for c in CASES if c.name.startswith(ATTENTIONS) and "float32" in c.name]
 PRODUCTS = [c for c in CASES if c.name.startswith(("linear", "batched", "chain"))]
 
 
 @pytest.fixture(scope="module")
-def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Case, bool], Path]:
-    """The library of a case and of all like it that this run has tests of."""
+def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], Path]:
+    """The library of the cases that this run has tests of, with the vendor's products or without."""
     here = [i for i in request.session.items if i.path == request.path]
     asked = {i.callspec.params["case"].name for i in here if "case" in i.callspec.params}
-    made: dict[tuple[bool, bool], Path] = {}
+    made: dict[bool, Path] = {}
 
-    def get(case: Case, vendor: bool) -> Path:
-        kind = "float32" in case.name, vendor
-        if kind not in made:
-            alike = [c for c in (PRODUCTS if vendor else CASES) if ("float32" in c.name) == kind[0]]
-            cases = [c for c in alike if c.name in asked]
-            made[kind] = host_library([fused_op(c) for c in cases], tmp_path_factory.mktemp("host"), vendor=vendor)
-        return made[kind]
+    def get(vendor: bool) -> Path:
+        if vendor not in made:
+            cases = [c for c in (PRODUCTS if vendor else CASES) if c.name in asked]
+            made[vendor] = host_library([fused_op(c) for c in cases], tmp_path_factory.mktemp("host"), vendor=vendor)
+        return made[vendor]
 
     return get
 
@@ -67,7 +66,7 @@ def run_within(
     return [m[:-_BEYOND].view(numpy_dtype(spec.dtype)).reshape(array.shape) for spec, array, m in found]
 
 
-def compare(case: Case, library: Path) -> None:
+def compare(case: Case, library: Path, tf32: bool = False) -> None:
     op = fused_op(case)
     session = open_session(op, library)
     for sizes in case.sizes:
@@ -76,23 +75,36 @@ def compare(case: Case, library: Path) -> None:
         inputs = case.inputs(sizes, np.random.default_rng(0))
         with np.errstate(all="ignore"):
             want = interpret(case.plan, inputs)
-        assert_close(op, run_within(session, op, inputs, want), want, sizes)
+        assert_close(op, run_within(session, op, inputs, want), want, sizes, tf32)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
-def test_kernel_agrees_with_fp64(case: Case, library: Callable[[Case, bool], Path]) -> None:
-    compare(case, library(case, False))
+def test_kernel_agrees_with_fp64(case: Case, library: Callable[[bool], Path]) -> None:
+    compare(case, library(False))
+
+
+@pytest.fixture(scope="module")
+def rounding(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library of the cases that this run has tests of in TF32, of a provider that allows it."""
+    here = [i for i in request.session.items if i.path == request.path and "rounding" in i.fixturenames]
+    ops = [fused_op(c) for c in {i.callspec.params["case"].name: i.callspec.params["case"] for i in here}.values()]
+    return host_library(ops, tmp_path_factory.mktemp("tf32"), vendor=False, tf32=True)
+
+
+@pytest.mark.parametrize("case", ROUNDED, ids=lambda c: c.name)
+def test_attention_in_tf32_agrees_with_fp64(case: Case, rounding: Path) -> None:
+    compare(case, rounding, tf32=True)
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.name.startswith("softmax")], ids=lambda c: c.name)
-def test_one_nan_makes_the_row_nan(case: Case, library: Callable[[Case, bool], Path]) -> None:
+def test_one_nan_makes_the_row_nan(case: Case, library: Callable[[bool], Path]) -> None:
     seen = {0: ((0, 0, 0, 17), float("nan")), 1: ((0, 0, 0, 17), 1)}
-    compare(replace(case, planted=seen), library(case, False))
+    compare(replace(case, planted=seen), library(False))
 
 
 @pytest.mark.parametrize("case", PRODUCTS, ids=lambda c: c.name)
-def test_product_by_the_vendor_agrees_with_fp64(case: Case, library: Callable[[Case, bool], Path]) -> None:
-    compare(case, library(case, True))
+def test_product_by_the_vendor_agrees_with_fp64(case: Case, library: Callable[[bool], Path]) -> None:
+    compare(case, library(True))
 
 
 _EDGES = [0, -0.0, 1, -4, -10, -50, 50, -200, 200, 6e4, -6e4, math.inf, -math.inf, math.nan]

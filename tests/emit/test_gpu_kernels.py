@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.helpers.cuda_case import Case, assert_close, fused_op
-from tests.helpers.cuda_plans import all_cases, everything, sliced
+from tests.helpers.cuda_case import TOLERANCE, Case, assert_close, error_of, fused_op
+from tests.helpers.cuda_plans import ATTENTIONS, all_cases, everything, sliced
 from tests.helpers.plan_interpreter import interpret
 
 pytestmark = pytest.mark.gpu
@@ -49,7 +49,7 @@ def test_kernel_agrees_with_fp64(case: Case, graph: bool, library: Path) -> None
     _compare(case, graph, library)
 
 
-ATTENTION = [c for c in CASES if c.name.startswith(("attention", "masked", "alibi", "causal", "bare"))]
+ATTENTION = [c for c in CASES if c.name.startswith(ATTENTIONS)]
 MANY_TILES = {"b": 3, "h": 7, "g": 4, "q": 300, "k": 700, "s": 650}
 """More tiles of queries than a GPU has multiprocessors."""
 
@@ -70,18 +70,38 @@ def test_long_passes_and_many_rows_agree_with_fp64(name: str, library: Path) -> 
     _compare(replace(case, sizes=(sizes,)), False, library)
 
 
-def _compare(case: Case, graph: bool, library: Path) -> None:
+ROUNDED = [c for c in ATTENTION if "float32" in c.name]
+
+
+@pytest.mark.parametrize("case", ROUNDED, ids=lambda c: c.name)
+def test_attention_in_tf32_agrees_with_fp64(case: Case, library: Path) -> None:
+    for chosen in (case, replace(case, sizes=({n: MANY_TILES[n] for n in case.sizes[0]},))):
+        _compare(chosen, False, library, tf32=True)
+
+
+@pytest.mark.parametrize("case", ROUNDED[:1], ids=lambda c: c.name)
+def test_a_session_without_tf32_gets_exact_products(case: Case, library: Path) -> None:
+    op, inputs = fused_op(case), case.inputs(case.sizes[0], np.random.default_rng())
+    want = interpret(case.plan, inputs)
+    errors = [
+        error_of(gpu_runner.Runner(op, library, inputs, [w.shape for w in want], tf32=tf32).run()[0], want[0])
+        for tf32 in (False, True)
+    ]
+    assert errors[0] <= TOLERANCE["float32"] < errors[1]
+
+
+def _compare(case: Case, graph: bool, library: Path, tf32: bool = False) -> None:
     op = fused_op(case)
     for sizes in case.sizes[:1] if graph else case.sizes:
         inputs = case.inputs(sizes, np.random.default_rng())
         with np.errstate(all="ignore"):
             want = interpret(case.plan, inputs)
-        runner = gpu_runner.Runner(op, library, inputs, [w.shape for w in want], graph=graph)
+        runner = gpu_runner.Runner(op, library, inputs, [w.shape for w in want], graph=graph, tf32=tf32)
         for _ in range(3 if graph else 1):
             for tensor in runner.outputs:
                 tensor.zero_()
             got = runner.run()
-        assert_close(op, got, want, sizes)
+        assert_close(op, got, want, sizes, tf32)
 
 
 def test_shapes_may_change_between_runs(library: Path) -> None:

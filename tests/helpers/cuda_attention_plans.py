@@ -187,6 +187,10 @@ def grouped() -> list[Case]:
         masked("float16", 64, "added", "right", by_query=True),
         masked("bfloat16", 64, "lowest", "left", by_query=True),
         masked("float16", 64, "lowest", "left", later=True),
+        masked("float32", 64, "lowest", "left"),
+        masked("float32", 32, "added", "all", by_head=True),
+        masked("float32", 128, "added", "right", by_query=True),
+        alibi("float32", 64),
     ]
 
 

@@ -15,6 +15,8 @@ from tests.helpers import plan_builder
 
 Array = np.ndarray
 TOLERANCE = {"float32": 2e-5, "float16": 3e-3, "bfloat16": 2e-2, "float64": 1e-12}
+TF32_TOLERANCE = 1.5e-3
+"""Where operands of float32 are rounded to ten bits of fraction."""
 
 
 @dataclass(frozen=True)
@@ -113,8 +115,9 @@ def error_of(got: Array, want: Array) -> float:
     return float(np.abs(a - b).max(initial=0.0) / max(np.abs(b).max(initial=0.0), 1e-30))
 
 
-def assert_close(op: FusedOp, got: Sequence[Array], want: Sequence[Array], where: object) -> None:
-    """Compare an operator's outputs with those of float64."""
+def assert_close(op: FusedOp, got: Sequence[Array], want: Sequence[Array], where: object, tf32: bool = False) -> None:
+    """Compare an operator's outputs with those of float64. `tf32`: whether float32 was rounded for products."""
     for spec, g, w in zip(op.outputs, got, want, strict=True):
         tolerance = max(TOLERANCE.get(i.dtype, 0.0) for i in (*op.inputs, spec))
+        tolerance = max(tolerance, TF32_TOLERANCE) if tf32 else tolerance
         assert error_of(g, w) <= tolerance, f"{spec.name} at {where}"

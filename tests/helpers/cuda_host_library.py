@@ -26,6 +26,8 @@ _PTX = {
     "ldmatrix.sync.aligned.m8n8.x4.trans": "cuda_host::ldmatrix(r, shared, true)",
     "mma.sync.aligned.m16n8k16.row.col.f32.f16": "cuda_host::mma<half>(c, a, b0, b1)",
     "mma.sync.aligned.m16n8k16.row.col.f32.bf16": "cuda_host::mma<bfloat>(c, a, b0, b1)",
+    "mma.sync.aligned.m16n8k8.row.col.f32.tf32": "cuda_host::mma_tf32(c, a, b0, b1)",
+    "cvt.rna.tf32.f32": "out = cuda_host::to_tf32(x)",
     "cvt.rn.f16x2": "out = to_half(low).bits | static_cast<uint32_t>(to_half(high).bits) << 16",
     "cvt.rn.bf16x2": "out = to_bfloat(low).bits | static_cast<uint32_t>(to_bfloat(high).bits) << 16",
 }
@@ -35,14 +37,14 @@ _HOST = {
     "__shared__ alignas(16)": "alignas(16) __shared__",
     "dlopen(name, RTLD_NOW | RTLD_NOLOAD)": "cuda_host::vendor(name)",
     "dlsym(library, ": "cuda_host::vendor(",
-    "api.KernelContext_GetResource(context, version, id, out)": "cuda_host::resource(id, out)",
+    "api.KernelContext_GetResource(context, kVersion, id, out)": "cuda_host::resource(id, out)",
 }
 """What reads otherwise here than where there is a GPU."""
 
 
-def host_library(ops: Sequence[FusedOp], folder: Path, *, vendor: bool) -> Path:
-    """A library that ONNX Runtime loads without a GPU. Attention in float32 and in 16 bits needs a library each: the
-    two have names in common. `vendor` False: products by the library's own kernels, as where cuBLAS is missing."""
+def host_library(ops: Sequence[FusedOp], folder: Path, *, vendor: bool, tf32: bool = False) -> Path:
+    """A library that ONNX Runtime loads without a GPU. `vendor` False: products by the library's own kernels, as where
+    cuBLAS is missing. `tf32`: whether the provider is asked to allow TF32."""
     target = Target("sm_80", "cuda", "sm_80")
     includes, bodies = {}, []
     for op in ops:
@@ -55,14 +57,14 @@ def host_library(ops: Sequence[FusedOp], folder: Path, *, vendor: bool) -> Path:
         if header.suffix in (".h", ".cuh"):
             copy = folder / header.relative_to(resource_dir("templates"))
             copy.parent.mkdir(parents=True, exist_ok=True)
-            text = header.read_text()
-            copy.write_text(_host_header(text) if "cuda_runtime.h" in text or header.suffix == ".cuh" else text)
+            copy.write_text(_host_header(header.read_text()))
     sources = {"kernels.cc": "\n".join([*includes, *bodies]), "register.cc": emit_registration(CPU, ops).text}
     for name, text in sources.items():
         (folder / name).write_text(text)
     compiler = find_compiler(CPU)
     assert compiler is not None, "a C++ compiler"
     flags = ["-std=c++17", "-O1", "-fPIC", "-shared", "-w", *([] if vendor else ["-DFUSION_VENDOR_FROM=1e300"])]
+    flags += ["-DCUDA_HOST_TF32=1"] if tf32 else []
     # Libraries share what the vendor's functions were found to be, which here lie in the first of them.
     stay = "-Wl,-z,nodelete"
     command = [str(compiler.path), *flags, stay, f"-I{folder}", f"-I{_RUNTIME}", *sources, "-o", "library.so", "-ldl"]

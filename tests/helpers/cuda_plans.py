@@ -33,6 +33,9 @@ from tests.helpers.slice_graphs import (
     Graph,
 )
 
+ATTENTIONS = ("attention", "masked", "alibi", "causal", "bare")
+"""How the names of attention's cases begin."""
+
 
 def compiled(graph: Graph, dtype: str) -> Case:
     """A graph with slices and joins, planned by the region compiler."""
@@ -99,10 +102,17 @@ def all_cases() -> list[Case]:
         attention("float16", 64, sink=True),
         attention("float16", 64, 128, prob="general"),  # results take more memory than queries
         attention("float32", 48, prob="general", sink=True),
+        attention("float32", 64, 128, sink=True),
+        attention("float32", 200),
+        attention("float32", 16),
     ]
     cases += [
         causal("float16"),
         causal("float32"),
+        causal("float32", 128),
+        bare("float32"),
+        bare("float32", 96),
+        bare("float32", 256),
         bare("float16", 128),
         bare("bfloat16"),
         *grouped(),

@@ -74,11 +74,12 @@ class Runner:
         out_shapes: Sequence[Sequence[int]],
         *,
         graph: bool = False,
+        tf32: bool = False,
     ) -> None:
         options = ort.SessionOptions()
         options.log_severity_level = 3
         options.register_custom_ops_library(str(library))
-        cuda = {"enable_cuda_graph": "1" if graph else "0", "use_tf32": "0"}
+        cuda = {"enable_cuda_graph": "1" if graph else "0", "use_tf32": "1" if tf32 else "0"}
         self.session = ort.InferenceSession(
             model_of(op).SerializeToString(), options, providers=[("CUDAExecutionProvider", cuda)]
         )

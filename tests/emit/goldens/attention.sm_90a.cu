@@ -1,7 +1,10 @@
 // Attention: CUDA kernels of one fused operator.
 // Rule: Test
 // Original nodes:
+#include "include/attention_decode.cuh"
 #include "include/attention_scalar.cuh"
+#include "include/provider.h"
+#include "include/workspace.cuh"
 #include "ort/op.h"
 
 namespace {
@@ -36,6 +39,31 @@ struct stage_0_program {
     }
   };
 
+  // What those of the scores hold for a query and V neighbouring keys.
+  template <int V>
+  struct Strip {
+    struct Element {
+      const Strip& of;
+      int i;
+      __device__ __forceinline__ bool in3() const {
+        const bool element = of.in3[i];
+        return fusion::load(&element);
+      }
+    };
+    gpu::Strip<bool, V> in3;
+
+    __device__ __forceinline__ Element operator[](int i) const { return {*this, i}; }
+
+    // Reads the operands that have a row for each query, or those that have one for all.
+    template <bool kRows>
+    __device__ __forceinline__ void read(const stage_0_program& p, const int64_t (&at)[5], int row, int column, int valid) {
+      if ((p.row3 != 0) == kRows) {
+        in3.read(p.in3 + at[at3] + int64_t{row} * p.row3 + int64_t{column} * p.column3, p.column3, valid);
+      }
+    }
+  };
+  __device__ __forceinline__ bool by_key() const { return row3 == 0; }
+
   template <class X>
   __device__ __forceinline__ float score(float acc, const X& x, int64_t batch, int row, int column) const {
     const float v0 = acc;
@@ -57,17 +85,28 @@ template <int kDepth, int kValueDepth>
 __global__ void __launch_bounds__(gpu::kAttentionThreads)
     stage_0_kernel(const float* q, const float* k, const float* v, float* out,
                    const gpu::AttentionShape shape, const gpu::Space<5> batches,
-const stage_0_program program) {
+                   const gpu::KeySplit split, const stage_0_program program) {
+  gpu::await_earlier();
+  gpu::attention_tensor<float, kDepth, kValueDepth, gpu::Prob::kZeroNaN>(q, k, v, out, shape, batches, split, program);
+}
+
+template <int kDepth, int kValueDepth>
+__global__ void __launch_bounds__(gpu::kScalarAttentionThreads)
+    stage_0_exact(const float* q, const float* k, const float* v, float* out, const gpu::AttentionShape shape,
+                  const gpu::Space<5> batches, const stage_0_program program) {
   gpu::await_earlier();
   gpu::attention_scalar<kDepth, kValueDepth, gpu::Prob::kZeroNaN>(q, k, v, out, shape, batches, program);
 }
 
 // Once per kernel instance: a block's tiles may need more shared memory than is given without asking.
 void stage_0_prepare(const gpu::Device& device) {
-  gpu::allow_shared_memory(device, stage_0_kernel<16, 16>, gpu::AttentionTile<16, 16, stage_0_program::kBare>::kBytes);
+  gpu::allow_shared_memory(device, stage_0_exact<16, 16>, gpu::ScalarAttentionTile<16, 16>::kBytes);
+  if (gpu::fits<gpu::AttentionTile<float, 16, 16, stage_0_program::kBare>>(device)) {
+    gpu::allow_shared_memory(device, stage_0_kernel<16, 16>, gpu::AttentionTile<float, 16, 16, stage_0_program::kBare>::kBytes);
+  }
 }
 
-void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3, const gpu::Tensor& t4) {
+void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3, const gpu::Tensor& t4, void* parts, unsigned* done, bool tf32) {
   (void)device;
   const gpu::View q = gpu::view(t0), k = gpu::view(t1), v = gpu::view(t2), out = gpu::view(t4);
   const gpu::View views[] = {q, k, v, out, gpu::view(t3)};
@@ -80,11 +119,20 @@ const gpu::AttentionShape shape = gpu::attention_shape(q, k, v, out, 0.25f);
   const auto* const v_data = static_cast<const float*>(t2.data);
   auto* const out_data = static_cast<float*>(t4.data);
   if (shape.depth <= 16 && shape.value_depth <= 16) {
-    using Tile = gpu::AttentionTile<16, 16, stage_0_program::kBare>;
+    using Tile = gpu::AttentionTile<float, 16, 16, stage_0_program::kBare>;
+    using Exact = gpu::ScalarAttentionTile<16, 16>;
+    if (!tf32 || !gpu::fits<Tile>(device)) {
+      const unsigned grid = gpu::attention_grid(shape, batches.count, Exact::kRows, "stage_0");
+      if (grid == 0) return;
+      gpu::launch(stage_0_exact<16, 16>, grid, gpu::kScalarAttentionThreads, Exact::kBytes, stream,
+                  "stage_0", q_data, k_data, v_data, out_data, shape, batches, program);
+      return;
+    }
     const unsigned grid = gpu::attention_grid(shape, batches.count, Tile::kRows, "stage_0");
     if (grid == 0) return;
-    gpu::launch(stage_0_kernel<16, 16>, grid, gpu::kAttentionThreads, Tile::kBytes,
-                stream, "stage_0", q_data, k_data, v_data, out_data, shape, batches, program);
+    const gpu::KeySplit split = gpu::key_split(device, batches.count, shape.queries, shape.keys, parts, done);
+    gpu::launch(stage_0_kernel<16, 16>, dim3(grid, split.count), gpu::kAttentionThreads, Tile::kBytes,
+                stream, "stage_0", q_data, k_data, v_data, out_data, shape, batches, split, program);
     return;
   }
   throw fusion::Error("stage_0: the head dimension is larger than 16");
@@ -92,6 +140,7 @@ const gpu::AttentionShape shape = gpu::attention_shape(q, k, v, out, 0.25f);
 
 struct Kernel {
   gpu::Device device;
+  gpu::Workspace workspace;
 
   Kernel(const fusion::Api& api, const OrtKernelInfo* info) {
     (void)api, (void)info;
@@ -111,6 +160,9 @@ struct Kernel {
     // Memory.
     const cudaStream_t stream = static_cast<cudaStream_t>(run.stream());
     void* const output_0 = run.output(0, h6);
+    gpu::Layout layout;
+    const size_t parts_0 = layout.add(gpu::largest({gpu::attention_part_bytes(device, h6, h0, h5)}));
+    char* const work = workspace.reserve(stream, layout.size());
     const gpu::Tensor t0{const_cast<void*>(run.input(0)), &h0};
     const gpu::Tensor t1{const_cast<void*>(run.input(1)), &h2};
     const gpu::Tensor t2{const_cast<void*>(run.input(2)), &h4};
@@ -118,7 +170,8 @@ struct Kernel {
     const gpu::Tensor t4{output_0, &h6};
 
     // Kernels.
-    stage_0(device, stream, h6, t1, t0, t3, t2, t4);
+    const bool tf32 = gpu::allows_tf32(run.api, run.context);
+    stage_0(device, stream, h6, t1, t0, t3, t2, t4, work + parts_0, gpu::counters(work), tf32);
   }
 };
 

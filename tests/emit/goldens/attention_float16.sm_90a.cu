@@ -68,7 +68,7 @@ template <int kDepth, int kValueDepth>
 __global__ void __launch_bounds__(gpu::kAttentionThreads)
     stage_0_kernel(const fusion::half* q, const fusion::half* k, const fusion::half* v, fusion::half* out,
                    const gpu::AttentionShape shape, const gpu::Space<4> batches,
-const gpu::KeySplit split, const stage_0_program program) {
+                   const gpu::KeySplit split, const stage_0_program program) {
   gpu::await_earlier();
   gpu::attention_tensor<fusion::half, kDepth, kValueDepth, gpu::Prob::kIdentity>(q, k, v, out, shape, batches, split, program);
 }
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__((gpu::WarpgroupAttention<kDepth, kValueDepth, 
 
 // Once per kernel instance: a block's tiles may need more shared memory than is given without asking.
 void stage_0_prepare(const gpu::Device& device) {
-  gpu::allow_shared_memory(device, stage_0_kernel<64, 64>, gpu::AttentionTile<64, 64, stage_0_program::kBare>::kBytes);
+  gpu::allow_shared_memory(device, stage_0_kernel<64, 64>, gpu::AttentionTile<fusion::half, 64, 64, stage_0_program::kBare>::kBytes);
   if (gpu::fits<gpu::DecodeTile<64, 64>>(device)) {
     gpu::allow_shared_memory(device, stage_0_decode<64, 64>, gpu::DecodeTile<64, 64>::kBytes);
   }
@@ -116,7 +116,7 @@ gpu::AttentionShape shape = gpu::attention_shape(q, k, v, out, 0.125f);
   const auto* const v_data = static_cast<const fusion::half*>(t2.data);
   auto* const out_data = static_cast<fusion::half*>(t3.data);
   if (shape.depth <= 64 && shape.value_depth <= 64) {
-    using Tile = gpu::AttentionTile<64, 64, stage_0_program::kBare>;
+    using Tile = gpu::AttentionTile<fusion::half, 64, 64, stage_0_program::kBare>;
     const unsigned grid = gpu::attention_grid(shape, batches.count, Tile::kRows, "stage_0");
     if (grid == 0) return;
 #if FUSION_HOPPER

@@ -10,10 +10,14 @@
 
 namespace cuda_host {
 
-constexpr int kDnnHandle = 10001, kHandle = 10002;  // ONNX Runtime's numbers for the handles
+#ifndef CUDA_HOST_TF32
+#define CUDA_HOST_TF32 0
+#endif
+
+constexpr int kDnnHandle = 10001, kHandle = 10002, kUseTf32 = 10011;  // ONNX Runtime's numbers
 inline std::nullptr_t resource(int id, void** out) {
   static int handle;
-  return *out = id == kHandle || id == kDnnHandle ? &handle : nullptr, nullptr;
+  return *out = id == kHandle || id == kDnnHandle || (id == kUseTf32 && CUDA_HOST_TF32) ? &handle : nullptr, nullptr;
 }
 
 inline float get(const void* data, int type, int64_t i) {

@@ -163,6 +163,27 @@ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
     }
 }
 
+// Operands of TF32 are floats of which the product takes ten bits of fraction and cuts the rest off.
+inline uint32_t to_tf32(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, 4);
+  return std::isfinite(x) ? (bits + 0x1000) & ~0x1fffu : bits;
+}
+inline float cut(uint32_t bits) {
+  float x;
+  bits &= ~0x1fffu;
+  return std::memcpy(&x, &bits, 4), x;
+}
+inline void mma_tf32(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  show(Fragments{{a[0], a[1], a[2], a[3]}, {b0, b1}});
+  const unsigned lane = threadIdx.x % 32;
+  for (unsigned e = 0; e < 4; ++e)
+    for (unsigned k = 0; k < 8; ++k) {
+      const auto row = shown<Fragments>(lane / 4 * 4 + k % 4), column = shown<Fragments>((lane % 4 * 2 + e % 2) * 4 + k % 4);
+      c[e] += cut(row.a[e / 2 + k / 4 * 2]) * cut(column.b[k / 4]);
+    }
+}
+
 }  // namespace cuda_host
 
 inline void __syncthreads() { cuda_host::wait(cuda_host::At::kBlock); }
