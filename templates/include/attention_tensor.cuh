@@ -2,29 +2,10 @@
 #pragma once
 
 #include "include/attention_fragments.cuh"
-#include "include/attention_mask.cuh"
 #include "include/attention_split.cuh"
+#include "include/attention_tile.cuh"
 
 namespace fusion::gpu {
-
-constexpr int kAttentionWarps = 4;
-constexpr int kAttentionThreads = kAttentionWarps * 32;
-
-// What one block works on: all the rows and keys for which the accumulators of a warp still fit in its registers. In TF32
-// a warp has half the rows, so that more blocks have room on a multiprocessor.
-template <class T, int kHead, int kValueHead, bool kBare>
-struct AttentionTile {
-  static constexpr int kDepth = kHead, kValueDepth = (kValueHead + kResultGroup<T> - 1) / kResultGroup<T> * kResultGroup<T>;
-  static constexpr bool kDeep = kDepth > 128 || kValueDepth > 128;
-  static constexpr int kFragments = kDeep || sizeof(T) == 4 ? 1 : 2;  // of 16 queries, per warp
-  static constexpr int kRows = kAttentionWarps * kFragments * 16;
-  static constexpr bool kShallow = kDepth <= 64 && kValueDepth <= 64;
-  static constexpr int kKeys = kDeep || !(kShallow || sizeof(T) == 2) ? 32 : (kShallow && sizeof(T) == 2 ? 128 : 64) / (kBare ? 1 : 2);  // a program needs registers too
-  using Order = std::conditional_t<kBare, InOrder, Dealt<8>>;                         // of the keys
-  // Sixteen more bytes put the eight rows that a fragment is loaded from in different banks.
-  static constexpr int kPitch = kDepth + 16 / sizeof(T), kValuePitch = kValueDepth + 16 / sizeof(T);
-  static constexpr size_t kBytes = sizeof(T) * (kRows * kPitch + 2 * kKeys * (kPitch + kValuePitch));
-};
 
 // A block has a tile of queries and walks its split of the keys, the next tile of K and V on its way meanwhile.
 //   float Program::score(acc, element, batch, query, key), prob(p, ...), sink(0, ...)
@@ -64,7 +45,7 @@ __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T
   __shared__ Ceilings<kKeys> ceilings;
   bool skips = false;
   if constexpr (kSkips) {
-    skips = steps <= Ceilings<kKeys>::kMost && program.by_key();
+    skips = steps > Tile::kFewSteps && steps <= Ceilings<kKeys>::kMost && program.by_key();
     if (skips) ceilings.template find<kAttentionThreads>(program, at, batch, begin, keys, steps);
   }
   const auto next = [&](int t, int walk) {
@@ -87,15 +68,22 @@ __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T
   int first = next(-1, 0), slot = 0;
   copy_commit();
   fetch(first, slot, 0);
-  if constexpr (sizeof(T) == 4) {  // the queries are read for each tile of keys, and rounded once
-    copy_wait<1>();
-    __syncthreads();
-    for (int i = threadIdx.x; i < Tile::kRows * kPitch; i += kAttentionThreads) {
-      tile_q[i] = bit_cast<float>(to_tf32(tile_q[i]));
-    }
-  }
 
   const int lane = threadIdx.x % 32, warp_row = threadIdx.x / 32 * kFragments * 16;
+  uint32_t held[Tile::kHolds ? kDepth / kProductDepth<T> : 1][kFragments][4];
+  const auto read_queries = [&](int d, uint32_t (&fq)[kFragments][4]) {
+#pragma unroll
+    for (int i = 0; i < kFragments; ++i) {
+      load_a<false, kPitch>(fq[i], tile_q, warp_row + i * 16, d * kProductDepth<T>);
+      round_operands<T>(fq[i]);
+    }
+  };
+  if constexpr (Tile::kHolds) {
+    copy_wait<1>();
+    __syncthreads();
+#pragma unroll
+    for (int d = 0; d < kDepth / kProductDepth<T>; ++d) read_queries(d, held[d]);
+  }
   const bool idle = first_query + warp_row >= queries;
   // Rows past the end read the last one's operands; nothing comes of it.
   const auto row = [&](int i, int r) { return min(first_query + warp_row + i * 16 + lane / 4 + r * 8, queries - 1); };
@@ -168,11 +156,8 @@ __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T
       float x[kFragments][kKeys / 8][4] = {};
 #pragma unroll
       for (int d = 0; d < kDepth / kProductDepth<T>; ++d) {
-        uint32_t fq[kFragments][4];
-#pragma unroll
-        for (int i = 0; i < kFragments; ++i) {
-          load_a<false, kPitch>(fq[i], tile_q, warp_row + i * 16, d * kProductDepth<T>);
-        }
+        uint32_t(&fq)[kFragments][4] = held[Tile::kHolds ? d : 0];
+        if constexpr (!Tile::kHolds) read_queries(d, fq);
 #pragma unroll
         for (int j = 0; j < kKeys / 16; ++j) {
           uint32_t fk[4];

@@ -25,7 +25,7 @@ __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
-// The first `bytes` (0 to 16) of 16 from global memory, zeros for the rest.
+// The first `bytes` (0 to 16) of 16 from global memory, zeros for the rest. Of no bytes the address may be any.
 __device__ __forceinline__ void copy_async(void* shared, const void* global, int bytes = 16) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(shared_address(shared)), "l"(global), "r"(bytes)
                : "memory");
@@ -49,17 +49,31 @@ __device__ __forceinline__ void load_tile(T* shared, const Matrix<T>& m, int64_t
   constexpr int kPerAccess = 16 / sizeof(T);
   if (wide) {
     constexpr int kAccesses = kColumns / kPerAccess, kAll = kRows * kAccesses;
-    constexpr bool kStraight = kThreads % kAccesses == 0;  // a thread stays in its columns
+    const auto bytes_at = [&](int c) {
+      const int64_t left = m.columns - (column + c);
+      return static_cast<int>((left <= 0 ? 0 : left < kPerAccess ? left : kPerAccess) * sizeof(T));
+    };
+    if constexpr (kThreads % kAccesses == 0) {  // a thread stays in its columns, and what it adds to its row is known
+      constexpr int kStep = kThreads / kAccesses;
+      static_assert((kStep & (kStep - 1)) == 0, "an order permutes the bits of a row");
+      const int r = thread / kAccesses, c = thread % kAccesses * kPerAccess, bytes = bytes_at(c);
+      const int64_t line = row + Order::from(r), rows = m.rows - line;
+      const T* const from = m.data + line * m.row_stride + column + c;
+      const int valid = static_cast<int>(rows < kRows ? rows : kRows);
 #pragma unroll
-    for (int n = 0; n < (kAll + kThreads - 1) / kThreads; ++n) {
-      const int i = thread + n * kThreads;
-      const int r = kStraight ? thread / kAccesses + n * (kThreads / kAccesses) : i / kAccesses;
-      const int c = (kStraight ? thread : i) % kAccesses * kPerAccess;
-      if (kAll % kThreads != 0 && i >= kAll) break;
-      const int64_t line = row + Order::from(r), left = line < m.rows ? m.columns - (column + c) : 0;
-      const int elements = left <= 0 ? 0 : left < kPerAccess ? static_cast<int>(left) : kPerAccess;
-      const T* from = elements > 0 ? m.data + line * m.row_stride + column + c : m.data;
-      copy_async(shared + r * kPitch + c, from, elements * static_cast<int>(sizeof(T)));
+      for (int n = 0; n < (kAll + kThreads - 1) / kThreads; ++n) {
+        if (kAll % kThreads != 0 && r + n * kStep >= kRows) break;
+        const int more = Order::from(n * kStep);
+        copy_async(shared + (r + n * kStep) * kPitch + c, from + more * m.row_stride, more < valid ? bytes : 0);
+      }
+    } else {
+#pragma unroll
+      for (int n = 0; n < (kAll + kThreads - 1) / kThreads; ++n) {
+        const int i = thread + n * kThreads, r = i / kAccesses, c = i % kAccesses * kPerAccess;
+        if (kAll % kThreads != 0 && i >= kAll) break;
+        const int64_t line = row + Order::from(r);
+        copy_async(shared + r * kPitch + c, m.data + line * m.row_stride + column + c, line < m.rows ? bytes_at(c) : 0);
+      }
     }
   } else {
     const bool down = m.row_stride == 1;  // neighbouring threads take what lies together in memory
