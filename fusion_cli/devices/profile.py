@@ -46,8 +46,8 @@ class DeviceProfile:
     attention_efficiency: float
     masked_attention_efficiency: float
     """Where each score goes through a program that loads something (a mask, a bias)."""
-    exact_attention_efficiency: float
-    """In float32, which is computed exactly."""
+    float32_attention_efficiency: float
+    """In float32: on GPUs in TF32, which sessions allow unless told otherwise."""
     vendor_attention_efficiency: float
     """Of ONNX Runtime's own Attention operator in half precision without a mask; 0 where it stores the scores."""
     conv_efficiency: float
@@ -148,7 +148,7 @@ def _profile(data: dict[str, Any]) -> DeviceProfile:
         "onchip_bytes": memory["onchip_kb"] * 2**10,
         "vendor_attention_efficiency": data.get("vendor", {}).get("attention_efficiency", 0.0),
         "tile_tflops": generated.get("tile_tflops", 0.0),
-        "exact_attention_efficiency": generated.get("exact_attention_efficiency", generated["attention_efficiency"]),
+        "float32_attention_efficiency": generated.get("float32_attention_efficiency", generated["attention_efficiency"]),
         "run_us": dispatch.get("run_us", 0.0),
         "graph_us": dispatch.get("graph_us", 0.0),
     }

@@ -106,12 +106,9 @@ class AttentionFamily(Family):
         programs = (*stage.program, *stage.prob_program)
         simple, special = operations(programs)
         # The softmax itself is part of what the efficiencies were measured on.
-        loads = any(i.op == "load" for i in programs)
-        efficiency = at.profile.masked_attention_efficiency if loads else at.profile.attention_efficiency
-        if at.dtype(stage.q) == "float32":
-            efficiency = at.profile.exact_attention_efficiency
         flops = 2 * scores * (depth + value_depth)
         moved, dtype = at.moved(at.stage.tensors), at.dtype(stage.q)
+        efficiency = _efficiency(at.profile, dtype, any(i.op == "load" for i in programs))
         if at.profile.kind == "cuda" and out[-2] <= _FEW_QUERIES and dtype != "float32" and _splits(stage):
             return [Work("DecodeAttention", moved, flops, dtype, simple * scores, special * scores)]
         shared = math.ceil(keys / _LEAST_SHARE) if _splits(stage, dtype) else 1
@@ -222,6 +219,12 @@ def _splits(stage: Attention) -> bool:
     """Whether blocks may share the keys of a row: a probability's program may need the row's sum, which they know
     last."""
     return stage.kind.probabilities != "general"
+
+
+def _efficiency(profile: DeviceProfile, dtype: str, masked: bool) -> float:
+    if dtype == "float32":
+        return profile.float32_attention_efficiency
+    return profile.masked_attention_efficiency if masked else profile.attention_efficiency
 
 
 def _visible(stage: Attention, queries: int, keys: int, profile: DeviceProfile) -> int:

@@ -20,7 +20,7 @@ from tests.helpers.graphs import parse, simplified
 from tests.helpers.reason_codes import explained
 from tests.helpers.region_tools import parsed, whole
 
-CPU, H200 = Target("cpu", "cpu"), Target("sm_90a", "cuda", "sm_90a")
+CPU, H200, A100 = Target("cpu", "cpu"), Target("sm_90a", "cuda", "sm_90a"), Target("sm_80", "cuda", "sm_80")
 
 LINEAR = """g (float[b, s, 768] x, float[768, 3072] w) => (float[b, s, 3072] y) {
     h = MatMul(x, w) i = Sigmoid(h) y = Mul(h, i)
@@ -198,6 +198,14 @@ def test_attention_pays_on_gpu_and_counts_the_scores() -> None:
     score = verdict(ATTENTION.format(d=64).replace("float", "float16"), H200, at(1, 2048))
     assert score.gain_us > 0
     assert score.bytes_before - score.bytes_after > 4 * 2 * 12 * 2048 * 2048
+
+
+@pytest.mark.parametrize("target", [H200, A100])
+def test_attention_of_float32_runs_on_tensor_cores(target: Target) -> None:
+    single, half = (
+        verdict(ATTENTION.format(d=64).replace("float", d), target, at(1, 4096)).after_us for d in ("float", "float16")
+    )
+    assert half < single < 5 * half
 
 
 CAUSAL = """g (float16[b, 9, s, 64] q, float16[b, 9, s, 64] k, float16[b, 9, s, 64] v) => (float16[b, 9, s, 64] y) {{
