@@ -126,6 +126,7 @@ class AttentionFamily(Family):
             for depth, values in view.head_dims
         ]
         if view.may_round:
+            found.append(Schedule("wide tensor", "heads of at most 128, blocks for three rounds"))
             found.append(Schedule("scalar", "where the session does not allow TF32, or shared memory is too small"))
         if view.warpgroup_dims:
             when = "sm_90a: more than 64 queries, rows of aligned 16-byte pieces; with a mask from 257 keys on"

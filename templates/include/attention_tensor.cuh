@@ -9,11 +9,10 @@ namespace fusion::gpu {
 
 // A block has a tile of queries and walks its split of the keys, the next tile of K and V on its way meanwhile.
 //   float Program::score(acc, element, batch, query, key), prob(p, ...), sink(0, ...)
-template <class T, int kHead, int kValueHead, Prob kProb, int N, class Program>
+template <class T, class Tile, Prob kProb, int N, class Program>
 __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T* v, T* out, const AttentionShape& s,
                                                  const Space<N>& batches, const KeySplit& split,
                                                  const Program& program) {
-  using Tile = AttentionTile<T, kHead, kValueHead, Program::kBare>;
   using Order = typename Tile::Order;
   using Element = typename Program::Element;
   constexpr int kKeys = Tile::kKeys, kFragments = Tile::kFragments, kDepth = Tile::kDepth, kValueDepth = Tile::kValueDepth;
@@ -40,13 +39,13 @@ __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T
   const int begin = blockIdx.y * split.keys;
   const int visible = visible_keys<kProb, Program>(first_query + Tile::kRows, keys) - begin;
   const int steps = (max(min(visible, split.keys), 0) + kKeys - 1) / kKeys;
-  load_tile<Tile::kRows, kDepth, kPitch, kAttentionThreads>(tile_q, mq, first_query, 0, mq.wide());
+  load_tile<Tile::kRows, kDepth, kPitch, Tile::kThreads>(tile_q, mq, first_query, 0, mq.wide());
 
   __shared__ Ceilings<kKeys> ceilings;
   bool skips = false;
   if constexpr (kSkips) {
     skips = steps > Tile::kFewSteps && steps <= Ceilings<kKeys>::kMost && program.by_key();
-    if (skips) ceilings.template find<kAttentionThreads>(program, at, batch, begin, keys, steps);
+    if (skips) ceilings.template find<Tile::kThreads>(program, at, batch, begin, keys, steps);
   }
   const auto next = [&](int t, int walk) {
     do {
@@ -57,9 +56,9 @@ __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T
   const auto fetch = [&](int t, int slot, int walk) {
     if (t < steps) {
       const int64_t key = begin + t * kKeys;
-      load_tile<kKeys, kDepth, kPitch, kAttentionThreads, Order>(ring_k + slot * kKeys * kPitch, mk, key, 0, wide_k);
+      load_tile<kKeys, kDepth, kPitch, Tile::kThreads, Order>(ring_k + slot * kKeys * kPitch, mk, key, 0, wide_k);
       if (!kTwice || walk > 0) {
-        load_tile<kKeys, kValueDepth, kValuePitch, kAttentionThreads, Order>(ring_v + slot * kKeys * kValuePitch, mv,
+        load_tile<kKeys, kValueDepth, kValuePitch, Tile::kThreads, Order>(ring_v + slot * kKeys * kValuePitch, mv,
                                                                              key, 0, wide_v);
       }
     }
@@ -281,7 +280,7 @@ __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T
       }
     }
     if (!split.is_last()) return;
-    for (int i = threadIdx.x / 32; i < tile_rows; i += kAttentionWarps) {
+    for (int i = threadIdx.x / 32; i < tile_rows; i += Tile::kWarps) {
       T* const line = out + at[3] + (first_query + i) * s.out_row;
       join_row<kProb, Program, kValueDepth>(split, i, tile_rows, s, line);
     }

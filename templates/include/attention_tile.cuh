@@ -9,23 +9,34 @@ namespace fusion::gpu {
 constexpr int kAttentionWarps = 4;
 constexpr int kAttentionThreads = kAttentionWarps * 32;
 
-// What one block works on: all the rows and keys for which the accumulators of a warp still fit in its registers, in
-// TF32 with its queries.
-template <class T, int kHead, int kValueHead, bool kBare>
+// What one block works on: all the rows and keys for which the accumulators of a warp still fit in its registers. In TF32
+// it is less, so that few queries keep more multiprocessors busy, unless there are many tiles of the kind kWide.
+template <class T, int kHead, int kValueHead, bool kBare, bool kWide = false>
 struct AttentionTile {
   static constexpr int kDepth = kHead, kValueDepth = (kValueHead + kResultGroup<T> - 1) / kResultGroup<T> * kResultGroup<T>;
   static constexpr bool kDeep = kDepth > 128 || kValueDepth > 128;
-  static constexpr int kFragments = kDeep || sizeof(T) == 4 ? 1 : 2;  // of 16 queries, per warp
-  static constexpr int kRows = kAttentionWarps * kFragments * 16;
-  static constexpr bool kHolds = sizeof(T) == 4 && !kDeep;  // the queries in registers, rounded once
   static constexpr bool kShallow = kDepth <= 64 && kValueDepth <= 64;
-  static constexpr int kMost = (kShallow ? 256 : 128) / sizeof(T) / (kBare ? 1 : 2);  // a program needs registers too
-  static constexpr int kKeys = kDeep || kMost < 32 ? 32 : kMost;
+  static constexpr bool kNarrow = sizeof(T) == 4 && !kWide;
+  static constexpr int kWarps = kWide && !kShallow ? 8 : kAttentionWarps, kThreads = kWarps * 32;
+  static constexpr int kFragments = kDeep || kNarrow ? 1 : 2;  // of 16 queries, per warp
+  static constexpr int kRows = kWarps * kFragments * 16;
+  static constexpr bool kHolds = kNarrow && !kDeep;  // the queries in registers, rounded once
+  static constexpr int kMost = sizeof(T) == 4 ? (kWide && kShallow ? 64 : 32) : (kShallow ? 128 : 64) / (kBare ? 1 : 2);
+  static constexpr int kKeys = kDeep ? 32 : kMost;
   static constexpr int kFewSteps = sizeof(T) == 4 ? 256 / kKeys : 0;  // too few to look for hidden ones beforehand
   using Order = std::conditional_t<kBare, InOrder, Dealt<8>>;         // of the keys
   // Sixteen more bytes put the eight rows that a fragment is loaded from in different banks.
   static constexpr int kPitch = kDepth + 16 / sizeof(T), kValuePitch = kValueDepth + 16 / sizeof(T);
+  static constexpr int kResident = kShallow ? 2 : 1;  // blocks of a multiprocessor where kWide
   static constexpr size_t kBytes = sizeof(T) * (kRows * kPitch + 2 * kKeys * (kPitch + kValuePitch));
 };
+
+// Whether tiles of this kind, which are wide, keep the multiprocessors busy: for three rounds.
+template <class Tile>
+bool fills(const Device& device, const AttentionShape& s, int64_t batches) {
+  const int64_t blocks = batches * ceil_div(s.queries, Tile::kRows);
+  const bool has_room = Tile::kBytes <= static_cast<size_t>(device.shared_memory);
+  return has_room && blocks >= int64_t{3} * Tile::kResident * device.multiprocessors;
+}
 
 }  // namespace fusion::gpu

@@ -70,13 +70,15 @@ def test_long_passes_and_many_rows_agree_with_fp64(name: str, library: Path) -> 
     _compare(replace(case, sizes=(sizes,)), False, library)
 
 
+MANY_HEADS = {"b": 44, "h": 20, "g": 1, "q": 40, "k": 75, "s": 40}
+"""Three rounds of two blocks for each multiprocessor."""
 ROUNDED = [c for c in ATTENTION if "float32" in c.name]
 
 
 @pytest.mark.parametrize("case", ROUNDED, ids=lambda c: c.name)
 def test_attention_in_tf32_agrees_with_fp64(case: Case, library: Path) -> None:
-    for chosen in (case, replace(case, sizes=({n: MANY_TILES[n] for n in case.sizes[0]},))):
-        _compare(chosen, False, library, tf32=True)
+    more = tuple({n: many[n] for n in case.sizes[0]} for many in (MANY_TILES, MANY_HEADS))
+    _compare(replace(case, sizes=(*case.sizes, *more)), False, library, tf32=True)
 
 
 @pytest.mark.parametrize("case", ROUNDED[:1], ids=lambda c: c.name)

@@ -81,13 +81,13 @@ struct stage_0_program {
   }
 };
 
-template <int kDepth, int kValueDepth>
-__global__ void __launch_bounds__(gpu::kAttentionThreads)
+template <class Tile>
+__global__ void __launch_bounds__(Tile::kThreads)
     stage_0_kernel(const float* q, const float* k, const float* v, float* out,
                    const gpu::AttentionShape shape, const gpu::Space<5> batches,
                    const gpu::KeySplit split, const stage_0_program program) {
   gpu::await_earlier();
-  gpu::attention_tensor<float, kDepth, kValueDepth, gpu::Prob::kZeroNaN>(q, k, v, out, shape, batches, split, program);
+  gpu::attention_tensor<float, Tile, gpu::Prob::kZeroNaN>(q, k, v, out, shape, batches, split, program);
 }
 
 template <int kDepth, int kValueDepth>
@@ -101,9 +101,8 @@ __global__ void __launch_bounds__(gpu::kScalarAttentionThreads)
 // Once per kernel instance: a block's tiles may need more shared memory than is given without asking.
 void stage_0_prepare(const gpu::Device& device) {
   gpu::allow_shared_memory(device, stage_0_exact<16, 16>, gpu::ScalarAttentionTile<16, 16>::kBytes);
-  if (gpu::fits<gpu::AttentionTile<float, 16, 16, stage_0_program::kBare>>(device)) {
-    gpu::allow_shared_memory(device, stage_0_kernel<16, 16>, gpu::AttentionTile<float, 16, 16, stage_0_program::kBare>::kBytes);
-  }
+  if (gpu::fits<gpu::AttentionTile<float, 16, 16, stage_0_program::kBare>>(device)) gpu::allow_shared_memory(device, stage_0_kernel<gpu::AttentionTile<float, 16, 16, stage_0_program::kBare>>, gpu::AttentionTile<float, 16, 16, stage_0_program::kBare>::kBytes);
+  if (gpu::fits<gpu::AttentionTile<float, 16, 16, stage_0_program::kBare, true>>(device)) gpu::allow_shared_memory(device, stage_0_kernel<gpu::AttentionTile<float, 16, 16, stage_0_program::kBare, true>>, gpu::AttentionTile<float, 16, 16, stage_0_program::kBare, true>::kBytes);
 }
 
 void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3, const gpu::Tensor& t4, void* parts, unsigned* done, bool tf32) {
@@ -130,8 +129,14 @@ const gpu::AttentionShape shape = gpu::attention_shape(q, k, v, out, 0.25f);
     }
     const unsigned grid = gpu::attention_grid(shape, batches.count, Tile::kRows, "stage_0");
     if (grid == 0) return;
+    using Wide = gpu::AttentionTile<float, 16, 16, stage_0_program::kBare, true>;
+    if (gpu::fills<Wide>(device, shape, batches.count)) {
+      gpu::launch(stage_0_kernel<Wide>, gpu::attention_grid(shape, batches.count, Wide::kRows, "stage_0"), Wide::kThreads,
+                  Wide::kBytes, stream, "stage_0", q_data, k_data, v_data, out_data, shape, batches, gpu::KeySplit{}, program);
+      return;
+    }
     const gpu::KeySplit split = gpu::key_split(device, batches.count, shape.queries, shape.keys, parts, done);
-    gpu::launch(stage_0_kernel<16, 16>, dim3(grid, split.count), gpu::kAttentionThreads, Tile::kBytes,
+    gpu::launch(stage_0_kernel<Tile>, dim3(grid, split.count), Tile::kThreads, Tile::kBytes,
                 stream, "stage_0", q_data, k_data, v_data, out_data, shape, batches, split, program);
     return;
   }

@@ -64,13 +64,13 @@ struct stage_0_program {
   }
 };
 
-template <int kDepth, int kValueDepth>
-__global__ void __launch_bounds__(gpu::kAttentionThreads)
+template <class Tile>
+__global__ void __launch_bounds__(Tile::kThreads)
     stage_0_kernel(const fusion::half* q, const fusion::half* k, const fusion::half* v, fusion::half* out,
                    const gpu::AttentionShape shape, const gpu::Space<4> batches,
                    const gpu::KeySplit split, const stage_0_program program) {
   gpu::await_earlier();
-  gpu::attention_tensor<fusion::half, kDepth, kValueDepth, gpu::Prob::kIdentity>(q, k, v, out, shape, batches, split, program);
+  gpu::attention_tensor<fusion::half, Tile, gpu::Prob::kIdentity>(q, k, v, out, shape, batches, split, program);
 }
 
 template <int kDepth, int kValueDepth>
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__((gpu::WarpgroupAttention<kDepth, kValueDepth, 
 
 // Once per kernel instance: a block's tiles may need more shared memory than is given without asking.
 void stage_0_prepare(const gpu::Device& device) {
-  gpu::allow_shared_memory(device, stage_0_kernel<64, 64>, gpu::AttentionTile<fusion::half, 64, 64, stage_0_program::kBare>::kBytes);
+  gpu::allow_shared_memory(device, stage_0_kernel<gpu::AttentionTile<fusion::half, 64, 64, stage_0_program::kBare>>, gpu::AttentionTile<fusion::half, 64, 64, stage_0_program::kBare>::kBytes);
   if (gpu::fits<gpu::DecodeTile<64, 64>>(device)) {
     gpu::allow_shared_memory(device, stage_0_decode<64, 64>, gpu::DecodeTile<64, 64>::kBytes);
   }
@@ -138,7 +138,7 @@ gpu::AttentionShape shape = gpu::attention_shape(q, k, v, out, 0.125f);
       return;
     }
     const gpu::KeySplit split = gpu::key_split(device, batches.count, shape.queries, shape.keys, parts, done);
-    gpu::launch(stage_0_kernel<64, 64>, dim3(grid, split.count), gpu::kAttentionThreads, Tile::kBytes,
+    gpu::launch(stage_0_kernel<Tile>, dim3(grid, split.count), Tile::kThreads, Tile::kBytes,
                 stream, "stage_0", q_data, k_data, v_data, out_data, shape, batches, split, program);
     return;
   }
