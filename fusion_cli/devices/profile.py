@@ -148,7 +148,9 @@ def _profile(data: dict[str, Any]) -> DeviceProfile:
         "onchip_bytes": memory["onchip_kb"] * 2**10,
         "vendor_attention_efficiency": data.get("vendor", {}).get("attention_efficiency", 0.0),
         "tile_tflops": generated.get("tile_tflops", 0.0),
-        "float32_attention_efficiency": generated.get("float32_attention_efficiency", generated["attention_efficiency"]),
+        "float32_attention_efficiency": generated.get(
+            "float32_attention_efficiency", generated["attention_efficiency"]
+        ),
         "run_us": dispatch.get("run_us", 0.0),
         "graph_us": dispatch.get("graph_us", 0.0),
     }
