@@ -47,8 +47,7 @@ class AttentionStage(CudaStage):
     prob_kind: str
     head_dims: tuple[tuple[int, int], ...]
     bare: bool
-    """Whether the score is the scaled product itself, for every key or for those that are not hidden; scale > 0, and
-    there is no sink."""
+    """Whether the score is the scaled product itself, of every key or those not hidden; scale > 0, and no sink."""
     causal: bool
     has_sink: bool
     by_key: bool
@@ -108,14 +107,12 @@ class AttentionFamily(Family):
         # The softmax itself is part of what the efficiencies were measured on.
         flops = 2 * scores * (depth + value_depth)
         moved, dtype = at.moved(at.stage.tensors), at.dtype(stage.q)
-        efficiency = _efficiency(at.profile, dtype, any(i.op == "load" for i in programs))
+        slowdown = 1 / _efficiency(at.profile, dtype, any(i.op == "load" for i in programs))
         if at.profile.kind == "cuda" and out[-2] <= _FEW_QUERIES and dtype != "float32" and _splits(stage):
             return [Work("DecodeAttention", moved, flops, dtype, simple * scores, special * scores)]
-        shared = math.ceil(keys / _LEAST_SHARE) if _splits(stage, dtype) else 1
+        shared = math.ceil(keys / _LEAST_SHARE) if _splits(stage) else 1
         blocks = float(count(out[:-2]) * math.ceil(out[-2] / ATTENTION_ROWS) * shared)
-        return [
-            Work("Attention", moved, flops, dtype, simple * scores, special * scores, 1 / efficiency, blocks=blocks)
-        ]
+        return [Work("Attention", moved, flops, dtype, simple * scores, special * scores, slowdown, blocks=blocks)]
 
     def schedules(self, plan: Plan, stage: Attention, kind: Kind) -> tuple[Schedule, ...]:
         if kind == "cpu":
@@ -217,8 +214,7 @@ class AttentionFamily(Family):
 
 
 def _splits(stage: Attention) -> bool:
-    """Whether blocks may share the keys of a row: a probability's program may need the row's sum, which they know
-    last."""
+    """Whether blocks may share a row's keys: a probability's program may need the row's sum, which they know last."""
     return stage.kind.probabilities != "general"
 
 
