@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from fusion_cli.codegen.expr import compute, literal, needed, render_program, storage
-from fusion_cli.codegen.normal import with_normals
+from fusion_cli.codegen.narrow import narrowed
 from fusion_cli.codegen.text import comment
 from fusion_cli.codes import emit as codes
 from fusion_cli.errors import Unsupported
@@ -205,7 +205,7 @@ class Names:
     ) -> Body:
         """The part of `program` that `roots` need. `position` gives the position along an axis, counted from the
         end."""
-        program = with_normals(program)
+        program = narrowed(program)
         live = needed(program, roots)
         used = sorted({int(program[i].value or 0) for i in live if program[i].op == "load"})
         axes = sorted({-int(program[i].value or 0) for i in live if program[i].op == "index"})

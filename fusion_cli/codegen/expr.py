@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from fusion_cli.codegen.normal import NORMAL
+from fusion_cli.codegen.narrow import LOGISTIC, NORMAL
 from fusion_cli.codes import emit as codes
 from fusion_cli.errors import Unsupported
 from fusion_cli.operators.dtypes import DTYPES, FLOATS, NARROW, ONNX_FLOATS, DType
@@ -136,6 +136,8 @@ def render_program(
         args = [known[a] for a in instr.args]
         if instr.op == NORMAL:
             return f"{args[0]} * fusion::normal{'' if instr.dtype in NARROW else '_float'}({args[1]})"
+        if instr.op == LOGISTIC:
+            return f"fusion::logistic({args[0]})"
         operands = [program[a] for a in instr.args]
         if instr.op == "Pow" and operands[1].op == "const" and instr.dtype in FLOATS:
             special = _POWERS.get(float(operands[1].value or 0))

@@ -12,10 +12,17 @@
 #define FUSION_HOPPER 0
 #endif
 
-#if FUSION_HOPPER
 namespace fusion::gpu {
 
 constexpr int kWarpgroup = 128;  // threads
+// Matrices of 16-bit elements lie in panels of 64 columns, 128 bytes a row, whose 16-byte pieces are swizzled: piece c
+// of row r is at c ^ r % 8. Panels begin at multiples of 1024 bytes.
+constexpr int kPanel = 64;
+
+}  // namespace fusion::gpu
+
+#if FUSION_HOPPER
+namespace fusion::gpu {
 
 // Counts arrivals, phase by phase; those who wait for a phase name its parity.
 struct Barrier {
@@ -80,10 +87,6 @@ __device__ __forceinline__ void products_of(float (&c)[kRows][4]) {
 #pragma unroll
   for (int j = 0; j < kRows; ++j) asm volatile("" : "+f"(c[j][0]), "+f"(c[j][1]), "+f"(c[j][2]), "+f"(c[j][3])::"memory");
 }
-
-// Matrices of 16-bit elements lie in panels of 64 columns, 128 bytes a row, whose 16-byte pieces are swizzled: piece c
-// of row r is at c ^ r % 8. Panels begin at multiples of 1024 bytes.
-constexpr int kPanel = 64;
 
 // A panel's descriptor: eight rows are 1024 bytes, the next panel `next` bytes further on.
 __device__ __forceinline__ uint64_t panel(uint32_t address, uint32_t next = 16) {

@@ -7,23 +7,31 @@
 #if FUSION_HOPPER
 namespace fusion::gpu {
 
-// What a block computes at a time: kWorkers * 64 rows, and kColumns columns of each of kProducts products of one left
-// operand. Tiles of the operands, 64 deep, go through a ring of kSlots; kBlocks blocks share a multiprocessor, and need
-// kCycles for a step together.
-template <int kWorkers_, int kColumns_, int kProducts_, int kSlots_, int kBlocks_, int kCycles_>
+// What a block computes at a time: kWorkers warpgroups with kHeight * 64 rows each, and kColumns columns of each of
+// kProducts products of one left operand. They have a tile together, or where they are apart each its own, so that one
+// ends its tile while the other multiplies. Tiles of the operands, 64 deep, go through a ring of kSlots; kBlocks blocks
+// share a multiprocessor, and need kCycles for a step together.
+template <int kWorkers_, int kColumns_, int kProducts_, int kSlots_, int kBlocks_, int kCycles_, int kHeight_ = 1,
+          bool kApart_ = false>
 struct WideTile {
   static constexpr int kWorkers = kWorkers_, kColumns = kColumns_, kProducts = kProducts_, kSlots = kSlots_;
-  static constexpr int kBlocks = kBlocks_, kCycles = kCycles_;
-  static constexpr int kRows = kWorkers * 64, kAcross = kColumns * kProducts;
+  static constexpr int kBlocks = kBlocks_, kCycles = kCycles_, kHeight = kHeight_;
+  static constexpr bool kApart = kApart_;
+  static constexpr int kLead = 1;
+  static constexpr int kTogether = kApart ? 1 : kWorkers;  // workers of a tile
+  static constexpr int kRows = kTogether * kHeight * 64, kAcross = kColumns * kProducts;
   // The copy engine brings boxes of 64 by 64; those of the left operand come at once.
-  static constexpr int kBoxBytes = kPanel * kPanel * 2, kLeftBytes = kWorkers * kBoxBytes, kBoxes = kAcross / kPanel;
-  static constexpr int kSlotBytes = kLeftBytes + kBoxes * kBoxBytes, kBytes = 1024 + kSlots * kSlotBytes;
+  static constexpr int kBoxBytes = kPanel * kPanel * 2, kLeftBytes = kRows / 64 * kBoxBytes, kBoxes = kAcross / kPanel;
+  static constexpr int kSlotBytes = kLeftBytes + kBoxes * kBoxBytes;
+  // Beside the ring every warp has place for 16 rows of 64 results.
+  static constexpr int kResultBytes = 16 * kPanel * 2;
+  static constexpr int kBytes = 1024 + kSlots * kSlotBytes + kWorkers * 4 * kResultBytes;
   static constexpr int kThreads = kWarpgroup * (1 + kWorkers);
   // Registers of a thread: of all at first, of the copying warpgroup, of the others; where a tile is small they stay.
   static constexpr int kEven = 65536 / (kThreads * kBlocks) / 8 * 8, kFew = 40;
   static constexpr int kMany = (kEven * (1 + kWorkers) - kFew) / kWorkers / 8 * 8;
-  static constexpr bool kMoves = kAcross > 64;
-  static_assert(kColumns % kPanel == 0 && kAcross <= 256 && (!kMoves || kMany <= 240));
+  static constexpr bool kMoves = kAcross * kHeight > 64;
+  static_assert(kColumns % kPanel == 0 && kAcross * kHeight <= 256 && (!kMoves || kMany <= 240));
 };
 
 // Calls f with the tiles that are compiled in, the best of large products first. The cycles of a step were measured on an
@@ -62,11 +70,11 @@ struct WidePosition {
   int row, column, chain = 0;
   template <int kChains>
   __device__ __forceinline__ WidePosition(const WideOperands<Tile::kProducts, kChains>& x, int tile) {
-    constexpr int kBand = 16;  // tiles that lie below one another
-    const int across = wide_across<Tile>(x.columns), down = wide_down<Tile>(x.rows);
-    const int band = kBand * across, first = tile / band * kBand, height = min(kBand, down - first);
-    row = (first + tile % band % height) * Tile::kRows;
-    column = tile % band / height * Tile::kColumns;
+    constexpr unsigned kBand = 16;  // tiles that lie below one another
+    const unsigned across = wide_across<Tile>(x.columns), down = wide_down<Tile>(x.rows), n = tile;  // divided faster
+    const unsigned band = kBand * across, first = n / band * kBand, height = min(kBand, down - first);
+    row = static_cast<int>((first + n % band % height) * Tile::kRows);
+    column = static_cast<int>(n % band / height * Tile::kColumns);
 #pragma unroll
     for (int c = 0; c + 1 < kChains; ++c) {
       const int width = (x.columns[c] + Tile::kColumns - 1) / Tile::kColumns * Tile::kColumns;

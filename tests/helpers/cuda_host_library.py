@@ -24,6 +24,7 @@ _PTX = {
     "cp.async.wait_group": "",
     "ldmatrix.sync.aligned.m8n8.x4.shared": "cuda_host::ldmatrix(r, shared, false)",
     "ldmatrix.sync.aligned.m8n8.x4.trans": "cuda_host::ldmatrix(r, shared, true)",
+    "stmatrix.sync.aligned.m8n8.x4.shared": "cuda_host::stmatrix(shared, r)",
     "mma.sync.aligned.m16n8k16.row.col.f32.f16": "cuda_host::mma<half>(c, a, b0, b1)",
     "mma.sync.aligned.m16n8k16.row.col.f32.bf16": "cuda_host::mma<bfloat>(c, a, b0, b1)",
     "mma.sync.aligned.m16n8k8.row.col.f32.tf32": "cuda_host::mma_tf32(c, a, b0, b1)",
@@ -52,12 +53,7 @@ def host_library(ops: Sequence[FusedOp], folder: Path, *, vendor: bool, tf32: bo
         includes |= dict.fromkeys(re.findall(r"^#include .*$", text, re.MULTILINE))
         text = re.sub(r"^#include .*$", "", text, flags=re.MULTILINE)
         bodies.append(f"namespace {op.name}_source {{\n{text}\n}}\n")
-    folder.mkdir(parents=True, exist_ok=True)
-    for header in resource_dir("templates").rglob("*"):
-        if header.suffix in (".h", ".cuh"):
-            copy = folder / header.relative_to(resource_dir("templates"))
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_text(_host_header(header.read_text()))
+    _write_headers(folder)
     sources = {"kernels.cc": "\n".join([*includes, *bodies]), "register.cc": emit_registration(CPU, ops).text}
     for name, text in sources.items():
         (folder / name).write_text(text)
@@ -70,6 +66,26 @@ def host_library(ops: Sequence[FusedOp], folder: Path, *, vendor: bool, tf32: bo
     command = [str(compiler.path), *flags, stay, f"-I{folder}", f"-I{_RUNTIME}", *sources, "-o", "library.so", "-ldl"]
     subprocess.run(command, cwd=folder, check=True)
     return folder / "library.so"
+
+
+def host_program(source: str, folder: Path) -> Path:
+    """A program that runs what headers have for GPUs, Hopper's instructions in it; `source` is a file of `cuda_host`."""
+    _write_headers(folder)
+    compiler = find_compiler(CPU)
+    assert compiler is not None, "a C++ compiler"
+    flags = ["-std=c++17", "-O2", "-w", f"-I{_RUNTIME / 'hopper'}", f"-I{folder}", f"-I{_RUNTIME}"]
+    command = [str(compiler.path), *flags, str(_RUNTIME / source), "-o", "program", "-ldl"]
+    subprocess.run(command, cwd=folder, check=True)
+    return folder / "program"
+
+
+def _write_headers(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for header in resource_dir("templates").rglob("*"):
+        if header.suffix in (".h", ".cuh"):
+            copy = folder / header.relative_to(resource_dir("templates"))
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_text(_host_header(header.read_text()))
 
 
 def _host_header(text: str) -> str:

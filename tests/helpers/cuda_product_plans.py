@@ -69,8 +69,10 @@ def gelu(dtype: str) -> Case:
         {"m": 33, "n": 65, "k": 47},
         {"m": 1, "n": 40, "k": 129},
         {"m": 0, "n": 4, "k": 8},
+        {"m": 1000, "n": 328, "k": 200},
+        {"m": 1576, "n": 3072, "k": 768},
     )
-    return Case(f"linear_gelu_{dtype}", b.plan(), sizes)
+    return Case(f"linear_gelu_{dtype}", b.plan(), sizes, {0: ((0, 0), float("inf"))})
 
 
 def adding(dtype: str, terms: str, *, trans_b: bool = False) -> Case:

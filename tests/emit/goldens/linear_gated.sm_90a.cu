@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(gpu::kPassThreads) stage_0_pass_kernel(const s
 #pragma unroll
     for (int i = 0; i < V; ++i) {
       const float v0 = gpu::get(x2[u], i);
-      const float v1 = fusion::sigmoid(v0);
+      const float v1 = fusion::logistic(v0);
       const float v2 = v0 * v1;
       gpu::put(y0, i, v2);
     }
@@ -86,7 +86,7 @@ struct stage_0_epilogue {
                                              float acc) const {
     const int64_t e = (batch * rows + row) * columns + column;
     const float v0 = acc;
-    const float v1 = fusion::sigmoid(v0);
+    const float v1 = fusion::logistic(v0);
     const float v2 = v0 * v1;
     fusion::store(out0 + e, v2);
   }
@@ -356,7 +356,7 @@ void group_0_launch(const gpu::Device& device, cudaStream_t stream, const stage_
 }
 
 #if FUSION_HOPPER
-// Eight neighbours of a row at a time.
+// Pairs of neighbours in a row.
 struct group_0_wide0 {
   stage_0_epilogue e0;
   float alpha0;
@@ -365,22 +365,23 @@ struct group_0_wide0 {
 
   struct Operands {
   };
+  struct Results {
+    gpu::Chunk<fusion::half, 2> out0_1;
+  };
 
-  __device__ __forceinline__ Operands fetch(int64_t row, int64_t column) const {
-    Operands x;
-    return x;
+  __device__ __forceinline__ void fetch(Operands (&x)[gpu::kAhead][2], const int (&row)[2], int column, int eights) const {
   }
 
-  __device__ __forceinline__ void store(int64_t row, int64_t column, const float (&sums)[2][8], const Operands& x) const {
-    const int64_t e = row * e0.columns + column;
-    float y0_0[8];
-    float y1_0[8];
+  __device__ __forceinline__ Results compute(int64_t row, int64_t column, const float (&sums)[2][2], const Operands& x) const {
+    [[maybe_unused]] const int64_t e = row * e0.columns + column;
+    float y0_0[2];
+    float y1_0[2];
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
+    for (int i = 0; i < 2; ++i) {
       {
         const float acc = alpha0 * sums[0][i];
         const float v0 = acc;
-        const float v1 = fusion::sigmoid(v0);
+        const float v1 = fusion::logistic(v0);
         const float v2 = v0 * v1;
         y0_0[i] = v2;
       }
@@ -392,7 +393,14 @@ struct group_0_wide0 {
         y1_0[i] = v2;
       }
     }
-    gpu::store_eight(e1.out0 + e, y1_0);
+    Results y;
+    gpu::store_pair(y.out0_1, y1_0);
+    return y;
+  }
+
+  template <class F>
+  __device__ __forceinline__ void stored(const F& f) const {
+    f(e1.out0, &Results::out0_1);
   }
 };
 

@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(gpu::kPassThreads) stage_0_kernel(const stage_
       const float v0 = gpu::get(x0[u], i);
       const float v1 = gpu::get(x1[u], i);
       const float v2 = v0 + v1;
-      const float v3 = fusion::sigmoid(v2);
+      const float v3 = fusion::logistic(v2);
       const float v4 = gpu::get(x2[u], i);
       const float v5 = v2 * v4;
       const bool v6 = gpu::get(x3[u], i);

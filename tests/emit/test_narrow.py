@@ -1,4 +1,4 @@
-"""GELU: which products become one factor, and what that factor is."""
+"""GELU and sigmoids of 16 bits: which products become one factor, and what that factor and the sigmoid are."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fusion_cli.build import find_compiler
-from fusion_cli.codegen.normal import NORMAL, with_normals
+from fusion_cli.codegen.narrow import LOGISTIC, NORMAL, narrowed
 from fusion_cli.emit import emit
 from fusion_cli.planir.stages import Instr
 from fusion_cli.resources import resource_dir
@@ -51,7 +51,7 @@ def last(form: Gate, dtype: str) -> tuple[Instr, int, tuple[Instr, ...]]:
     p = Program(dtype)
     x = p.load(0)
     form(p, x)
-    return with_normals(p.done())[-1], x, p.done()
+    return narrowed(p.done())[-1], x, p.done()
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
@@ -80,21 +80,42 @@ def test_sources_have_the_factor_in_place_of_erf(dtype: str, factor: str) -> Non
     assert "fusion::erf(" not in text
 
 
+@pytest.mark.parametrize(("dtype", "op"), [("float16", LOGISTIC), ("bfloat16", LOGISTIC), ("float32", "Sigmoid")])
+def test_a_sigmoid_is_of_its_own_kind_in_16_bits(dtype: str, op: str) -> None:
+    instr, x, _ = last(lambda p, x: p("Sigmoid", x), dtype)
+    assert instr == Instr(op, (x,), dtype)
+
+
+def compiled(name: str, folder: Path) -> Callable[[float], float]:
+    """A function of include/scalar.h, as the host has it."""
+    compiler = find_compiler(CPU)
+    assert compiler is not None
+    source = f'#include "include/scalar.h"\nextern "C" float f(float z) {{ return fusion::{name}(z); }}\n'
+    (folder / "f.cc").write_text(source)
+    command = [compiler.path, "-std=c++17", "-O1", "-fPIC", "-shared", f"-I{resource_dir('templates')}"]
+    subprocess.run([*command, "f.cc", "-o", "f.so"], cwd=folder, check=True)
+    f = ctypes.CDLL(str(folder / "f.so")).f
+    f.restype, f.argtypes = ctypes.c_float, [ctypes.c_float]
+    return f
+
+
+def test_the_sigmoid_is_the_logistic_function(tmp_path: Path) -> None:
+    logistic = compiled("logistic", tmp_path)
+    x = np.linspace(-80, 30, 20001, dtype="f4")
+    exact = np.array([1 / (1 + math.exp(-v)) for v in x.tolist()])
+    assert (np.abs([logistic(v) for v in x.tolist()] - exact) / exact).max() < 6e-6
+    assert [logistic(v) for v in (math.inf, 1e30, -math.inf, -1e30)] == [1, 1, 0, 0]
+    assert math.isnan(logistic(math.nan))
+
+
 # The factor, how far off it may be, and down to where by what part of itself.
 @pytest.mark.parametrize(
-    ("factor", "most", "low", "share"), [("normal", 2e-7, -5, 3e-4), ("normal_float", 1.2e-7, -3.5, 3e-5)]
+    ("factor", "most", "low", "share"), [("normal", 2e-6, -4.2, 1e-5), ("normal_float", 1.2e-7, -3.5, 3e-5)]
 )
 def test_the_factor_is_the_normal_distribution_function(
     factor: str, most: float, low: float, share: float, tmp_path: Path
 ) -> None:
-    compiler = find_compiler(CPU)
-    assert compiler is not None
-    source = f'#include "include/scalar.h"\nextern "C" float normal(float z) {{ return fusion::{factor}(z); }}\n'
-    (tmp_path / "normal.cc").write_text(source)
-    command = [compiler.path, "-std=c++17", "-O1", "-fPIC", "-shared", f"-I{resource_dir('templates')}"]
-    subprocess.run([*command, "normal.cc", "-o", "normal.so"], cwd=tmp_path, check=True)
-    normal = ctypes.CDLL(str(tmp_path / "normal.so")).normal
-    normal.restype, normal.argtypes = ctypes.c_float, [ctypes.c_float]
+    normal = compiled(factor, tmp_path)
     z = np.linspace(-9, 9, 20001, dtype="f4")
     got = np.array([normal(v) for v in z.tolist()])
     exact = np.array([math.erfc(-v) / 2 for v in z.tolist()])

@@ -1,0 +1,129 @@
+// Hopper's building blocks as templates/include/wgmma.cuh has them, on the host's fibers: copies are there at once, products
+// are read from shared memory where the swizzle puts their operands. Whoever waits lets the other warps run.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "include/mma.cuh"
+#include "include/tensor_map.h"
+
+#define FUSION_HOPPER 1
+
+namespace fusion::gpu {
+
+constexpr int kWarpgroup = 128, kPanel = 64;
+
+struct Barrier {
+  int arrivals, missing, bytes, phase;
+
+  void init(int n) { *this = {n, n, 0, 0}; }
+  void came(int n) {
+    missing -= n;
+    if (missing == 0 && bytes == 0) missing = arrivals, ++phase;
+  }
+  void arrive() { came(1); }
+  void arrive_expecting(int n) { bytes += n, came(1); }
+  void brought(int n) { bytes -= n, came(0); }
+  void wait(int parity) {
+    for (int turns = 0; phase % 2 == parity; ++turns) {
+      if (turns > 100000) cuda_host::fail("a barrier that nobody completes");
+      cuda_host::wait(cuda_host::At::kBlock);
+    }
+  }
+};
+inline void publish_barriers() {}
+
+struct Numbered {
+  int here, rounds;
+};
+inline Numbered numbered[16];
+inline void arrive_threads(int barrier, int threads) {
+  Numbered& b = numbered[barrier];
+  if (++b.here == threads) b.here = 0, ++b.rounds;
+}
+inline void sync_threads(int barrier, int threads) {
+  const int round = numbered[barrier].rounds;
+  arrive_threads(barrier, threads);
+  int turns = 0;
+  do {
+    if (++turns > 100000) cuda_host::fail("threads that never come");
+    cuda_host::wait(cuda_host::At::kBlock);
+  } while (numbered[barrier].rounds == round);
+}
+
+template <int kRegisters>
+void give_registers() {}
+template <int kRegisters>
+void take_registers() {}
+inline void products_begin() {}
+inline void products_commit() {}
+template <int kPending>
+void products_wait() {}
+template <int kRows>
+void products_of(float (&)[kRows][4]) {}
+
+inline unsigned char* at_shared(uint32_t address) {
+  return reinterpret_cast<unsigned char*>(dynamic) + (address - shared_address(dynamic));
+}
+inline uint32_t swizzled(uint32_t address) { return address ^ (address >> 7 & 7) << 4; }
+
+// A described matrix, in place of what the driver makes of it.
+struct HostMap {
+  const uint16_t* data;
+  int64_t rows, columns, stride;
+  int box_rows;
+};
+inline TensorMap host_map(const void* data, int64_t rows, int64_t columns, int64_t stride, int box_rows) {
+  const HostMap map{static_cast<const uint16_t*>(data), rows, columns, stride, box_rows};
+  TensorMap out;
+  std::memcpy(&out, &map, sizeof map);
+  return out;
+}
+inline void prefetch_box(const TensorMap&, int, int) {}
+inline void copy_box(uint32_t shared, const TensorMap& described, Barrier& arrived, int column, int row) {
+  HostMap map;
+  std::memcpy(&map, &described, sizeof map);
+  for (int r = 0; r < map.box_rows; ++r)
+    for (int c = 0; c < kPanel; ++c) {
+      const bool inside = row + r < map.rows && column + c < map.columns;
+      const uint16_t element = inside ? map.data[(row + r) * map.stride + column + c] : 0;
+      std::memcpy(at_shared(swizzled(shared + r * 128 + c * 2)), &element, 2);
+    }
+  arrived.brought(map.box_rows * kPanel * 2);
+}
+
+inline uint64_t panel(uint32_t address, uint32_t next = 16) { return uint64_t{next} << 32 | address; }
+
+template <class T, int kColumns>
+struct WarpgroupProduct {
+  static float element(uint32_t address) {
+    T x;
+    std::memcpy(&x, at_shared(swizzled(address)), 2);
+    return to_float(x);
+  }
+  template <class Right>
+  static void add(float (&c)[kColumns / 8][4], uint64_t a, bool adds, const Right& right) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x % kWarpgroup / 32;
+    for (int half = 0; half < 2; ++half) {
+      float left[16];
+      const int row = warp * 16 + lane / 4 + half * 8;
+      for (int k = 0; k < 16; ++k) left[k] = element(static_cast<uint32_t>(a) + row * 128 + k * 2);
+      for (int j = 0; j < kColumns / 8; ++j)
+        for (int e = 0; e < 2; ++e) {
+          float& sum = c[j][half * 2 + e];
+          if (!adds) sum = 0;
+          for (int k = 0; k < 16; ++k) sum += left[k] * element(right(k, j * 8 + lane % 4 * 2 + e));
+        }
+    }
+  }
+  static void by_rows(float (&c)[kColumns / 8][4], uint64_t a, uint64_t b, bool adds) {
+    add(c, a, adds, [&](int k, int column) { return static_cast<uint32_t>(b) + column * 128 + k * 2; });
+  }
+  static void by_columns(float (&c)[kColumns / 8][4], uint64_t a, uint64_t b, bool adds) {
+    add(c, a, adds, [&](int k, int column) {
+      return static_cast<uint32_t>(b) + column / kPanel * static_cast<uint32_t>(b >> 32) + k * 128 + column % kPanel * 2;
+    });
+  }
+};
+
+}  // namespace fusion::gpu

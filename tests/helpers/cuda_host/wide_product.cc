@@ -1,0 +1,113 @@
+// Hopper's kernel for products of many rows, with an epilogue as they are generated: how many results are wrong.
+#include <cstdio>
+
+#include "cuda_runtime.h"
+#include "include/linear_wgmma.cuh"
+
+namespace gpu = fusion::gpu;
+using fusion::half;
+
+// A bias, a matrix, a column of another type; results of 16 and of 32 bits.
+struct Epilogue {
+  const half *bias, *matrix;
+  const float* line;
+  half* out0;
+  float* out1;
+  int64_t columns;
+  struct Operands {
+    gpu::Chunk<half, 2> bias, matrix;
+    gpu::Chunk<float, 2> line;
+  };
+  struct Results {
+    gpu::Chunk<half, 2> out0;
+    gpu::Chunk<float, 2> out1;
+  };
+  void fetch(Operands (&x)[gpu::kAhead][2], const int (&row)[2], int column, int eights) const {
+    gpu::fetch_pairs(x, &Operands::bias, bias, 0, 1, row, column, eights);
+    gpu::fetch_pairs(x, &Operands::matrix, matrix, columns, 1, row, column, eights);
+    gpu::fetch_pairs(x, &Operands::line, line, 1, 0, row, column, eights);
+  }
+  template <int kProducts>
+  Results compute(int64_t row, int64_t column, const float (&sums)[kProducts][2], const Operands& x) const {
+    Results y;
+    float first[2], second[2];
+    for (int i = 0; i < 2; ++i) {
+      first[i] = sums[0][i] + fusion::load(&x.bias.element[i]);
+      second[i] = sums[kProducts - 1][i] * x.line.element[i] + fusion::load(&x.matrix.element[i]) + (row * 3 + column + i) % 5;
+    }
+    gpu::store_pair(y.out0, first);
+    gpu::store_pair(y.out1, second);
+    return y;
+  }
+  template <class F>
+  void stored(const F& f) const {
+    f(out0, &Results::out0);
+    f(out1, &Results::out1);
+  }
+};
+
+struct Made {
+  std::vector<half> right[2], out0;
+  std::vector<float> out1;
+  int columns;
+};
+
+template <class Tile, bool kTransB, int kChains>
+int wrong(int rows, int depth, const int (&columns)[kChains], unsigned grid) {
+  constexpr int kProducts = Tile::kProducts;
+  const auto whole = [](int i, int from, int to) { return fusion::to_half(i * 7919 % 101 % (to - from + 1) + from); };
+  std::vector<half> left(rows * depth), bias(1024), matrix(rows * 1024);
+  std::vector<float> line(rows);
+  for (int i = 0; i < rows * depth; ++i) left[i] = whole(i, -2, 2);
+  for (int i = 0; i < 1024; ++i) bias[i] = whole(i, 0, 16);
+  for (int i = 0; i < rows * 1024; ++i) matrix[i] = whole(i, 0, 28);
+  for (int r = 0; r < rows; ++r) line[r] = r % 7;
+  Made made[kChains];
+  Epilogue epilogues[4];
+  gpu::WideOperands<kProducts, kChains> x;
+  x.left = gpu::host_map(left.data(), rows, depth, depth, Tile::kRows);
+  x.rows = rows, x.depth = depth;
+  for (int chain = 0; chain < kChains; ++chain) {
+    Made& m = made[chain];
+    const int n = x.columns[chain] = m.columns = columns[chain];
+    m.out0.assign(rows * n, fusion::to_half(-2000)), m.out1.assign(rows * n, -1e9f);
+    for (int p = 0; p < kProducts; ++p) {
+      for (int i = 0; i < depth * n; ++i) m.right[p].push_back(whole(i + chain * 13 + p * 29, -1, 2));
+      x.right[chain][p] = kTransB ? gpu::host_map(m.right[p].data(), n, depth, depth, gpu::kPanel)
+                                  : gpu::host_map(m.right[p].data(), depth, n, n, gpu::kPanel);
+    }
+    epilogues[chain] = {bias.data(), matrix.data(), line.data(), m.out0.data(), m.out1.data(), n};
+  }
+  cuda_host::launch(grid, Tile::kThreads, Tile::kBytes, nullptr, [&] {
+    if constexpr (kChains == 1) gpu::linear_wgmma<half, Tile, kTransB>(x, epilogues[0]);
+    else gpu::linear_wgmma<half, Tile, kTransB>(x, epilogues[0], epilogues[1]);
+  });
+  int wrong = 0;
+  for (const Made& m : made)
+    for (int r = 0; r < rows; ++r)
+      for (int c = 0; c < m.columns; ++c) {
+        float sums[kProducts] = {};
+        for (int p = 0; p < kProducts; ++p)
+          for (int k = 0; k < depth; ++k)
+            sums[p] += fusion::to_float(left[r * depth + k]) * fusion::to_float(m.right[p][kTransB ? c * depth + k : k * m.columns + c]);
+        const int i = r * m.columns + c;
+        const float first = fusion::to_float(fusion::to_half(sums[0] + fusion::to_float(bias[c])));
+        wrong += fusion::to_float(m.out0[i]) != first;
+        wrong += m.out1[i] != sums[kProducts - 1] * (r % 7) + fusion::to_float(matrix[i]) + (r * 3 + c) % 5;
+      }
+  return wrong;
+}
+
+int main() {
+  const int odd[] = {200}, wide[] = {328}, two[] = {72, 200};
+  int all = 0;
+  const auto each = [&](auto tile) {
+    using Tile = decltype(tile);
+    all += wrong<Tile, false>(77, 200, odd, 1) + wrong<Tile, true>(77, 72, odd, 1);
+    all += wrong<Tile, false>(300, 264, wide, 2) + wrong<Tile, true>(200, 520, odd, 2);
+    all += wrong<Tile, false>(140, 136, two, 2);
+  };
+  gpu::for_wide_tiles<1>(each);
+  gpu::for_wide_tiles<2>(each);
+  std::printf("%d\n", all);
+}
