@@ -1,5 +1,5 @@
-"""What costs CUDA fewer instructions: GELU as one factor, x * 0.5 * (1 + erf(z)) in whatever order being x * normal(z), and
-in 16 bits a sigmoid that is exact enough for them."""
+"""What costs CUDA fewer instructions: GELU as one factor, x * 0.5 * (1 + erf(z)) in whatever order being x * normal(z),
+and in 16 bits a sigmoid that is exact enough for them."""
 
 from __future__ import annotations
 

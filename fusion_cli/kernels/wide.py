@@ -45,7 +45,7 @@ ABREAST = Schedule(
 
 @dataclass(frozen=True)
 class WidePart:
-    """A product's epilogue for eight neighbours of a row: `x` holds its operands, `y` what it and others made."""
+    """A product's epilogue for two neighbours of a row: `x` holds its operands, `y` what it and others made."""
 
     stage: int
     """Which of the stages of the launch it is."""

@@ -1,5 +1,5 @@
 // Products of many rows on Hopper's tensor cores: one thread has the copy engine bring tiles of the operands, warpgroups
-// of 64 rows each multiply them as they come, and a generated epilogue takes the sums, eight neighbours of a row at a time.
+// of 64 rows each multiply them as they come, and a generated epilogue takes the sums.
 #pragma once
 
 #include "include/wide_epilogue.cuh"
@@ -37,7 +37,9 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
   const auto phase = [](unsigned n) { return static_cast<int>(n / kSlots % 2); };
   const int tiles = wide_across<Tile>(x.columns) * wide_down<Tile>(x.rows), steps = (x.depth + kPanel - 1) / kPanel;
   const int worker = static_cast<int>(threadIdx.x) / kWarpgroup - 1;
-  // What right operands the first steps need, mostly weights, comes nearer while kernels before this one still run.
+  // What right operands the first steps need, mostly weights, comes nearer while kernels before this one still run; more of
+  // it would stand in the way of the copies.
+  constexpr int kPrefetched = 2;
   const auto each_box = [&](const WidePosition<Tile>& at, int step, const auto& f) {
 #pragma unroll
     for (int i = 0; i < Tile::kBoxes; ++i) {
@@ -47,7 +49,7 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
   };
   if (threadIdx.x == 0 && static_cast<int>(blockIdx.x) < tiles) {
     const WidePosition<Tile> at(x, static_cast<int>(blockIdx.x));
-    for (int step = 0; step < min(steps, kSlots); ++step) {
+    for (int step = 0; step < min(steps, kPrefetched); ++step) {
       each_box(at, step, [](int, const TensorMap& map, int column, int row) { prefetch_box(map, column, row); });
     }
   }
@@ -80,12 +82,11 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
   unsigned char* const results = reinterpret_cast<unsigned char*>(dynamic) + (ring - shared_address(dynamic)) +
                                  kSlots * Tile::kSlotBytes + (threadIdx.x / 32 - 4) * Tile::kResultBytes;
   float c[Tile::kHeight][Tile::kAcross / 8][4];
-  const int lead = Tile::kWorkers > 1 && !Tile::kApart ? min(Tile::kLead, steps) : 0;
-  if (lead > 0 && worker > 0) sync_threads(1, Tile::kWorkers * kWarpgroup);
   const int stride = static_cast<int>(gridDim.x) * (Tile::kApart ? Tile::kWorkers : 1);
   int tile = static_cast<int>(blockIdx.x);
   if constexpr (Tile::kApart) tile += worker * static_cast<int>(gridDim.x), n = worker * steps;
   for (; tile < tiles; tile += stride) {
+    // In turns: phases of the ring that another worker waits for must have passed.
     if (Tile::kApart && n > 0) sync_threads(1 + worker, Tile::kWorkers * kWarpgroup);
     for (int step = 0; step < steps; ++step, ++n) {
       const unsigned slot = n % kSlots;
@@ -113,12 +114,9 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
         products_wait<1>();
         release(n - 1);
       }
-      // The others follow so many steps behind, and multiply while the first ones have their epilogue.
-      if (worker == 0 && static_cast<int>(n) + 1 == lead) arrive_threads(1, Tile::kWorkers * kWarpgroup);
     }
 
     if (Tile::kApart && tile + static_cast<int>(gridDim.x) < tiles) arrive_threads(2 - worker, Tile::kWorkers * kWarpgroup);
-
     if (tile + stride >= tiles) let_next_begin();
     const WidePosition<Tile> at(x, tile);
     const auto wait = [&] {

@@ -32,13 +32,14 @@ bool describe_wide(WideOperands<kProducts, kChains>& x, const First& first, cons
   return (right(first) && ... && right(others));
 }
 
-// Cycles of products by this tile: about 3000 to start, and 8000 for the epilogue of 128x256 elements.
+// Cycles of products by this tile: some to start, and its epilogue every time, or once where others multiply meanwhile.
 template <class Tile, class Columns>
 double wide_cycles(const Device& device, int64_t rows, const Columns& columns, int64_t depth) {
+  constexpr double kStart = 4400;
   const int64_t tiles = int64_t{wide_down<Tile>(static_cast<int>(rows))} * wide_across<Tile>(columns);
   const double rounds = static_cast<double>(ceil_div(tiles, int64_t{device.multiprocessors} * Tile::kBlocks));
-  const double epilogue = 8000.0 / (128 * 256) * Tile::kRows * Tile::kAcross * Tile::kBlocks;
-  return 3000 + rounds * (static_cast<double>(ceil_div(depth, kPanel)) * Tile::kCycles + epilogue);
+  const double steps = static_cast<double>(ceil_div(depth, kPanel));
+  return kStart + rounds * steps * Tile::kCycles + (Tile::kApart ? 1 : rounds) * Tile::kEnding;
 }
 template <int kProducts, class Columns>
 double least_wide_cycles(const Device& device, int64_t rows, const Columns& columns, int64_t depth) {
@@ -70,15 +71,15 @@ bool with_wide_tile(const Device& device, WideOperands<kProducts, kChains>& x, c
 // Cycles of the vendor's kernel for a product; of a pass over its result, which sees 14 bytes a cycle of each
 // multiprocessor.
 inline double vendor_cycles(const Device& device, const Product& p, bool passes) {
-  constexpr double kStart = 6000, kPerCycle = 2048 * 0.8;
+  constexpr double kStart = 6500, kPassStart = 2000, kPerCycle = 2048 * 0.8;
   const double share = static_cast<double>(p.m) * static_cast<double>(p.n) / device.multiprocessors;
-  return kStart + share * static_cast<double>(p.k) / kPerCycle + (passes ? share * 4 / 14 : 0);
+  return kStart + share * static_cast<double>(p.k) / kPerCycle + (passes ? kPassStart + share * 4 / 14 : 0);
 }
 
 // Whether our kernel is faster than the vendor's for a product that needs a pass after it. Of more multiplications the
-// power that a GPU may take is the limit, and the vendor's needs no more of it. Measured on an H200, SiLU after a bias:
-// 24 % faster at 1024x3072x768 (rows, columns, depth), 14 % at 512x4096x4096, the same at 2048x4096x4096, 3 % slower at
-// 2048x16384x4096; with GELU the same at 1024x3072x768.
+// power that a GPU may take is the limit, and the vendor's needs no more of it. Measured on an H200, GELU after a bias, 3072
+// columns and a depth of 768, ours and the vendor's with its pass: 5.7 us at 128 rows, 13.3 and 15 at 1024, 24.2 and 21.6 at
+// 1576, 44 and 46 at 4096; SiLU 418 and 400 at 2048x16384x4096.
 constexpr double kMostWide = 1.2e10;
 inline bool wide_pays(const Device& device, const Product& p) {
   const int64_t columns[] = {p.n};
@@ -87,8 +88,8 @@ inline bool wide_pays(const Device& device, const Product& p) {
 }
 
 // Whether one launch of it is faster than the vendor's for each of several chains of one product. Measured on an H200,
-// three equal ones with a bias: 5.5 us for 11.9 at 128x768x768, 9.2 for 15.1 at 512x1024x1024, 10.7 for 16.2 at
-// 1024x768x768, 13.2 for 18.1 at 1576x768x768, 26.1 for 29.9 at 512x1024x4096; 53 for 49 at 2048x768x3072.
+// three equal ones with a bias: 5.5 us for 11.9 at 128x768x768, 9.2 for 15.1 at 512x1024x1024, 12.2 for 16.2 at
+// 1024x768x768, 26.1 for 29.9 at 512x1024x4096; 53 for 49 at 2048x768x3072.
 template <int kChains>
 bool wide_pays_together(const Device& device, const WideOperands<1, kChains>& x, double vendor_cycles) {
   double columns = 0;

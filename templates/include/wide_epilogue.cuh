@@ -12,9 +12,18 @@ template <class T>
 bool in_eights(const T* p, int64_t row, int64_t column) {
   return column == 0 || (column == 1 && row % 8 == 0 && reinterpret_cast<uintptr_t>(p) % alignof(Chunk<T, 8>) == 0);
 }
+
+// An epilogue's operands come for so many times eight columns at a time.
+constexpr int kAhead = 4;
+
+// Whether rows differ and are read sixteen bytes at a time, which costs memory less than pairs do.
+template <class T>
+__device__ __forceinline__ bool by_lines(int64_t step, int64_t column_step) {
+  return sizeof(T) == 2 && step != 0 && column_step != 0;
+}
 // Of each of `eights` times eight columns from `column` on a pair in two rows, as a lane has them: one operand's, of which
-// one element may stand for all columns.
-constexpr int kAhead = 4;  // so many eights
+// one element may stand for all columns. By lines a lane reads eight neighbours, the four pairs of which `share_lines`
+// brings to the lanes that have them.
 template <class T, class Operands>
 __device__ __forceinline__ void fetch_pairs(Operands (&to)[kAhead][2], Chunk<T, 2> Operands::*operand, const T* p, int64_t step,
                                             int64_t column_step, const int (&row)[2], int column, int eights) {
@@ -25,13 +34,41 @@ __device__ __forceinline__ void fetch_pairs(Operands (&to)[kAhead][2], Chunk<T, 
       const T element = *line;
 #pragma unroll
       for (int j = 0; j < kAhead; ++j) to[j][half].*operand = {element, element};
+    } else if (by_lines<T>(step, column_step)) {
+      const int own = threadIdx.x % 4;
+      if (own >= eights) continue;
+      const Chunk<T, 8> chunk = *reinterpret_cast<const Chunk<T, 8>*>(line + column + own * 8);
+#pragma unroll
+      for (int j = 0; j < kAhead; ++j) to[j][half].*operand = {chunk.element[j * 2], chunk.element[j * 2 + 1]};
     } else {
 #pragma unroll
       for (int j = 0; j < kAhead; ++j) {
-        if (j < eights) to[j][half].*operand = *reinterpret_cast<const Chunk<T, 2>*>(line + column + j * 8);
+        if (j < eights) to[j][half].*operand = *reinterpret_cast<const Chunk<T, 2>*>(line + column + threadIdx.x % 4 * 2 + j * 8);
       }
     }
   }
+}
+template <class T, class Operands>
+__device__ __forceinline__ void share_lines(Operands (&x)[kAhead][2], Chunk<T, 2> Operands::*operand, int64_t step,
+                                            int64_t column_step, unsigned char* shared) {
+  if (!by_lines<T>(step, column_step)) return;
+  const int own = threadIdx.x % 4, row = threadIdx.x % 32 / 4;
+  // Piece p of row r lies at p ^ r / 2, so that rows meet in no bank.
+  const auto place = [&](int half, int piece) {
+    return reinterpret_cast<Chunk<T, 2>*>(shared + half * 512 + row * 64 + (piece ^ row / 2) * 16);
+  };
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+#pragma unroll
+    for (int j = 0; j < kAhead; ++j) place(half, own)[j] = x[j][half].*operand;
+  }
+  __syncwarp();
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+#pragma unroll
+    for (int j = 0; j < kAhead; ++j) x[j][half].*operand = place(half, j)[own];
+  }
+  __syncwarp();
 }
 template <class T, class X>
 __device__ __forceinline__ void store_pair(Chunk<T, 2>& to, const X (&x)[2]) {
@@ -90,15 +127,12 @@ __device__ __forceinline__ void store_panel(T* out, int rows, int columns, int r
   }
 }
 
-#ifndef FUSION_PANELS
-#define FUSION_PANELS 1
-#endif
 // Hands the sums of a worker's tile from `row` and `column` on to an epilogue, which computes pairs of neighbours as the
 // products leave them; it reads its operands, `fetch`, some time before it has the sums; `finish` waits for these.
 template <class Tile, class Epilogue, class Finish>
 __device__ __forceinline__ void hand_on(float (&c)[Tile::kHeight][Tile::kAcross / 8][4], int rows, int columns, int row,
                                         int column, unsigned char* shared, const Epilogue& epilogue, const Finish& finish) {
-  constexpr int kPanels = Tile::kColumns / kPanel, kParts = kPanels * Tile::kHeight, kUnrolled = FUSION_PANELS;
+  constexpr int kPanels = Tile::kColumns / kPanel, kParts = kPanels * Tile::kHeight;
   const int lane = threadIdx.x % 32, warp = threadIdx.x % kWarpgroup / 32;
   row += warp * 16;
   struct Ahead {
@@ -109,14 +143,14 @@ __device__ __forceinline__ void hand_on(float (&c)[Tile::kHeight][Tile::kAcross 
     const int part = piece / kPieces, across = column + part % kPanels * kPanel + piece % kPieces * (kAhead * 8);
     const int down = row + part / kPanels * 64 + lane / 4;
     const int both[] = {min(down, rows - 1), min(down + 8, rows - 1)};  // what lies outside is never stored
-    if (across < columns) epilogue.fetch(ahead.pair, both, across + lane % 4 * 2, (columns - across) / 8);
+    if (across < columns) epilogue.fetch(ahead.pair, both, across, (columns - across) / 8);
   };
   fetch(0);
   finish();
   // Loops, since their body is long and instructions have to come from memory, too: what is next moves down to its place.
 #pragma unroll 1
   for (int h = 0; h < Tile::kHeight; ++h) {
-#pragma unroll kUnrolled
+#pragma unroll 1
     for (int panel = 0; panel < kPanels; ++panel) {
       const int part = h * kPanels + panel;
       const int down = row + h * 64, across = column + panel * kPanel;
@@ -128,6 +162,7 @@ __device__ __forceinline__ void hand_on(float (&c)[Tile::kHeight][Tile::kAcross 
           const int next = part * kPieces + j / kAhead + 1;
           now = ahead;
           if (next < kParts * kPieces) fetch(next);
+          epilogue.share(now.pair, shared);
         }
 #pragma unroll
         for (int half = 0; half < 2; ++half) {

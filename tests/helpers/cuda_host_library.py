@@ -69,7 +69,7 @@ def host_library(ops: Sequence[FusedOp], folder: Path, *, vendor: bool, tf32: bo
 
 
 def host_program(source: str, folder: Path) -> Path:
-    """A program that runs what headers have for GPUs, Hopper's instructions in it; `source` is a file of `cuda_host`."""
+    """A program that runs what headers have for GPUs, Hopper's included; `source` is a file of `cuda_host`."""
     _write_headers(folder)
     compiler = find_compiler(CPU)
     assert compiler is not None, "a C++ compiler"

@@ -372,6 +372,9 @@ struct group_0_wide0 {
   __device__ __forceinline__ void fetch(Operands (&x)[gpu::kAhead][2], const int (&row)[2], int column, int eights) const {
   }
 
+  __device__ __forceinline__ void share(Operands (&x)[gpu::kAhead][2], unsigned char* shared) const {
+  }
+
   __device__ __forceinline__ Results compute(int64_t row, int64_t column, const float (&sums)[2][2], const Operands& x) const {
     [[maybe_unused]] const int64_t e = row * e0.columns + column;
     float y0_0[2];

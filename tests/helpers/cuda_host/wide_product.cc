@@ -27,6 +27,11 @@ struct Epilogue {
     gpu::fetch_pairs(x, &Operands::matrix, matrix, columns, 1, row, column, eights);
     gpu::fetch_pairs(x, &Operands::line, line, 1, 0, row, column, eights);
   }
+  void share(Operands (&x)[gpu::kAhead][2], unsigned char* shared) const {
+    gpu::share_lines(x, &Operands::bias, 0, 1, shared);
+    gpu::share_lines(x, &Operands::matrix, columns, 1, shared);
+    gpu::share_lines(x, &Operands::line, 1, 0, shared);
+  }
   template <int kProducts>
   Results compute(int64_t row, int64_t column, const float (&sums)[kProducts][2], const Operands& x) const {
     Results y;
