@@ -124,7 +124,7 @@ class LinearFamily(Family):
         return LinearStage(
             **names.common("linear", *headers),
             wide=own,
-            prepares=own is not None or a.dtype != "float32",
+            prepares=own is not None,
             takes=("const gpu::Blas& blas", "void* accumulator", *(_LT_PARAMETERS if adds else ())),
             arguments=("blas", tail.accumulator, *((f"lt_{index}", "work + lt_work") if adds else ())),
             members=(Member("gpu::BlasLt", f"lt_{index}", ""),) if adds else (),
@@ -151,7 +151,7 @@ class LinearFamily(Family):
             template=stages[0].template,
             chains=tuple(tuple(stages[i] for i in c) for c in chains),
             wide=found,
-            prepares=found is not None or any(stage.prepares for stage in stages),
+            prepares=found is not None,
         )
 
 

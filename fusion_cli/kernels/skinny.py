@@ -9,18 +9,20 @@ from fusion_cli.kernels.family import Schedule, Sized
 from fusion_cli.operators.dtypes import element_bytes
 from fusion_cli.planir.stages import Group, Linear, Operand, Plan
 
-_ROWS = {4: 2, 2: 16}
-"""The most rows, by the bytes of an element."""
+_ROWS = {4: 2, 2: 8}
+"""The most rows of a product by itself, by the bytes of an element."""
+_TOGETHER = 16
+"""Those of neighbours in 16 bits."""
 _VECTOR = 16
-"""Bytes that a thread reads of a row at a time; both as in skinny.cuh."""
+"""Bytes that a thread reads of a row at a time; all as in skinny.cuh."""
 _CHAIN = 4
 """Products of a chain at most: each has warps of its own."""
 
 SCHEDULE = Schedule(
     "skinny",
     f"at most {_ROWS[2]} rows, of float32 {_ROWS[4]}, and those of the right operand are whole vectors; neighbours of "
-    "the same left operand in one launch, the epilogues in it",
-    (("rows", _ROWS[2]),),
+    f"the same left operand in one launch, in 16 bits of at most {_TOGETHER} rows, the epilogues in it",
+    (("rows", _ROWS[2]), ("threads", 512)),
 )
 
 

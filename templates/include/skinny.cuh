@@ -91,12 +91,13 @@ __device__ __forceinline__ void skinny_strip(const Operands& x, int64_t strip, i
   __syncthreads();  // before the sums of the next product
 }
 
-// Whether the product has few rows, and B rows of whole vectors.
+// Whether the product has few rows, in 16 bits `most`, and B rows of whole vectors.
 template <class Operands>
-bool is_skinny(const Operands& x) {
-  constexpr int V = 16 / sizeof(*x.b), kMost = sizeof(*x.b) == 2 ? kFewRows : kSkinnyRows;
+bool is_skinny(const Operands& x, int most = kFewAlone) {
+  constexpr int V = 16 / sizeof(*x.b);
+  const int few = sizeof(*x.b) == 2 ? most : kSkinnyRows;
   const Product& p = x.p;
-  return x.batches.count == 1 && x.batches.rank == 0 && p.m > 0 && p.m <= kMost && p.n > 0 && p.b_column == 1 &&
+  return x.batches.count == 1 && x.batches.rank == 0 && p.m > 0 && p.m <= few && p.n > 0 && p.b_column == 1 &&
          p.n % V == 0 && p.b_k % V == 0 && reinterpret_cast<uintptr_t>(x.b) % 16 == 0;
 }
 

@@ -1,35 +1,103 @@
-// Products of at most 16 rows in fp16 and bf16 on tensor cores. All there is to read is the right operand: each warp of a
-// block walks rows of its own, with as many on their way as shared memory holds, and is the multiplication's wide side.
+// Products of few rows in fp16 and bf16 on tensor cores. The right operand, which is all there is to read, goes from memory
+// to registers in whole lines and is the multiplication's left factor: 16 of its columns by 16 of its rows.
 #pragma once
 
 #include "include/linear.cuh"
+#include "include/vector.cuh"
 
 namespace fusion::gpu {
 
-constexpr int kFewRows = 16;  // at most
-constexpr int kFewStep = 32;  // rows of the right operand that a warp multiplies at a time
+constexpr int kFewThreads = 512, kFewWarps = kFewThreads / 32;
+constexpr int kFewAlone = 8, kFewTogether = 16;  // rows at most, of a product by itself and of neighbours in one launch
+constexpr int kFewAhead = 256;                   // rows of the right operand that are asked for before the kernel may run
 
-// 16 * kWords columns, kRows rows (8 or 16), by kWarps warps, each with kStages steps on their way.
-template <int kRowsOfTile, int kWordsOfTile, int kWarpsOfTile, int kStagesOfTile>
+// kRows rows (8 or 16) by 16 * kWords columns.
+template <int kRows, int kWordsOfTile>
 struct FewTile {
-  static constexpr int kRows = kRowsOfTile, kWords = kWordsOfTile, kWarps = kWarpsOfTile, kStages = kStagesOfTile;
-  static constexpr int kThreads = kWarps * 32, kHalves = kRows / 8, kColumns = 16 * kWords;
-  static constexpr int kPitch = kColumns + 8, kLeftPitch = kFewStep + 8;
-  static constexpr int kStage = kFewStep * kPitch + kRows * kLeftPitch;  // elements, of a ring of kStages for each warp
-  static constexpr int kSumPitch = kColumns + 4, kSums = kRows * kSumPitch;
-  static constexpr size_t kRingBytes = 2 * kWarps * kStages * kStage, kSumBytes = 4 * kWarps * kSums;
-  static constexpr size_t kBytes = kRingBytes > kSumBytes ? kRingBytes : kSumBytes;
+  static constexpr int kHalves = kRows / 8, kWords = kWordsOfTile, kColumns = 16 * kWords;
+  static constexpr int kDeep = kWords == 4 ? 1 : 2;  // times 32 rows of B that a warp has on their way
 };
 
-// Has the second-level cache ask for the first rows of a strip of columns, as many as are on their way at first. What
-// earlier kernels write may change them still.
-template <class Tile, class Operands>
-__device__ __forceinline__ void few_ahead(const Operands& x, int64_t strip, int walker, int warps) {
+// Sums of the block's warps, before they are added up: eight rows of them at a time.
+template <class Tile>
+struct FewSums {
+  float value[kFewWarps][8][Tile::kColumns + 4];
+};
+
+// Words of 32 bits that nobody reads again.
+template <int kWords>
+__device__ __forceinline__ void stream_words(uint32_t (&to)[kWords], const void* from);
+template <>
+__device__ __forceinline__ void stream_words<4>(uint32_t (&to)[4], const void* from) {
+  const uint4 x = __ldcs(static_cast<const uint4*>(from));
+  to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;
+}
+template <>
+__device__ __forceinline__ void stream_words<2>(uint32_t (&to)[2], const void* from) {
+  const uint2 x = __ldcs(static_cast<const uint2*>(from));
+  to[0] = x.x, to[1] = x.y;
+}
+
+// Eight neighbours of a row of A from k on; zeros where there are none.
+template <class T>
+__device__ __forceinline__ void left_words(uint32_t (&to)[4], const T* row, int64_t k, const Product& p, bool wide,
+                                           bool inside) {
+  to[0] = to[1] = to[2] = to[3] = 0;
+  if (!inside) return;
+  if (wide && k + 8 <= p.k) {
+    const uint4 x = *reinterpret_cast<const uint4*>(row + k);
+    to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;
+    return;
+  }
+  T value[8] = {};
 #pragma unroll
-  for (int s = 0; s < Tile::kStages; ++s) {
-    const int64_t k = (int64_t{s} * warps + walker) * kFewStep + threadIdx.x % 32;
-    if (k < x.p.k) {
-      asm volatile("prefetch.global.L2 [%0];\n" ::"l"(x.b + k * x.p.b_k + strip * Tile::kColumns));
+  for (int i = 0; i < 8; ++i) {
+    if (k + i < p.k) value[i] = row[(k + i) * p.a_k];
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    to[i] = bit_cast<uint16_t>(value[2 * i]) | static_cast<uint32_t>(bit_cast<uint16_t>(value[2 * i + 1])) << 16;
+  }
+}
+
+// What a warp does at a time: 32 * kDeep rows of B, of which this lane has eight of every 32 from `k` on.
+template <class T, int kHalves, int kWords, int kDeep, bool kWhole>
+__device__ __forceinline__ void few_step(float (&acc)[kHalves][kWords][4], const T* const (&left)[kHalves],
+                                         const bool (&inside)[kHalves], const T* b, const Product& p, int64_t k,
+                                         bool wide) {
+  uint32_t right[kDeep][8][kWords], x[kDeep][kHalves][4];
+  const T* row = b + k * p.b_k;
+#pragma unroll
+  for (int d = 0; d < kDeep; ++d, row += 24 * p.b_k) {
+#pragma unroll
+    for (int u = 0; u < 8; ++u, row += p.b_k) {
+      if (kWhole || k + d * 32 + u < p.k) {
+        stream_words<kWords>(right[d][u], row);
+      } else {
+#pragma unroll
+        for (int w = 0; w < kWords; ++w) right[d][u][w] = 0;
+      }
+    }
+  }
+#pragma unroll
+  for (int d = 0; d < kDeep; ++d) {
+#pragma unroll
+    for (int h = 0; h < kHalves; ++h) left_words(x[d][h], left[h], k + d * 32, p, wide, inside[h]);
+  }
+#pragma unroll
+  for (int d = 0; d < kDeep; ++d) {
+#pragma unroll
+    for (int s = 0; s < 2; ++s) {
+      const auto& r = right[d];
+#pragma unroll
+      for (int w = 0; w < kWords; ++w) {
+        const uint32_t columns[4] = {
+            __byte_perm(r[4 * s][w], r[4 * s + 1][w], 0x5410), __byte_perm(r[4 * s][w], r[4 * s + 1][w], 0x7632),
+            __byte_perm(r[4 * s + 2][w], r[4 * s + 3][w], 0x5410),
+            __byte_perm(r[4 * s + 2][w], r[4 * s + 3][w], 0x7632)};
+#pragma unroll
+        for (int h = 0; h < kHalves; ++h) multiply_add<T>(acc[h][w], columns, x[d][h][2 * s], x[d][h][2 * s + 1]);
+      }
     }
   }
 }
@@ -39,104 +107,92 @@ template <class Tile, class Operands>
 __device__ __forceinline__ void few_sums(float (&acc)[Tile::kHalves][Tile::kWords][4], const Operands& x, int64_t strip,
                                          int walker, int warps) {
   using T = std::remove_const_t<std::remove_pointer_t<decltype(x.a)>>;
-  extern __shared__ uint4 dynamic[];
-  constexpr int kStages = Tile::kStages;
-  const int lane = threadIdx.x % 32;
-  T* const ring = reinterpret_cast<T*>(dynamic) + threadIdx.x / 32 * kStages * Tile::kStage;
+  constexpr int kHalves = Tile::kHalves, kWords = Tile::kWords, kDeep = Tile::kDeep;
   const Product& p = x.p;
-  const Matrix<T> left{x.a, p.a_row, p.a_k, p.m, p.k}, right{x.b, p.b_k, p.b_column, p.k, p.n};
-  const bool wide = left.wide();
-  const int steps = static_cast<int>((p.k + kFewStep - 1) / kFewStep);
-  const auto fetch = [&](int step, int slot) {
-    if (step < steps) {
-      T* const stage = ring + slot * Tile::kStage;
-      const int64_t k = int64_t{step} * kFewStep;
-      load_tile<kFewStep, Tile::kColumns, Tile::kPitch, 32>(stage, right, k, strip * Tile::kColumns, true, lane);
-      load_tile<Tile::kRows, kFewStep, Tile::kLeftPitch, 32>(stage + kFewStep * Tile::kPitch, left, 0, k, wide, lane);
-    }
-    copy_commit();  // an empty group keeps the count of groups in step
-  };
+  const int lane = threadIdx.x % 32, group = lane / 4, place = lane % 4;
+  const int64_t column = strip * Tile::kColumns + group * 2 * kWords;
+  const T* const b = x.b + (column < p.n ? column : 0);
+  const bool wide = p.a_k == 1 && p.a_row % 8 == 0 && reinterpret_cast<uintptr_t>(x.a) % 16 == 0;
+  const T* left[kHalves];
+  bool inside[kHalves];
 #pragma unroll
-  for (int s = 0; s < kStages - 1; ++s) fetch(walker + s * warps, s);
-  for (int step = walker, slot = 0; step < steps; step += warps, slot = slot + 1 == kStages ? 0 : slot + 1) {
-    fetch(step + (kStages - 1) * warps, slot == 0 ? kStages - 1 : slot - 1);
-    copy_wait<kStages - 1>();
-    __syncwarp();
-    const T* const tile = ring + slot * Tile::kStage;
-    uint32_t rows[Tile::kHalves][4];  // 8 rows of A by 32
-#pragma unroll
-    for (int h = 0; h < Tile::kHalves; ++h) {
-      load_matrices(rows[h], tile + kFewStep * Tile::kPitch + (h * 8 + lane % 8) * Tile::kLeftPitch + lane / 8 * 8);
-    }
-#pragma unroll
-    for (int s = 0; s < 2; ++s) {
-#pragma unroll
-      for (int w = 0; w < Tile::kWords; ++w) {
-        uint32_t columns[4];
-        load_a<true, Tile::kPitch>(columns, tile, w * 16, s * 16);
-#pragma unroll
-        for (int h = 0; h < Tile::kHalves; ++h) multiply_add<T>(acc[h][w], columns, rows[h][2 * s], rows[h][2 * s + 1]);
-      }
-    }
-    __syncwarp();  // all lanes have read what is overwritten next
+  for (int h = 0; h < kHalves; ++h) {
+    inside[h] = group + 8 * h < p.m;
+    left[h] = x.a + (inside[h] ? group + 8 * h : 0) * p.a_row;
   }
-  copy_wait<0>();
+  const int64_t step = 32 * kDeep;
+  int64_t k = walker * step;
+  for (; k + step <= p.k; k += warps * step) {
+    few_step<T, kHalves, kWords, kDeep, true>(acc, left, inside, b, p, k + 8 * place, wide);
+  }
+  const int64_t end = k + step < p.k ? k + step : p.k;
+#pragma unroll 1
+  for (; k < end; k += 32) few_step<T, kHalves, kWords, 1, false>(acc, left, inside, b, p, k + 8 * place, wide);
 }
 
-// Leaves a warp's sums in shared memory, where all threads may then read them: [warp][row][column].
+// Leaves a warp's sums of eight rows where all threads may then read them.
 template <class Tile>
-__device__ __forceinline__ void few_share(const float (&acc)[Tile::kHalves][Tile::kWords][4]) {
-  extern __shared__ uint4 dynamic[];
+__device__ __forceinline__ void few_share(const float (&acc)[Tile::kWords][4], FewSums<Tile>& sums) {
   const int lane = threadIdx.x % 32;
-  __syncthreads();  // all have left the rings
-  float* const own = reinterpret_cast<float*>(dynamic) + threadIdx.x / 32 * Tile::kSums;
+  auto& own = sums.value[threadIdx.x / 32];
 #pragma unroll
-  for (int h = 0; h < Tile::kHalves; ++h) {
+  for (int w = 0; w < Tile::kWords; ++w) {
 #pragma unroll
-    for (int w = 0; w < Tile::kWords; ++w) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int row = h * 8 + lane % 4 * 2 + e % 2, column = w * 16 + lane / 4 + e / 2 * 8;
-        own[row * Tile::kSumPitch + column] = acc[h][w][e];
-      }
-    }
+    for (int e = 0; e < 4; ++e) own[lane % 4 * 2 + e % 2][lane / 4 * 2 * Tile::kWords + 2 * w + e / 2] = acc[w][e];
   }
   __syncthreads();
 }
 
-// The epilogue of a strip, of which `warps` warps from `first` on have the sums; called by the same thread for the same
-// element of equally wide products.
+// The epilogue of eight rows of a strip from `row` on, of which `warps` warps from `first` on have the sums; called by the
+// same thread for the same element of equally wide products.
 template <class Tile, class Operands>
-__device__ __forceinline__ void few_epilogue(const Operands& x, int64_t strip, int first, int warps) {
-  extern __shared__ uint4 dynamic[];
-  const float* const sums = reinterpret_cast<const float*>(dynamic) + first * Tile::kSums;
+__device__ __forceinline__ void few_epilogue(const Operands& x, int64_t strip, int row, int first, int warps,
+                                             const FewSums<Tile>& sums) {
   int64_t at[sizeof(x.batches.stride) / sizeof(x.batches.stride[0])];
   x.batches.locate(0, at);
-  for (int i = threadIdx.x; i < static_cast<int>(x.p.m) * Tile::kColumns; i += Tile::kThreads) {
-    const int row = i / Tile::kColumns, c = i % Tile::kColumns;
+  const int rows = min(static_cast<int>(x.p.m) - row, 8);
+  for (int i = threadIdx.x; i < rows * Tile::kColumns; i += kFewThreads) {
+    const int r = i / Tile::kColumns, c = i % Tile::kColumns;
     const int64_t column = strip * Tile::kColumns + c;
     float sum = 0.0f;
-    for (int w = 0; w < warps; ++w) sum += sums[w * Tile::kSums + row * Tile::kSumPitch + c];
-    if (column < x.p.n) x.epilogue(at, 0, row, column, x.p.alpha * sum);
+    for (int w = 0; w < warps; ++w) sum += sums.value[first + w][r][c];
+    if (column < x.p.n) x.epilogue(at, 0, row + r, column, x.p.alpha * sum);
   }
+}
+
+// Has the second-level cache ask for the first rows of a strip. What earlier kernels write may change them still.
+template <class Tile, class Operands>
+__device__ __forceinline__ void few_ahead(const Operands& x, int64_t strip) {
+#if FUSION_OVERLAPS && defined(__CUDA_ARCH__)
+  const int64_t column = strip * Tile::kColumns, k = threadIdx.x;
+  const uint32_t bytes = static_cast<uint32_t>(min(x.p.n - column, int64_t{Tile::kColumns})) * 2;
+  if (k < kFewAhead && k < x.p.k) {
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;\n" ::"l"(x.b + k * x.p.b_k + column), "r"(bytes) : "memory");
+  }
+#endif
 }
 
 // A whole kernel, but for which strip of which chain: the block's warps are dealt out to the products of the chain.
 // `Operands` have a, b, p, batches and the epilogue, which may read what those before it in the chain stored.
 template <class Tile, class... Operands>
 __device__ __forceinline__ void few_chain(int64_t strip, const Operands&... x) {
-  constexpr int kCount = sizeof...(Operands), kEach = Tile::kWarps / kCount;
+  constexpr int kCount = sizeof...(Operands), kEach = kFewWarps / kCount;
   static_assert(kEach > 0, "more products than warps");
-  const int product = static_cast<int>(threadIdx.x) / 32 / kEach, walker = static_cast<int>(threadIdx.x) / 32 % kEach;
-  int n = 0;
-  ((n++ == product ? few_ahead<Tile>(x, strip, walker, kEach) : void()), ...);
+  (few_ahead<Tile>(x, strip), ...);
   await_earlier();
+  const int product = static_cast<int>(threadIdx.x) / 32 / kEach, walker = static_cast<int>(threadIdx.x) / 32 % kEach;
   float acc[Tile::kHalves][Tile::kWords][4] = {};
-  n = 0;
+  int n = 0;
   ((n++ == product ? few_sums<Tile>(acc, x, strip, walker, kEach) : void()), ...);
-  few_share<Tile>(acc);
-  n = 0;
-  (few_epilogue<Tile>(x, strip, kEach * n++, kEach), ...);
+  __shared__ FewSums<Tile> sums;
+#pragma unroll
+  for (int h = 0; h < Tile::kHalves; ++h) {
+    if (h > 0) __syncthreads();  // all have read the rows before
+    few_share<Tile>(acc[h], sums);
+    if (h == 0) let_next_begin();
+    n = 0;
+    (few_epilogue<Tile>(x, strip, h * 8, kEach * n++, kEach, sums), ...);
+  }
 }
 
 template <class Tile>
@@ -144,42 +200,15 @@ __host__ __device__ __forceinline__ int64_t few_strips(const Product& p) {
   return (p.n + Tile::kColumns - 1) / Tile::kColumns;
 }
 
-// The tiles for up to kRows rows, by the width of their strips; all fit in the 99 KB that the smallest devices have.
-template <int kRows>
-struct FewTiles {
-  using Narrow = FewTile<kRows, 1, 8, kRows == 8 ? 4 : 3>;
-  using Middle = FewTile<kRows, 2, 8, 3>;
-  using Broad = FewTile<kRows, 4, 4, 4>;
-};
-
-template <class Use>
-void for_few_tiles(const Use& use) {
-  const auto all = [&](auto tiles) {
-    using Tiles = decltype(tiles);
-    use(typename Tiles::Narrow()), use(typename Tiles::Middle()), use(typename Tiles::Broad());
-  };
-  all(FewTiles<8>()), all(FewTiles<16>());
-}
-
-// Calls `use` with the tile for so many rows and columns in one launch: wide strips suit the memory, as long as every
-// multiprocessor has one. Measured on an H200.
+// Calls `use` with the tile for so many rows and columns in one launch: strips that fill the multiprocessors once, of whole
+// lines of memory where that takes no more. Measured on an H200.
 template <class Use>
 void with_few_tile(const Device& device, int64_t rows, int64_t columns, const Use& use) {
-  const auto choose = [&](auto tiles) {
-    using Tiles = decltype(tiles);
-    const int64_t each = columns / device.multiprocessors;
-    if (each >= Tiles::Broad::kColumns) {
-      use(typename Tiles::Broad());
-    } else if (each >= Tiles::Middle::kColumns) {
-      use(typename Tiles::Middle());
-    } else {
-      use(typename Tiles::Narrow());
-    }
-  };
+  const bool broad = columns > int64_t{32} * device.multiprocessors;
   if (rows <= 8) {
-    choose(FewTiles<8>());
+    broad ? use(FewTile<8, 4>()) : use(FewTile<8, 2>());
   } else {
-    choose(FewTiles<16>());
+    broad ? use(FewTile<16, 4>()) : use(FewTile<16, 2>());
   }
 }
 

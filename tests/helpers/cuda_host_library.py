@@ -20,7 +20,6 @@ _PTX = {
     "min.NaN.f32": "z = x < y || x != x ? x : y",
     "cp.async.cg": "std::memset(shared, 0, 16), std::memcpy(shared, global, bytes)",
     "cp.async.commit_group": "",
-    "prefetch.global.L2": "",
     "cp.async.wait_group": "",
     "ldmatrix.sync.aligned.m8n8.x4.shared": "cuda_host::ldmatrix(r, shared, false)",
     "ldmatrix.sync.aligned.m8n8.x4.trans": "cuda_host::ldmatrix(r, shared, true)",

@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(gpu::kTensorThreads)
 }
 
 template <class Tile>
-__global__ void __launch_bounds__(Tile::kThreads)
+__global__ void __launch_bounds__(gpu::kFewThreads, 1)
     stage_0_skinny(const stage_0_operands x0) {
   int64_t strip = blockIdx.x;
   gpu::few_chain<Tile>(strip, x0);
@@ -145,14 +145,7 @@ void stage_0_launch(const gpu::Device& device, cudaStream_t stream, const stage_
     using Tile = decltype(tile);
     for (const gpu::Product* p : widths) strips += gpu::few_strips<Tile>(*p);
     const unsigned grid = gpu::grid_size(strips, "stage_0");
-    gpu::launch(stage_0_skinny<Tile>, grid, Tile::kThreads, Tile::kBytes, stream, "stage_0", x0);
-  });
-}
-
-void stage_0_prepare(const gpu::Device& device) {
-  gpu::for_few_tiles([&](auto tile) {
-    using Tile = decltype(tile);
-    gpu::allow_shared_memory(device, stage_0_skinny<Tile>, Tile::kBytes);
+    gpu::launch(stage_0_skinny<Tile>, grid, gpu::kFewThreads, 0, stream, "stage_0", x0);
   });
 }
 
@@ -192,7 +185,6 @@ struct Kernel {
   Kernel(const fusion::Api& api, const OrtKernelInfo* info)
       : lt_0() {
     (void)api, (void)info;
-    stage_0_prepare(device);
   }
 
   void compute(fusion::Run& run) {

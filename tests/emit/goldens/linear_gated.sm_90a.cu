@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(gpu::kTensorThreads)
 }
 
 template <class Tile>
-__global__ void __launch_bounds__(Tile::kThreads)
+__global__ void __launch_bounds__(gpu::kFewThreads, 1)
     stage_0_skinny(const stage_0_operands x0) {
   int64_t strip = blockIdx.x;
   gpu::few_chain<Tile>(strip, x0);
@@ -135,14 +135,7 @@ void stage_0_launch(const gpu::Device& device, cudaStream_t stream, const stage_
     using Tile = decltype(tile);
     for (const gpu::Product* p : widths) strips += gpu::few_strips<Tile>(*p);
     const unsigned grid = gpu::grid_size(strips, "stage_0");
-    gpu::launch(stage_0_skinny<Tile>, grid, Tile::kThreads, Tile::kBytes, stream, "stage_0", x0);
-  });
-}
-
-void stage_0_prepare(const gpu::Device& device) {
-  gpu::for_few_tiles([&](auto tile) {
-    using Tile = decltype(tile);
-    gpu::allow_shared_memory(device, stage_0_skinny<Tile>, Tile::kBytes);
+    gpu::launch(stage_0_skinny<Tile>, grid, gpu::kFewThreads, 0, stream, "stage_0", x0);
   });
 }
 
@@ -284,7 +277,7 @@ __global__ void __launch_bounds__(gpu::kTensorThreads)
 }
 
 template <class Tile>
-__global__ void __launch_bounds__(Tile::kThreads)
+__global__ void __launch_bounds__(gpu::kFewThreads, 1)
     stage_1_skinny(const stage_1_operands x0) {
   int64_t strip = blockIdx.x;
   gpu::few_chain<Tile>(strip, x0);
@@ -298,14 +291,7 @@ void stage_1_launch(const gpu::Device& device, cudaStream_t stream, const stage_
     using Tile = decltype(tile);
     for (const gpu::Product* p : widths) strips += gpu::few_strips<Tile>(*p);
     const unsigned grid = gpu::grid_size(strips, "stage_1");
-    gpu::launch(stage_1_skinny<Tile>, grid, Tile::kThreads, Tile::kBytes, stream, "stage_1", x0);
-  });
-}
-
-void stage_1_prepare(const gpu::Device& device) {
-  gpu::for_few_tiles([&](auto tile) {
-    using Tile = decltype(tile);
-    gpu::allow_shared_memory(device, stage_1_skinny<Tile>, Tile::kBytes);
+    gpu::launch(stage_1_skinny<Tile>, grid, gpu::kFewThreads, 0, stream, "stage_1", x0);
   });
 }
 
@@ -337,7 +323,7 @@ void stage_1(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
 // stage_0, stage_1 in one launch.
 
 template <class Tile>
-__global__ void __launch_bounds__(Tile::kThreads)
+__global__ void __launch_bounds__(gpu::kFewThreads, 1)
     group_0_skinny(const stage_0_operands x0, const stage_1_operands x1) {
   int64_t strip = blockIdx.x;
   gpu::few_chain<Tile>(strip, x0, x1);
@@ -351,7 +337,7 @@ void group_0_launch(const gpu::Device& device, cudaStream_t stream, const stage_
     using Tile = decltype(tile);
     for (const gpu::Product* p : widths) strips += gpu::few_strips<Tile>(*p);
     const unsigned grid = gpu::grid_size(strips, "group_0");
-    gpu::launch(group_0_skinny<Tile>, grid, Tile::kThreads, Tile::kBytes, stream, "group_0", x0, x1);
+    gpu::launch(group_0_skinny<Tile>, grid, gpu::kFewThreads, 0, stream, "group_0", x0, x1);
   });
 }
 
@@ -427,7 +413,7 @@ bool group_0_wide_launch(const gpu::Device& device, cudaStream_t stream, const s
 #endif
 
 // Once: a block's tiles need more shared memory than is given without asking.
-void group_0_wide_prepare(const gpu::Device& device) {
+void group_0_prepare(const gpu::Device& device) {
   (void)device;
 #if FUSION_HOPPER
   gpu::for_wide_tiles<2>([&](auto tile) {
@@ -437,21 +423,13 @@ void group_0_wide_prepare(const gpu::Device& device) {
 #endif
 }
 
-void group_0_prepare(const gpu::Device& device) {
-  gpu::for_few_tiles([&](auto tile) {
-    using Tile = decltype(tile);
-    gpu::allow_shared_memory(device, group_0_skinny<Tile>, Tile::kBytes);
-  });
-  group_0_wide_prepare(device);
-}
-
 bool group_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims0, const gpu::Tensor& s0_t0, const gpu::Tensor& s0_t1, const gpu::Tensor& s0_t2, const Ints& dims1, const gpu::Tensor& s1_t0, const gpu::Tensor& s1_t1, const gpu::Tensor& s1_t2, const gpu::Tensor& s1_t3) {
   const stage_0_operands x0 = stage_0_of(dims0, s0_t0, s0_t1, s0_t2);
   const stage_1_operands x1 = stage_1_of(dims1, s1_t0, s1_t1, s1_t2, s1_t3);
 #if FUSION_HOPPER
   if (group_0_wide_launch(device, stream, x0, x1)) return true;
 #endif
-  if (!gpu::is_skinny(x0) || !gpu::is_skinny(x1)) return false;
+  if (!gpu::is_skinny(x0, gpu::kFewTogether) || !gpu::is_skinny(x1, gpu::kFewTogether)) return false;
   group_0_launch(device, stream, x0, x1);
   return true;
 }
@@ -462,8 +440,6 @@ struct Kernel {
 
   Kernel(const fusion::Api& api, const OrtKernelInfo* info) {
     (void)api, (void)info;
-    stage_0_prepare(device);
-    stage_1_prepare(device);
     group_0_prepare(device);
   }
 

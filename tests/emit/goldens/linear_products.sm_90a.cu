@@ -431,7 +431,7 @@ void group_0_launch(const gpu::Device& device, cudaStream_t stream, const stage_
 bool group_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims0, const gpu::Tensor& s0_t0, const gpu::Tensor& s0_t1, const gpu::Tensor& s0_t2, const Ints& dims1, const gpu::Tensor& s1_t0, const gpu::Tensor& s1_t1, const gpu::Tensor& s1_t2, const gpu::Tensor& s1_t3) {
   const stage_0_operands x0 = stage_0_of(dims0, s0_t0, s0_t1, s0_t2);
   const stage_1_operands x1 = stage_1_of(dims1, s1_t0, s1_t1, s1_t2, s1_t3);
-  if (!gpu::is_skinny(x0) || !gpu::is_skinny(x1)) return false;
+  if (!gpu::is_skinny(x0, gpu::kFewTogether) || !gpu::is_skinny(x1, gpu::kFewTogether)) return false;
   group_0_launch(device, stream, x0, x1);
   return true;
 }

@@ -193,7 +193,16 @@ inline void mma_tf32(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_
 }  // namespace cuda_host
 
 inline void __syncthreads() { cuda_host::wait(cuda_host::At::kBlock); }
-inline uint4 __ldcs(const uint4* p) { return *p; }
+template <class X>
+X __ldcs(const X* p) {
+  return *p;
+}
+inline uint32_t __byte_perm(uint32_t x, uint32_t y, uint32_t which) {
+  const uint64_t both = x | static_cast<uint64_t>(y) << 32;
+  uint32_t found = 0;
+  for (int i = 0; i < 4; ++i) found |= static_cast<uint32_t>(both >> 8 * (which >> 4 * i & 7) & 255) << 8 * i;
+  return found;
+}
 inline size_t __cvta_generic_to_shared(const void* p) { return reinterpret_cast<size_t>(p); }
 inline void __syncwarp() { cuda_host::wait(cuda_host::At::kWarp); }
 template <class X>
