@@ -158,7 +158,7 @@ def _cases() -> Iterator[CpuCase]:
 CPU_CASES: tuple[CpuCase, ...] = tuple(_cases())
 
 
-def measure(case: CpuCase, folder: Path, seconds: float = SECONDS) -> Measured:
+def measure(case: CpuCase, folder: Path) -> Measured:
     """Microseconds of a case in ONNX Runtime, as it is and fused, alternating in one process, which writes its files
     into `folder`. Raises FusionError, or CannotRun."""
     path, made = folder / f"{case.id}.onnx", folder / f"{case.id}.fused.onnx"
@@ -169,5 +169,5 @@ def measure(case: CpuCase, folder: Path, seconds: float = SECONDS) -> Measured:
         feeds = reference_for(path, options, process.open).feeds
         libraries = [folder / lib.path for lib in report.libraries]
         models = [process.open(path, use="timing"), process.open(made, libraries=libraries, use="timing")]
-        timing = models[0].time_against(models[1:], feeds, seconds=seconds, most=1000)
+        timing = models[0].time_against(models[1:], feeds, seconds=SECONDS, most=1000)
     return Measured(timing.us(0), timing.us(1), tuple(sorted(f.rule for f in report.fusions)))
