@@ -159,7 +159,8 @@ def _is_needed(index: GraphIndex, value: ir.Value, inside: set[ir.Node], copied:
 
 
 def _dies(index: GraphIndex, node: ir.Node, inside: set[ir.Node], copied: set[ir.Node]) -> bool:
-    if node not in copied:
+    """Whether the region has all that the node gives, in copies of it or as constants, and nothing else reads it."""
+    if node not in copied and not all(is_embedded(index, v) for v in node.outputs):
         return False
     return all(
         not index.escapes(v) and all(c in inside or _dies(index, c, inside, copied) for c in index.consumers(v))

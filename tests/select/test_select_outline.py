@@ -17,6 +17,7 @@ from fusion_cli.match.make_region import make_region
 from fusion_cli.outline import inline_back, outline
 from fusion_cli.select import select
 from fusion_cli.select.exact import best_disjoint
+from fusion_cli.simplify.libraries import infer_shapes
 from fusion_cli.types import Candidate, Region
 from tests.helpers.graphs import RNG, parse, simplified
 
@@ -276,3 +277,22 @@ def test_shape_arithmetic_that_a_region_has_copies_of_does_not_order_it() -> Non
     assert front.shape_nodes
     assert [c.region.rule for c in chosen] == ["Front"]
     assert rejected == ()
+
+
+def test_a_size_that_is_known_does_not_keep_what_it_was_read_of(tmp_path: Path) -> None:
+    """The last size is known to shape inference, if not folded: the region has it as a constant."""
+    numbers = ", ".join(f"int64[1] i{i} = {{{i}}}" for i in range(4))
+    text = f"""g (float[n, 6, 4] x) => (float[n, 3, 2, 4] y) <{numbers}> {{
+        a = Exp (x) s = Shape (a) first = Slice (s, i0, i1) last = Slice (s, i2, i3)
+        to = Concat <axis = 0> (first, i3, i2, last) r = Reshape (a, to) y = Sin (r)
+    }}"""
+    proto = parse(text)
+    feeds = {"x": RNG.normal(size=(3, 6, 4)).astype(np.float32)}
+    expected = run(proto, tmp_path, feeds)
+    model = ir.from_proto(proto)
+    infer_shapes(model)
+    region = proposed(model, "Region", "Exp", "Reshape", "Sin")
+    assert [v.name for v in region.outputs] == ["y"]
+    outline(model, [candidate(region, cpu=1.0)])
+    assert not any(node.op_type == "Slice" for node in model.graph)
+    np.testing.assert_allclose(run(model, tmp_path, feeds)[0], expected[0], rtol=1e-6)
