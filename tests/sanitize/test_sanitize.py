@@ -61,8 +61,13 @@ def test_a_verdict(log: str, code: int | None, said: str) -> None:
 
 
 FAKE = """#!/bin/sh
-test "$1 $2 $3" = "--tool memcheck --error-exitcode" || exit 9
+test "$1 $3" = "--tool --error-exitcode" || exit 9
+tool=$2
 shift 4
+if test $tool = synccheck; then
+  test "$1" = --num-cuda-barriers || exit 8
+  shift 2
+fi
 "$@" || exit 1
 echo "========= ERROR SUMMARY: 0 errors"
 """
@@ -76,6 +81,7 @@ def test_a_command_under_a_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     good = sanitized([sys.executable, "-c", "print('ran a\\nran b\\nleft 3')"], "memcheck", 60)
     assert good.is_clean
     assert str(good).startswith("clean: 2 runs, 3 left out for time")
+    assert sanitized([sys.executable, "-c", "print('ran a')"], "synccheck", 60).is_clean
     assert not sanitized([sys.executable, "-c", "print('left 3')"], "memcheck", 60).is_clean, "nothing was run"
     assert sanitized([sys.executable, "-c", "raise SystemExit(1)"], "memcheck", 60).verdict.startswith("exit code 1")
     slow = sanitized([sys.executable, "-c", "import time; print('ran a', flush=True); time.sleep(9)"], "memcheck", 1)
