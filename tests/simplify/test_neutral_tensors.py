@@ -76,3 +76,53 @@ def test_what_changes_something_stays(body: str, left: str) -> None:
 def test_a_tensor_that_enlarges_what_it_is_added_to_stays() -> None:
     body = "m = ConstantOfShape (whole) a = Add (x, m) y = Softmax <axis = -1> (a)"
     assert "Add" in operators(body, "float[1, 1, 1, 5] x", "float[2, 1, 5, 5] y")
+
+
+COUNTED = """n = Shape (x) k = Gather (n, three) c = Range ({start}, k, {step}) u = Unsqueeze (c, axes)
+    seen = GreaterOrEqual (u, zeroth)"""
+MEETS = "m = And (seen, mask) w = Where (m, zero, low) a = Add (x, w) y = Softmax <axis = -1> (a)"
+INTS = "int64 three = {3}, int64 zeroth = {0}, int64 one = {1}, int64 minus = {-1}, int64[3] axes = {0, 1, 3}"
+
+
+def masked(body: str, y: str = "float[b, 3, q, q] y") -> ir.Model:
+    text = f"g (float[b, 3, q, q] x, bool[b, 1, 1, q] mask) => ({y}) <{INTS}> {{ {NUMBERS} {body} }}"
+    return simplify(ir.from_proto(parse(text)), lambda: ir.from_proto(parse(text))).model
+
+
+def operators_of(model: ir.Model) -> list[str]:
+    return [node.op_type for node in model.graph]
+
+
+def test_a_mask_by_key_stays_one_where_every_query_meets_it() -> None:
+    """As torch.export writes the mask of an encoder: positions are counted, and compared with zero."""
+    model = masked(f"{COUNTED.format(start='zeroth', step='one')} {MEETS}")
+    assert operators_of(model) == ["Where", "Add", "Softmax"]
+    (where, *_) = model.graph
+    assert where.outputs[0].shape == ir.Shape(["b", 1, 1, "q"])
+
+
+@pytest.mark.parametrize(("start", "step"), [("minus", "one"), ("zeroth", "minus")], ids=["from less", "downwards"])
+def test_what_may_be_less_is_compared(start: str, step: str) -> None:
+    assert "And" in operators_of(masked(f"{COUNTED.format(start=start, step=step)} {MEETS}"))
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["y = And (seen, mask)", "m = And (seen, mask) w = Where (m, zero, low) y = Softmax <axis = -2> (w)"],
+    ids=["an output", "no elementwise reader"],
+)
+def test_what_others_see_keeps_its_shape(body: str) -> None:
+    y = "bool[b, 1, q, q] y" if body.startswith("y") else "float[b, 1, q, q] y"
+    assert "And" in operators_of(masked(f"{COUNTED.format(start='zeroth', step='one')} {body}", y))
+
+
+@pytest.mark.parametrize(
+    ("operator", "value", "left"), [("And", True, False), ("Or", False, False), ("Or", True, True)]
+)
+def test_truth_and_falsehood(operator: str, value: bool, left: bool) -> None:
+    def model() -> ir.Model:
+        proto = parse(f"g (bool[2, 3, 4] x) => (bool[2, 3, 4] y) {{ m = {operator} (known, x) y = Not (m) }}")
+        proto.graph.initializer.append(numpy_helper.from_array(np.full((2, 3, 4), value), "known"))
+        return ir.from_proto(proto)
+
+    assert (operator in operators_of(simplify(model(), model).model)) == left
