@@ -52,6 +52,8 @@ class AttentionStage(CudaStage):
     has_sink: bool
     by_key: bool
     """Whether what a mask hides depends on operands and the key alone: it may be the same for all queries."""
+    uniform: bool
+    """Whether it depends on operands alone: where they hold the same, so do all queries and keys hide the same."""
     firm: bool
     """Whether the score of a hidden key does not depend on the product at all."""
 
@@ -186,6 +188,7 @@ class AttentionFamily(Family):
             function("sink", stage.program, stage.sink),
         )
         (_, score, _), *_ = functions
+        by_key = bool(score.loads) and set(score.axes) <= {1} and kind.masking in ("boolean", "additive")
         return AttentionStage(
             **names.common("attention", *headers),
             takes=(("void* parts", "unsigned* done") if splits else ()) + (("bool tf32",) if may_round else ()),
@@ -205,7 +208,8 @@ class AttentionFamily(Family):
             bare=kind.masking == "none" and stage.scale > 0 and stage.sink < 0,
             causal=kind.causal,
             has_sink=stage.sink >= 0,
-            by_key=bool(score.loads) and set(score.axes) <= {1} and kind.masking in ("boolean", "additive"),
+            by_key=by_key,
+            uniform=by_key and not score.axes,
             firm=kind.masking == "boolean",
             may_round=may_round,
             splits=splits,

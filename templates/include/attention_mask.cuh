@@ -30,16 +30,18 @@ struct Strip {
   using Access = std::conditional_t<kAccess == 16, uint4, std::conditional_t<kAccess == 8, uint2, uint32_t>>;
   uint32_t word[kBytes / 4];
 
+  // What `is_whole` has been said of.
+  __device__ __forceinline__ void read(const T* p) {
+#pragma unroll
+    for (int i = 0; i < kBytes / kAccess; ++i) {
+      const Access some = reinterpret_cast<const Access*>(p)[i];
+      __builtin_memcpy(word + i * (kAccess / 4), &some, kAccess);
+    }
+  }
+
   // `step` elements apart from `p` on; those from `valid` on are zero.
   __device__ __forceinline__ void read(const T* p, int step, int valid) {
-    if (step == 1 && valid >= V && reinterpret_cast<uintptr_t>(p) % kAccess == 0) {
-#pragma unroll
-      for (int i = 0; i < kBytes / kAccess; ++i) {
-        const Access some = reinterpret_cast<const Access*>(p)[i];
-        __builtin_memcpy(word + i * (kAccess / 4), &some, kAccess);
-      }
-      return;
-    }
+    if (step == 1 && valid >= V && reinterpret_cast<uintptr_t>(p) % kAccess == 0) return read(p);
 #pragma unroll
     for (int i = 0; i < kBytes / 4; ++i) word[i] = 0;
 #pragma unroll
@@ -52,6 +54,18 @@ struct Strip {
         word[i * sizeof(T) / 4] |= uint32_t{bit_cast<Bits>(element)} << i * sizeof(T) % 4 * 8;
       }
     }
+  }
+
+  // Whether every V keys of an operand, from a multiple of V on, can be read with few accesses.
+  __device__ static __forceinline__ bool is_whole(const T* p, int row, int column) {
+    return column == 1 && reinterpret_cast<uintptr_t>(p) % kAccess == 0 && row * static_cast<int>(sizeof(T)) % kAccess == 0;
+  }
+
+  __device__ __forceinline__ bool operator==(const Strip& other) const {
+    uint32_t differs = 0;
+#pragma unroll
+    for (int i = 0; i < kBytes / 4; ++i) differs |= word[i] ^ other.word[i];
+    return differs == 0;
   }
 
   __device__ __forceinline__ T operator[](int i) const {
@@ -70,32 +84,24 @@ struct Strip {
   using Bits = std::conditional_t<sizeof(T) == 1, uint8_t, uint16_t>;
 };
 
-// The highest score that the mask leaves in each tile of keys where it hides all of them, infinity for other tiles.
+// What a mask does to tiles of kKeys keys.
 template <int kKeys>
 struct Ceilings {
   static constexpr int kMost = 512;
-  float of[kMost];
+  static constexpr float kMixed = INFINITY, kPlain = 3e38f;
+  float of[kMost];  // the highest score that is left of a tile where all keys are hidden, for other tiles one of these
 
   __device__ __forceinline__ bool hidden(int tile) const { return of[tile] <= kHidden; }
+  // Whether scores are the scaled products themselves.
+  __device__ __forceinline__ bool plain(int tile) const { return of[tile] == kPlain; }
 
-  // From the scores of a product that is zero, which are the same for all queries: a tile each. For all threads.
+  // Of a mask that is the same for all queries: a tile each. For all threads.
   template <int kThreads, class Program, int N>
   __device__ __forceinline__ void find(const Program& program, const int64_t (&at)[N], int64_t batch, int begin,
                                        int keys, int tiles) {
     for (int t = threadIdx.x; t < tiles; t += kThreads) {
-      float top = -INFINITY;
-#pragma unroll 4
-      for (int c = 0; c < kKeys; c += 8) {
-        const int key = begin + t * kKeys + c;
-        typename Program::template Strip<8> strip;
-        strip.template read<false>(program, at, 0, key, keys - key);
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-          const float score = program.score(0.0f, strip[i], batch, 0, key + i);
-          if (key + i < keys) top = score <= kHidden ? fmaxf(top, score) : INFINITY;  // a NaN is seen
-        }
-      }
-      of[t] = top;
+      const int key = begin + t * kKeys;
+      of[t] = judge(program, at, batch, 0, key, min(keys, key + kKeys));
     }
     __syncthreads();
   }
@@ -104,6 +110,29 @@ struct Ceilings {
     float top = -INFINITY;
     for (int t = threadIdx.x % 32; t < tiles; t += 32) top = hidden(t) ? fmaxf(top, of[t]) : top;
     return lanes_max<32>(top);
+  }
+
+  // What is done to a query's scores of the keys from `key` to `end`: two products tell a mask that leaves them alone.
+  template <class Program, int N>
+  __device__ __forceinline__ static float judge(const Program& program, const int64_t (&at)[N], int64_t batch, int row,
+                                                int key, int end) {
+    constexpr float kProduct = 1.0f / 3.0f;  // which has more bits than numbers of 16
+    float top = -INFINITY;
+    bool plain = key < end;
+#pragma unroll 1
+    for (; key < end; key += 8) {
+      typename Program::template Strip<8> strip;
+      strip.template read<false>(program, at, 0, key, end - key);
+      strip.template read<true>(program, at, row, key, end - key);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        if (key + i >= end) continue;
+        const float score = program.score(0.0f, strip[i], batch, row, key + i);
+        top = score <= kHidden ? fmaxf(top, score) : kMixed;  // a NaN is seen
+        plain = plain && score == 0.0f && program.score(kProduct, strip[i], batch, row, key + i) == kProduct;
+      }
+    }
+    return plain ? kPlain : top;
   }
 };
 

@@ -14,15 +14,16 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
   using Order = typename Tile::Order;
   using Element = typename Program::Element;
   constexpr int kKeys = Tile::kKeys, kSlots = Tile::kSlots, kWorkers = Tile::kWorkers;
+  constexpr int kSorting = kWorkers + 1, kVote = kWorkers + 2;  // barriers; those before are the workers' turns
   extern __shared__ uint4 dynamic[];
   char* const tiles_q = reinterpret_cast<char*>(dynamic) + (1024 - shared_address(dynamic) % 1024) % 1024;
   char* const ring_k = tiles_q + kWorkers * Tile::kQueryBytes;
   char* const ring_v = ring_k + kSlots * Tile::kKeyBytes;
   char* const results = ring_v + kSlots * Tile::kValueBytes;
   __shared__ Barrier q_full, q_empty, k_full[kSlots], k_empty[kSlots], v_full[kSlots], v_empty[kSlots];
-  __shared__ Ceilings<kKeys> ceilings;
+  __shared__ TileSorts<Tile::kRows, kKeys> sorts[2];
   if (threadIdx.x == 0) {
-    q_full.init(kWarpgroup), q_empty.init(kWorkers * 4);
+    q_full.init(2 * kWarpgroup), q_empty.init(kWorkers * 4);
     for (int i = 0; i < kSlots; ++i) {
       k_full[i].init(kWarpgroup), v_full[i].init(kWarpgroup);
       k_empty[i].init(kWorkers * 4), v_empty[i].init(kWorkers * 4);
@@ -32,15 +33,17 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
   __syncthreads();
 
   const int queries = static_cast<int>(s.queries), keys = static_cast<int>(s.keys);
-  Walk<Tile, kProb, N, Program> walk{s, batches, program, ceilings};
+  Walk<Tile, kProb, N, Program> walk{s, batches, program, sorts};
   // How often a place has been filled tells its phase.
   const auto slot = [](unsigned n) { return n % kSlots; };
   const auto phase = [](unsigned n) { return static_cast<int>(n / kSlots % 2); };
   const int worker = static_cast<int>(threadIdx.x) / kWarpgroup - 1;
   if (worker < 0) {
     give_registers<Tile::kFew>();
+    CopiesInOrder copies;
     unsigned filled = 0;
     for (unsigned round = 0; walk.find(round); ++round) {
+      walk.sort(kSorting);
       const Matrix<T> mq{q + walk.at[0], s.q_row, 1, s.queries, s.depth};
       const Matrix<T> mk{k + walk.at[1], s.k_row, 1, s.keys, s.depth};
       const Matrix<T> mv{v + walk.at[2], s.v_row, 1, s.keys, s.value_depth};
@@ -49,16 +52,17 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
       for (int i = 0; i < kWorkers; ++i) {
         load_panels<64, kDepth>(reinterpret_cast<T*>(tiles_q + i * Tile::kQueryBytes), mq, walk.first_query + i * 64);
       }
-      q_full.arrive_after_copies();
+      copies.arrive_at(q_full);
+      q_full.arrive();  // and what masks do is known
       const auto load_k = [&](int t, unsigned n) {
         if (n >= kSlots) k_empty[slot(n)].wait(phase(n - kSlots));
         T* const tile = reinterpret_cast<T*>(ring_k + slot(n) * Tile::kKeyBytes);
         load_panels<kKeys, kDepth, Order>(tile, mk, t * kKeys);
-        k_full[slot(n)].arrive_after_copies();
+        copies.arrive_at(k_full[slot(n)]);
       };
 #pragma unroll 1
       for (int again = 0; again < (walk.kSkips ? 2 : 1); ++again) {
-        if (again && !(walk.skips && __syncthreads_or(false))) break;
+        if (again && !walk.goes_on(kVote, false)) break;
         int t = walk.next(walk.steps, again);
         if (t >= 0) load_k(t, filled);
 #pragma unroll 1
@@ -68,12 +72,11 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
           if (filled >= kSlots) v_empty[slot(filled)].wait(phase(filled - kSlots));
           T* const tile = reinterpret_cast<T*>(ring_v + slot(filled) * Tile::kValueBytes);
           load_panels<kKeys, kValueDepth, Order>(tile, mv, t * kKeys);
-          v_full[slot(filled)].arrive_after_copies();
+          copies.arrive_at(v_full[slot(filled)]);
         }
+        copies.finish();
       }
     }
-    copy_commit();
-    copy_wait<0>();
     return;
   }
 
@@ -87,7 +90,10 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
   const auto let = [&](int first, int end) {
     for (int other = first; other < end; ++other) arrive_threads(1 + other, kTogether);
   };
-  const auto next_turn = [&] { let(0, worker), let(worker + 1, kWorkers); };
+  const auto next_turn = [&] {
+#pragma unroll
+    for (int i = 1; i < kWorkers; ++i) arrive_threads(1 + (worker + i) % kWorkers, kTogether);
+  };
   const auto release = [&](Barrier& barrier) {
     if (lane == 0) barrier.arrive();
   };
@@ -113,7 +119,6 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
     const auto start_scores = [&](unsigned n) {
       const uint32_t tile_k = shared_address(ring_k + slot(n) * Tile::kKeyBytes);
       k_full[slot(n)].wait(phase(n));
-      publish_copies();
       my_turn();
       products_of(x[0]);
       products_begin();
@@ -128,7 +133,6 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
     const auto start_values = [&](unsigned n) {
       const uint32_t tile_v = shared_address(ring_v + slot(n) * Tile::kValueBytes);
       v_full[slot(n)].wait(phase(n));
-      publish_copies();
       products_of(o[0]);
       products_begin();
 #pragma unroll
@@ -141,45 +145,58 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
     // What the score program reads, on its way during the product.
     typename Program::template Strip<8> strip[Program::kBare ? 1 : kKeys / 32][2];
     const auto read_operands = [&](int t) {
+      if (!walk.whole || walk.plain(t)) return;
 #pragma unroll
       for (int g = 0; g < (Program::kBare ? 0 : kKeys / 32); ++g) {
-        const int key = column(t, g * 4, 0);
-        strip[g][0].template read<false>(program, walk.at, 0, key, keys - key);
-        strip[g][1] = strip[g][0];
+        const int key = min(column(t, g * 4, 0), keys - 8);
 #pragma unroll
-        for (int r = 0; r < 2; ++r) strip[g][r].template read<true>(program, walk.at, row(r), key, keys - key);
+        for (int r = 0; r < 2; ++r) strip[g][r].read_whole(program, walk.at, row(r), key);
+      }
+    };
+    const auto each_score = [&](const auto& made) {
+#pragma unroll
+      for (int j = 0; j < kKeys / 8; ++j) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) x[0][j][e] = made(x[0][j][e], j, e);
       }
     };
     // Makes weights of the scores in x; those so far are to be multiplied by `shrink`.
     const auto weigh = [&](int t, float(&shrink)[2]) {
-#pragma unroll
-      for (int j = 0; j < (Program::kBare ? 0 : kKeys / 8); ++j) {
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          const auto element = strip[j / 4][e / 2][j % 4 * 2 + e % 2];
-          x[0][j][e] = program.score(x[0][j][e] * s.scale, element, walk.batch, row(e / 2), column(t, j, e));
+      const bool plain = Program::kBare || walk.plain(t);
+      if constexpr (!Program::kBare) {
+        if (!plain && walk.whole) {
+          each_score([&](float product, int j, int e) {
+            const auto element = strip[j / 4][e / 2][j % 4 * 2 + e % 2];
+            return program.score(product * s.scale, element, walk.batch, row(e / 2), column(t, j, e));
+          });
+        } else if (!plain) {
+          each_score([&](float product, int j, int e) {
+            const int query = row(e / 2), key = min(column(t, j, e), keys - 1);
+            return program.score(product * s.scale, Element{program, walk.at, query, key}, walk.batch, query, key);
+          });
         }
       }
       constexpr bool kTriangle = Program::kBare && Program::kCausal;  // a program of its own knows what is later
       if ((t + 1) * kKeys > (kTriangle ? min(keys, first_row + 1) : keys)) {
-#pragma unroll
-        for (int j = 0; j < kKeys / 8; ++j) {
-#pragma unroll
-          for (int e = 0; e < 4; ++e) {
-            const int last = kTriangle ? min(row(e / 2), keys - 1) : keys - 1;
-            x[0][j][e] = column(t, j, e) <= last ? x[0][j][e] : -INFINITY;
-          }
-        }
+        each_score([&](float score, int j, int e) {
+          const int last = kTriangle ? min(row(e / 2), keys - 1) : keys - 1;
+          return column(t, j, e) <= last ? score : -INFINITY;
+        });
       }
+      const float unit = !Program::kBare && plain ? s.scale : 1.0f;  // of x, in scores
 #pragma unroll
-      for (int r = 0; r < 2; ++r) shrink[r] = rows.raise(highest<kKeys>(x[0], r), 0, r);
+      for (int r = 0; r < 2; ++r) shrink[r] = rows.raise(highest<kKeys>(x[0], r) * unit, 0, r);
+      if (!Program::kBare && plain) {
+        const float factor = unit * rows.unit;
+        const float offset[2] = {rows.offset[0][0] * rows.unit, rows.offset[0][1] * rows.unit};
+        each_score([&](float product, int, int e) { return exp2_fast(fmaf(product, factor, -offset[e / 2])); });
+      } else {
+        each_score([&](float score, int, int e) { return rows.weight(score, 0, e / 2); });
+      }
 #pragma unroll
       for (int j = 0; j < kKeys / 8; ++j) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          x[0][j][e] = rows.weight(x[0][j][e], 0, e / 2);
-          rows.sum[0][e / 2] += x[0][j][e];
-        }
+        for (int e = 0; e < 4; ++e) rows.sum[0][e / 2] += x[0][j][e];
       }
     };
     const auto shrink_values = [&](const float(&by)[2]) {
@@ -198,18 +215,12 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
     };
 
     q_full.wait(round % 2);
-    publish_copies();
 #pragma unroll 1
     for (int again = 0; again < (walk.kSkips ? 2 : 1); ++again) {
       if (again) {
-        if (!walk.skips) break;
-        const float top = ceilings.highest_hidden(walk.steps);
-        bool counts = false;
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          counts |= first_row < queries && top > -INFINITY && (!Program::kFirm || !rows.is_far(top, 0, r));
-        }
-        if (!__syncthreads_or(counts)) break;
+        const float top = walk.highest_hidden();
+        const bool far = Program::kFirm && rows.is_far(top, 0, 0) && rows.is_far(top, 0, 1);
+        if (!walk.goes_on(kVote, first_row < queries && !far)) break;
       }
       int t = walk.next(walk.steps, again);
       if (t < 0) continue;

@@ -56,12 +56,43 @@ __device__ __forceinline__ void publish_barriers() { asm volatile("fence.mbarrie
 // Between what threads (or their copies) wrote to shared memory and the products that read it.
 __device__ __forceinline__ void publish_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+// The copies of threads that only copy, for which those who multiply then need no fence. A barrier is arrived at once what
+// was copied before is there, which is looked at after the next copies have been started, or at the end.
+struct CopiesInOrder {
+  Barrier* last = nullptr;
+
+  __device__ __forceinline__ void arrive_at(Barrier& barrier) {
+    copy_commit();
+    finish<1>();
+    last = &barrier;
+  }
+  template <int kPending = 0>
+  __device__ __forceinline__ void finish() {
+    if (last == nullptr) return;
+    copy_wait<kPending>();
+    publish_copies();
+    last->arrive();
+    last = nullptr;
+  }
+};
+
 // Barriers of a block by number, 0 being __syncthreads'.
 __device__ __forceinline__ void sync_threads(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 __device__ __forceinline__ void arrive_threads(int barrier, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+// Whether it holds for any of them.
+__device__ __forceinline__ bool any_of_threads(int barrier, int threads, bool holds) {
+  int any;
+  asm volatile(
+      "{\n.reg .pred one, any;\nsetp.ne.s32 one, %3, 0;\nbarrier.cta.red.or.pred any, %1, %2, one;\n"
+      "selp.s32 %0, 1, 0, any;\n}"
+      : "=r"(any)
+      : "r"(barrier), "r"(threads), "r"(int{holds})
+      : "memory");
+  return any != 0;
 }
 
 // From here on a warpgroup has so many registers a thread.

@@ -77,8 +77,8 @@ def attention(
     return Case(name, b.plan(), sizes, {4: ((0, 0, 0), 0)})
 
 
-HIDDEN = {"right": slice(70, None), "left": slice(0, 200), "all": slice(None)}
-"""Keys of the first batch that a mask hides from all queries."""
+HIDDEN = {"right": slice(70, None), "left": slice(0, 200), "all": slice(None), "none": slice(None)}
+"""Keys of the first batch that a mask hides from all queries; with "none" it shows them all."""
 
 
 def masked(
@@ -122,6 +122,8 @@ def masked(
         {"b": 1, "h": 1, "g": 4, "q": 1, "k": 1100},
     )
     value = 0.0 if not adds else -math.inf if form == "added" else least
+    if hidden == "none":
+        value = 0.0 if adds else 1.0
     name = "_".join(
         (
             "masked",
@@ -186,6 +188,8 @@ def grouped() -> list[Case]:
         masked("float16", 64, "added_lowest", "all"),
         masked("float16", 64, "added", "right", by_query=True),
         masked("bfloat16", 64, "lowest", "left", by_query=True),
+        masked("float16", 64, "bool", "none", by_query=True),
+        masked("bfloat16", 128, "added", "none"),
         masked("float16", 64, "lowest", "left", later=True),
         masked("float32", 64, "lowest", "left"),
         masked("float32", 32, "added", "all", by_head=True),

@@ -27,6 +27,7 @@ struct stage_0_program {
   static constexpr bool kBare = false;    // all others score the scaled product itself
   static constexpr bool kSink = false;    // a row has one score more, without a key
   static constexpr bool kByKey = true;   // what is hidden depends on the operands and the key
+  static constexpr bool kUniform = true;  // on the operands alone
   static constexpr bool kFirm = true;    // what is hidden scores the same whatever the product
 
   // What the operands hold for a query and a key.

@@ -19,6 +19,7 @@ struct stage_0_program {
   static constexpr bool kBare = true;    // all others score the scaled product itself
   static constexpr bool kSink = false;    // a row has one score more, without a key
   static constexpr bool kByKey = false;   // what is hidden depends on the operands and the key
+  static constexpr bool kUniform = false;  // on the operands alone
   static constexpr bool kFirm = false;    // what is hidden scores the same whatever the product
 
   // What the operands hold for a query and a key.
@@ -42,7 +43,15 @@ struct stage_0_program {
     template <bool kRows>
     __device__ __forceinline__ void read(const stage_0_program& p, const int64_t (&at)[4], int row, int column, int valid) {
     }
+
+    // Reads them all where `is_whole`, without branches between: they are on their way together.
+    __device__ __forceinline__ void read_whole(const stage_0_program& p, const int64_t (&at)[4], int row, int column) {
+    }
+    __device__ __forceinline__ bool operator==(const Strip& other) const { return true; }
   };
+  __device__ __forceinline__ bool is_whole(const int64_t (&at)[4]) const {
+    return true;
+  }
   __device__ __forceinline__ bool by_key() const { return true; }
 
   template <class X>
