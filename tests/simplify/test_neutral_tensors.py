@@ -8,6 +8,7 @@ import pytest
 from onnx import numpy_helper
 
 from fusion_cli.simplify import simplify
+from fusion_cli.simplify.algebra.uniform import uniform
 from tests.helpers.graphs import parse
 
 LAST_HIDDEN = np.arange(25).reshape(1, 1, 5, 5) < 24
@@ -101,9 +102,15 @@ def test_a_mask_by_key_stays_one_where_every_query_meets_it() -> None:
     assert where.outputs[0].shape == ir.Shape(["b", 1, 1, "q"])
 
 
-@pytest.mark.parametrize(("start", "step"), [("minus", "one"), ("zeroth", "minus")], ids=["from less", "downwards"])
-def test_what_may_be_less_is_compared(start: str, step: str) -> None:
-    assert "And" in operators_of(masked(f"{COUNTED.format(start=start, step=step)} {MEETS}"))
+@pytest.mark.parametrize(
+    ("start", "step", "expected"),
+    [("zeroth", "one", True), ("one", "one", True), ("minus", "one", None), ("zeroth", "minus", None)],
+    ids=["from zero", "from more", "from less", "downwards"],
+)
+def test_what_may_be_less_is_compared(start: str, step: str, expected: bool | None) -> None:
+    text = f"g (int64 n) => (bool[k] y) <{INTS}> {{ c = Range ({start}, n, {step}) y = GreaterOrEqual (c, zeroth) }}"
+    (found,) = ir.from_proto(parse(text)).graph.outputs
+    assert uniform(found) is expected
 
 
 @pytest.mark.parametrize(
