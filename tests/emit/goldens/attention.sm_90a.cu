@@ -62,7 +62,16 @@ struct stage_0_program {
         in3.read(p.in3 + at[at3] + int64_t{row} * p.row3 + int64_t{column} * p.column3, p.column3, valid);
       }
     }
+
+    // Reads them all where `is_whole`, without branches between: they are on their way together.
+    __device__ __forceinline__ void read_whole(const stage_0_program& p, const int64_t (&at)[5], int row, int column) {
+      in3.read(p.in3 + at[at3] + int64_t{row} * p.row3 + column);
+    }
+    __device__ __forceinline__ bool operator==(const Strip& other) const { return in3 == other.in3; }
   };
+  __device__ __forceinline__ bool is_whole(const int64_t (&at)[5]) const {
+    return gpu::Strip<bool, 8>::is_whole(in3 + at[at3], row3, column3);
+  }
   __device__ __forceinline__ bool by_key() const { return row3 == 0; }
 
   template <class X>
