@@ -144,7 +144,11 @@ class CudaGroup:
     """Every stage reads what nothing in the group writes but those before it in its chain."""
     prepares: bool = False
     """Whether its function NAME_prepare(device) has to run before the first call."""
+    takes: tuple[str, ...] = ()
+    """What its function takes besides the stages' tensors, as parameter declarations."""
     name: str = field(default="", compare=False)
+    arguments: tuple[str, ...] = field(default=(), compare=False)
+    """What is given for `takes`."""
 
     @property
     def stages(self) -> tuple[CudaStage, ...]:

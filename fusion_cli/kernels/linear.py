@@ -12,7 +12,7 @@ from fusion_cli.codegen.text import ints
 from fusion_cli.codes import emit as codes
 from fusion_cli.devices.work import Work, count
 from fusion_cli.errors import Unsupported
-from fusion_cli.kernels import skinny, tiles, wide
+from fusion_cli.kernels import skinny, tf32, tiles, wide
 from fusion_cli.kernels.addends import addends_of, adding
 from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, product_work
 from fusion_cli.kernels.pointwise import PointwiseStage, epilogue
@@ -42,12 +42,16 @@ class LinearStage(CudaStage):
     """Bias, residual and ReLU as the vendor's product takes them: host expressions."""
     wide: wide.Wide | None
     """Hopper's own kernel, where the vendor's product needs a pass after it."""
+    tf32: wide.Wide | None
+    """The kernel of float32 in TF32."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProductGroup(CudaGroup):
     wide: wide.Wide | None
     """Hopper's own kernel for the group's chains."""
+    tf32: wide.Wide | None
+    """The kernel of float32 in TF32 for them."""
 
 
 class LinearFamily(Family):
@@ -80,6 +84,8 @@ class LinearFamily(Family):
         wide_schedules = [
             *([wide.CHAIN if wide.is_chain(together) else wide.ABREAST] if together else []),
             *([wide.SCHEDULE] if alone else []),
+            *([tf32.ABREAST] if tf32.tf32_with(plan, position) else []),
+            *([tf32.SCHEDULE] if tf32.tf32_of(plan, position) else []),
         ]
         return (
             skinny.SCHEDULE,
@@ -117,14 +123,16 @@ class LinearFamily(Family):
         )
         tail = epilogue(plan, stage, a.dtype, index)
         adds = adding(names, addends_of(plan, stage))
-        own = _wide_alone(plan, stage, index)
+        own, rounded = _wide_alone(plan, stage, index), tf32.tf32_of(plan, index)
         headers = ["linear.cuh", "blas.h", *(["blaslt.h"] if adds else []), "skinny.cuh", "vector.cuh"]
         if own or wide.wide_with(plan, index):
             headers += ["linear_wgmma.cuh", "wide_choice.cuh"]
+        headers += ["linear_tf32.cuh", "tf32_choice.cuh"] if rounded else []
         return LinearStage(
             **names.common("linear", *headers),
             wide=own,
-            prepares=own is not None,
+            tf32=rounded,
+            prepares=(own or rounded) is not None,
             takes=("const gpu::Blas& blas", "void* accumulator", *(_LT_PARAMETERS if adds else ())),
             arguments=("blas", tail.accumulator, *((f"lt_{index}", "work + lt_work") if adds else ())),
             members=(Member("gpu::BlasLt", f"lt_{index}", ""),) if adds else (),
@@ -146,12 +154,15 @@ class LinearFamily(Family):
         chains = skinny.chains_of(plan, group)
         if chains is None:
             return None
-        found = wide.wide_with(plan, group.stages[0])
+        found, rounded = wide.wide_with(plan, group.stages[0]), tf32.tf32_with(plan, group.stages[0])
         return ProductGroup(
             template=stages[0].template,
             chains=tuple(tuple(stages[i] for i in c) for c in chains),
             wide=found,
-            prepares=found is not None,
+            tf32=rounded,
+            prepares=(found or rounded) is not None,
+            takes=("const gpu::Blas& blas",) if rounded else (),
+            arguments=("blas",) if rounded else (),
         )
 
 

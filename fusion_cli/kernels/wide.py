@@ -5,7 +5,7 @@ value)."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from fusion_cli.codegen.cuda_parts import Body, Names
@@ -71,8 +71,9 @@ def column_major(plan: Plan, operand: Operand, transposed: bool) -> bool:
     return innermost == (0 if transposed else 1)
 
 
-def wide_of(plan: Plan, chains: Sequence[Sequence[int]]) -> Wide | None:
-    """The kernel of chains of products, by position in the plan; None where there is none for them."""
+def wide_of(plan: Plan, chains: Sequence[Sequence[int]], takes: Set[str] = NARROW) -> Wide | None:
+    """The kernel of chains of products, by position in the plan; None where there is none for them. `takes`: element
+    types that it multiplies."""
     flat = [i for chain in chains for i in chain]
     stages = [stage for i in flat if isinstance(stage := plan.stages[i], Linear)]
     types = {plan.tensors[s.operands[k].tensor].dtype for s in stages for k in (s.a, s.b)}
@@ -80,7 +81,7 @@ def wide_of(plan: Plan, chains: Sequence[Sequence[int]]) -> Wide | None:
     upright = not any(column_major(plan, s.operands[s.a], s.trans_a) for s in stages)
     lengths = {len(chain) for chain in chains}
     fits = len(lengths) == 1 and max(lengths) <= _MOST and len(chains) <= (_ABREAST if max(lengths) == 1 else 1)
-    if not fits or len(types) > 1 or not types <= NARROW or len(turned) > 1 or not upright:
+    if not fits or len(types) > 1 or not types <= takes or len(turned) > 1 or not upright:
         return None
     order = sorted(flat)
     return Wide(tuple(_parts(plan, chain, order) for chain in chains), turned.pop())
@@ -103,11 +104,11 @@ def _parts(plan: Plan, chain: Sequence[int], order: Sequence[int]) -> tuple[Wide
 
 def wide_with(plan: Plan, position: int) -> Wide | None:
     """The kernel that runs a stage together with all other products of its left operand."""
-    chains = _chains_with(plan, position)
+    chains = chains_with(plan, position)
     return wide_of(plan, chains) if chains else None
 
 
-def _chains_with(plan: Plan, position: int) -> list[list[int]]:
+def chains_with(plan: Plan, position: int) -> list[list[int]]:
     """The products of a stage's left operand as chains, by position in the plan; none where they are not to be had."""
     group = next((g for g in plan.groups if g.kind == "products" and position in g.stages), None)
     chains = chains_of(plan, group) if group else None
@@ -127,7 +128,7 @@ def work_together(at: Sized) -> Work | None:
     rows, columns, depth = math.prod(at.dims[stage.dims][:-1]), at.dims[stage.dims][-1], at.shape(stage.a)[-1]
     if at.profile.arch != _ARCH or rows < _ROWS or columns % _EIGHT or depth % _EIGHT:
         return None
-    chains = _chains_with(at.plan, position)
+    chains = chains_with(at.plan, position)
     if len(chains) != 1 or wide_of(at.plan, chains) is None:
         return None
     moved = at.moved(t for t in stage.tensors if not _is_private(at.plan, chains[0], t))

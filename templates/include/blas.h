@@ -71,6 +71,8 @@ class Blas {
 
   explicit operator bool() const { return handle_ != nullptr; }
   void* handle() const { return handle_; }
+  // Whether products of float32 may be rounded.
+  bool tf32() const { return tf32_; }
   // CUBLAS_COMPUTE_32F_FAST_TF32, CUBLAS_COMPUTE_32F
   int compute_type(int type) const { return type == 0 && tf32_ ? 77 : 68; }
 

@@ -242,20 +242,30 @@ __device__ __forceinline__ void let_next_begin() {
 #endif
 }
 
+// Blocks go together by `cluster`, which is 1 on GPUs without clusters.
 template <class... Parameters, class... Arguments>
-void launch(void (*kernel)(Parameters...), dim3 grid, unsigned threads, size_t shared, cudaStream_t stream, const char* what,
-            const Arguments&... arguments) {
-  cudaLaunchAttribute overlaps{};
-  overlaps.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlaps.val.programmaticStreamSerializationAllowed = 1;
+void launch_clusters(void (*kernel)(Parameters...), dim3 grid, unsigned cluster, unsigned threads, size_t shared,
+                     cudaStream_t stream, const char* what, const Arguments&... arguments) {
+  cudaLaunchAttribute attributes[2]{};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+#if FUSION_OVERLAPS
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {cluster, 1, 1};
+#endif
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = dim3(threads);
   config.dynamicSmemBytes = shared;
   config.stream = stream;
-  config.attrs = &overlaps;
-  config.numAttrs = FUSION_OVERLAPS;
+  config.attrs = attributes;
+  config.numAttrs = FUSION_OVERLAPS + (FUSION_OVERLAPS && cluster > 1);
   check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), what);
+}
+template <class... Parameters, class... Arguments>
+void launch(void (*kernel)(Parameters...), dim3 grid, unsigned threads, size_t shared, cudaStream_t stream, const char* what,
+            const Arguments&... arguments) {
+  launch_clusters(kernel, grid, 1, threads, shared, stream, what, arguments...);
 }
 
 // The larger one, NaN if one is.

@@ -10,6 +10,24 @@ struct alignas(sizeof(T) * N <= 16 ? sizeof(T) * N : 16) Chunk {
   T element[N];
 };
 
+// Whether rows can be read or written in chunks of N neighbours, or have one element for all columns.
+template <int N, class T>
+bool in_chunks(const T* p, int64_t row, int64_t column) {
+  constexpr int64_t kAligned = alignof(Chunk<T, N>);
+  const bool even = row * static_cast<int64_t>(sizeof(T)) % kAligned == 0;
+  return column == 0 || (column == 1 && even && reinterpret_cast<uintptr_t>(p) % kAligned == 0);
+}
+template <int N, class T>
+__device__ __forceinline__ void fetch_chunk(Chunk<T, N>& to, const T* p, int64_t column) {
+  if (column != 0) {
+    to = *reinterpret_cast<const Chunk<T, N>*>(p);
+  } else {
+    const T element = *p;
+#pragma unroll
+    for (T& e : to.element) e = element;
+  }
+}
+
 // As many elements as one access moves, 16 bytes at most, kept as the words that registers hold: elements narrower than
 // those would be taken apart as soon as they are there, and the next load waits.
 template <class T, int N>

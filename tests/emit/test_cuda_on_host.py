@@ -99,6 +99,27 @@ def test_attention_in_tf32_agrees_with_fp64(case: Case, rounding: Path) -> None:
     compare(replace(case, sizes=(*case.sizes, many)), rounding, tf32=True)
 
 
+ROUNDED_PRODUCTS = [c for c in PRODUCTS if "float32" in c.name and c.name.startswith("linear")]
+
+
+@pytest.mark.parametrize("case", ROUNDED_PRODUCTS, ids=lambda c: c.name)
+def test_product_in_tf32_agrees_with_fp64(case: Case, rounding: Path) -> None:
+    compare(case, rounding, tf32=True)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.name == "linear_float32_nn"], ids=lambda c: c.name)
+def test_what_is_no_number_stays_none_in_tf32(case: Case, rounding: Path) -> None:
+    op, inputs = fused_op(case), case.inputs(case.sizes[0], np.random.default_rng(0))
+    nans = (0x7FFFFFFF, 0xFFFFFFFF, 0x7FC00001)
+    left = np.array(inputs[0])
+    left[: len(nans), 5] = np.array(nans, np.uint32).view(np.float32)
+    left[len(nans), 5], inputs[1][5] = np.inf, 1.0
+    (got,) = run_within(open_session(op, rounding), op, [left, *inputs[1:]], interpret(case.plan, inputs))
+    assert np.isnan(got[: len(nans)]).all()
+    assert np.isposinf(got[len(nans)]).all()
+    assert np.isfinite(got[len(nans) + 1 :]).all()
+
+
 @pytest.mark.parametrize("case", [c for c in CASES if c.name.startswith("softmax")], ids=lambda c: c.name)
 def test_one_nan_makes_the_row_nan(case: Case, library: Callable[[bool], Path]) -> None:
     seen = {0: ((0, 0, 0, 17), float("nan")), 1: ((0, 0, 0, 17), 1)}

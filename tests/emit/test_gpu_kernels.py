@@ -92,6 +92,25 @@ def test_a_session_without_tf32_gets_exact_products(case: Case, library: Path) -
     assert errors[0] <= TOLERANCE["float32"] < errors[1]
 
 
+ROUNDED_PRODUCTS = [c for c in PRODUCTS if "float32" in c.name]
+
+
+@pytest.mark.parametrize("case", ROUNDED_PRODUCTS, ids=lambda c: c.name)
+def test_product_in_tf32_agrees_with_fp64(case: Case, library: Path, own_products: Path) -> None:
+    for chosen in (library, own_products):
+        _compare(case, False, chosen, tf32=True)
+
+
+@pytest.mark.parametrize("case", ROUNDED_PRODUCTS, ids=lambda c: c.name)
+def test_product_in_tf32_has_the_same_bits_in_every_run(case: Case, own_products: Path) -> None:
+    op, inputs = fused_op(case), case.inputs(case.sizes[0], np.random.default_rng())
+    with np.errstate(all="ignore"):
+        shapes = [w.shape for w in interpret(case.plan, inputs)]
+    runner = gpu_runner.Runner(op, own_products, inputs, shapes, tf32=True)
+    first = [a.tobytes() for a in runner.run()]
+    assert all([a.tobytes() for a in runner.run()] == first for _ in range(20))
+
+
 def _compare(case: Case, graph: bool, library: Path, tf32: bool = False) -> None:
     op = fused_op(case)
     for sizes in case.sizes[:1] if graph else case.sizes:

@@ -1,0 +1,84 @@
+// Which products of float32 our own kernel takes in TF32, by which tile and with the depth in how many parts.
+#pragma once
+
+#include "include/linear_tf32.cuh"
+
+namespace fusion::gpu {
+
+// Describes what products are made of, each given as a stage's operands (a, b, p, batches): of one left operand, in one
+// batch. False where 16 bytes are not what the operands and the epilogue's eights are made of.
+template <bool kTransB, class First, class... Others>
+bool describe_tf32(Tf32Operands<1 + sizeof...(Others)>& x, const First& first, const Others&... others) {
+  constexpr int kFewest = 3;  // fewer are the business of another kernel
+  const Product& p = first.p;
+  const auto one = [](const auto& y) { return y.batches.rank == 0 && y.batches.count == 1; };
+  const auto fits = [](const float* data, int64_t lines, int64_t stride) {
+    return stride % 4 == 0 && reinterpret_cast<uintptr_t>(data) % 16 == 0 && lines * stride <= INT32_MAX;
+  };
+  if (!(one(first) && ... && one(others)) || p.m < kFewest || p.k == 0 || p.k % 4 != 0 || p.a_k != 1) return false;
+  if (p.m > INT32_MAX / 2 || !fits(first.a, p.m, p.a_row)) return false;
+  x.left = first.a, x.left_stride = static_cast<int>(p.a_row);
+  x.rows = static_cast<int>(p.m), x.depth = static_cast<int>(p.k), x.parts = 1;
+  int n = 0;
+  const auto right = [&](const auto& y) {
+    const Product& q = y.p;
+    const int64_t stride = kTransB ? q.b_column : q.b_k;
+    if (q.n == 0 || q.n % 8 != 0 || (kTransB ? q.b_k : q.b_column) != 1 || !fits(y.b, kTransB ? q.n : q.k, stride)) return false;
+    x.right[n] = y.b, x.columns[n] = static_cast<int>(q.n), x.right_stride[n++] = static_cast<int>(stride);
+    return true;
+  };
+  return (right(first) && ... && right(others));
+}
+
+// Calls f with the tiles that are compiled in.
+template <class F>
+void for_tf32_tiles(const F& f) {
+  f(Tf32Tile<32, 32, 2, 2, 1, 4>{});
+  f(Tf32Tile<32, 32, 4, 2, 1, 4>{});
+}
+
+// Cycles of products by this tile, its depth in so many parts.
+template <class Tile, int kProducts>
+double tf32_cycles(const Device& device, const Tf32Operands<kProducts>& x, int parts) {
+  const int64_t blocks = int64_t{tf32_tiles<Tile>(x)} * parts;
+  const int64_t steps = ceil_div(ceil_div(x.depth, Tile::kDepth), parts);
+  const int64_t share = ceil_div(blocks, device.multiprocessors);
+  return 3000 + steps * share * (Tile::kRows * Tile::kColumns * 32 / 500.0) + parts * 200;
+}
+
+// Has f(tile, blocks) launch the kernel of the tile that is fastest, with the depth in as many parts as x then says; false
+// where it would take more than `most` cycles.
+template <bool kTransB, int kProducts, class F>
+bool with_tf32_tile(const Device& device, Tf32Operands<kProducts>& x, double most, const F& f) {
+  const auto each = [&](const auto& g) {
+    for_tf32_tiles([&](auto tile) {
+      using Tile = decltype(tile);
+      for (int parts = 1; parts <= kMostParts; ++parts) {
+        if (Tile::template bytes<kTransB>(parts) <= device.shared_memory) g(tile, parts, tf32_cycles<Tile>(device, x, parts));
+      }
+    });
+  };
+  double least = most;
+  each([&](auto, int, double cycles) { least = cycles < least ? cycles : least; });
+  bool done = false;
+  each([&](auto tile, int parts, double cycles) {
+    using Tile = decltype(tile);
+    if (done || cycles > least) return;
+    x.parts = parts;
+    f(tile, static_cast<unsigned>(tf32_tiles<Tile>(x) * parts));
+    done = true;
+  });
+  return done;
+}
+
+// Cycles of the vendor's kernel for a product, of a splitting of its depth where it has few rows, and of a pass after it.
+inline double vendor_tf32_cycles(const Device& device, const Product& p, bool passes) {
+  constexpr double kStart = 11000, kPerCycle = 615, kBytes = 12, kPassStart = 2300;
+  const double columns = static_cast<double>(p.n) / device.multiprocessors;
+  const double product = columns * static_cast<double>(p.m) * static_cast<double>(p.k) / kPerCycle;
+  const double weights = columns * static_cast<double>(p.k) * 4 / kBytes;
+  const double pass = passes ? kPassStart + columns * static_cast<double>(p.m) * 8 / kBytes : 0;
+  return kStart + (product > weights ? product : weights) + pass;
+}
+
+}  // namespace fusion::gpu
