@@ -16,6 +16,7 @@ from fusion_cli.kernels import skinny, tf32, tiles, wide
 from fusion_cli.kernels.addends import addends_of, adding
 from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, product_work
 from fusion_cli.kernels.pointwise import PointwiseStage, epilogue
+from fusion_cli.kernels.wide import Wide
 from fusion_cli.operators.dtypes import FLOATS
 from fusion_cli.planir.stages import Group, Linear, Operand, Plan
 
@@ -40,17 +41,17 @@ class LinearStage(CudaStage):
     """The epilogue as a pass of its own after a vendor product; None where there is nothing left to do."""
     addends: tuple[str, str, str] | None
     """Bias, residual and ReLU as the vendor's product takes them: host expressions."""
-    wide: wide.Wide | None
+    wide: Wide | None
     """Hopper's own kernel, where the vendor's product needs a pass after it."""
-    tf32: wide.Wide | None
+    tf32: Wide | None
     """The kernel of float32 in TF32."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProductGroup(CudaGroup):
-    wide: wide.Wide | None
+    wide: Wide | None
     """Hopper's own kernel for the group's chains."""
-    tf32: wide.Wide | None
+    tf32: Wide | None
     """The kernel of float32 in TF32 for them."""
 
 
@@ -166,7 +167,7 @@ class LinearFamily(Family):
         )
 
 
-def _wide_alone(plan: Plan, stage: Linear, position: int) -> wide.Wide | None:
+def _wide_alone(plan: Plan, stage: Linear, position: int) -> Wide | None:
     """Hopper's kernel of a product that the vendor's would need a pass after, unless it always goes with others."""
     bare = len(stage.stores) == 1 and stage.program[stage.stores[0].instr].op == "acc"
     if bare or addends_of(plan, stage) or wide.is_chain(wide.wide_with(plan, position)):

@@ -7,11 +7,12 @@
 namespace fusion::gpu {
 
 // What a block computes: kDown * kAcross tiles of its warps, of kWarpRows by kWarpColumns, by each of kGroups groups that
-// share the depth of a step among them. Tiles of the operands go through a ring of kSlots.
-template <int kWarpRows_, int kWarpColumns_, int kDown_, int kAcross_, int kGroups_, int kSlots_>
+// share the depth of a step among them. Tiles of the operands go through a ring of kSlots. A block takes kStart cycles, and
+// kStep for every 32 of the depth.
+template <int kWarpRows_, int kWarpColumns_, int kDown_, int kAcross_, int kGroups_, int kSlots_, int kStart_, int kStep_>
 struct Tf32Tile {
   static constexpr int kWarpRows = kWarpRows_, kWarpColumns = kWarpColumns_, kDown = kDown_, kAcross = kAcross_;
-  static constexpr int kGroups = kGroups_, kSlots = kSlots_;
+  static constexpr int kGroups = kGroups_, kSlots = kSlots_, kStart = kStart_, kStep = kStep_;
   static constexpr int kRows = kWarpRows * kDown, kColumns = kWarpColumns * kAcross, kDepth = 32;
   static constexpr int kGroupThreads = kDown * kAcross * 32, kThreads = kGroupThreads * kGroups;
   // Tiles of the left operand lie [row][k], of the right one [k][column], or [column][k] where it is transposed. Rows that
@@ -97,16 +98,16 @@ struct DeepRows {
     const int line = threadIdx.x / kAround, k = threadIdx.x % kAround * 4;
 #pragma unroll
     for (int n = 0; n < kCopies; ++n) {
-      // What lies outside is read where there is something, and never stored.
-      from[n] = min(row + Order::from(line + n * kEach), rows - 1) * stride + k;
+      const int at = row + Order::from(line + n * kEach);
+      from[n] = at < rows ? at * stride + k : -1;
     }
   }
   __device__ __forceinline__ void copy(float* to, const float* matrix, int first, int depth) const {
     const int line = threadIdx.x / kAround, k = threadIdx.x % kAround * 4;
-    const bool inside = first + k < depth;
 #pragma unroll
     for (int n = 0; n < kCopies; ++n) {
       if (kLines % kEach != 0 && line + n * kEach >= kLines) break;
+      const bool inside = first + k < depth && from[n] >= 0;
       copy_async(to + (line + n * kEach) * Tile::kPitchDeep + k, inside ? matrix + from[n] + first : matrix,
                  inside ? 16 : 0);
     }
@@ -120,17 +121,20 @@ struct WideRows {
   static constexpr int kCopies = Tile::kDepth / kEach;
   static_assert(Tile::kThreads % kAround == 0 && Tile::kDepth % kEach == 0);
   int from, step;
+  bool within;
 
   __device__ __forceinline__ WideRows(int column, int columns, int stride) {
-    from = threadIdx.x / kAround * stride + min(column + static_cast<int>(threadIdx.x) % kAround * 4, columns - 4);
+    const int at = column + static_cast<int>(threadIdx.x) % kAround * 4;
+    from = threadIdx.x / kAround * stride + at;
     step = stride;
+    within = at < columns;
   }
   __device__ __forceinline__ void copy(float* to, const float* matrix, int first, int depth) const {
     const int line = threadIdx.x / kAround, column = threadIdx.x % kAround * 4;
     const float* const tile = matrix + static_cast<int64_t>(first) * step + from;
 #pragma unroll
     for (int n = 0; n < kCopies; ++n) {
-      const bool inside = first + line + n * kEach < depth;
+      const bool inside = first + line + n * kEach < depth && within;
       copy_async(to + (line + n * kEach) * Tile::kPitchWide + column, inside ? tile + n * kEach * step : matrix,
                  inside ? 16 : 0);
     }

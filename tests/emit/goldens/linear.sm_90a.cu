@@ -3,7 +3,9 @@
 // Original nodes:
 #include "include/blas.h"
 #include "include/linear.cuh"
+#include "include/linear_tf32.cuh"
 #include "include/skinny.cuh"
+#include "include/tf32_choice.cuh"
 #include "include/vector.cuh"
 #include "ort/op.h"
 
@@ -163,6 +165,75 @@ void stage_0_launch(const gpu::Device& device, cudaStream_t stream, const stage_
   gpu::launch(kernel, grid, gpu::kSkinnyThreads, 0, stream, "stage_0", x0, lanes);
 }
 
+// Eight neighbours of a row at a time.
+struct stage_0_tf320 {
+  stage_0_epilogue e0;
+  float alpha;
+
+  struct Operands {
+    gpu::Chunk<float, 8> in0_2;
+    gpu::Chunk<float, 8> in0_3;
+  };
+
+  __device__ __forceinline__ Operands fetch(int64_t row, int64_t column) const {
+    Operands x;
+    gpu::fetch_chunk(x.in0_2, e0.in2 + row * e0.row2 + column * e0.column2, e0.column2);
+    gpu::fetch_chunk(x.in0_3, e0.in3 + row * e0.row3 + column * e0.column3, e0.column3);
+    return x;
+  }
+
+  __device__ __forceinline__ void store(int64_t row, int64_t column, const float (&sums)[8], const Operands& x) const {
+    const int64_t e = row * e0.columns + column;
+    gpu::Chunk<float, 8> y0;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const float acc = alpha * sums[i];
+      const float v0 = acc;
+      const float v1 = fusion::load(&x.in0_2.element[i]);
+      const float v2 = v0 + v1;
+      const float v4 = v2 * 0.5f;
+      const float v6 = v2 * 0.707106781f;
+      const float v7 = fusion::erf(v6);
+      const float v9 = v7 + 1.0f;
+      const float v10 = v4 * v9;
+      const float v11 = fusion::load(&x.in0_3.element[i]);
+      const float v12 = v10 + v11;
+      fusion::store(&y0.element[i], v12);
+    }
+    *reinterpret_cast<gpu::Chunk<float, 8>*>(e0.out0 + e) = y0;
+  }
+};
+
+template <class Tile>
+__global__ void __launch_bounds__(Tile::kThreads)
+    stage_0_tf32_kernel(const __grid_constant__ gpu::Tf32Operands<1> x, const __grid_constant__ stage_0_tf320 epilogue0) {
+  gpu::linear_tf32<Tile, false>(x, epilogue0);
+}
+
+// False where the kernel does not suit the operands, or would take more than so many cycles.
+bool stage_0_tf32_launch(const gpu::Device& device, cudaStream_t stream, double most, const stage_0_operands& x0) {
+  gpu::Tf32Operands<1> x;
+  if (!gpu::describe_tf32<false>(x, x0)) return false;
+  if (!gpu::in_chunks<8>(x0.epilogue.in2, x0.epilogue.row2, x0.epilogue.column2)) return false;
+  if (!gpu::in_chunks<8>(x0.epilogue.in3, x0.epilogue.row3, x0.epilogue.column3)) return false;
+  if (!gpu::in_chunks<8>(x0.epilogue.out0, x0.p.n, 1)) return false;
+  const stage_0_tf320 epilogue0{x0.epilogue, x0.p.alpha};
+  return gpu::with_tf32_tile<false>(device, x, most, [&](auto tile, unsigned grid) {
+    using Tile = decltype(tile);
+    gpu::launch_clusters(stage_0_tf32_kernel<Tile>, grid, static_cast<unsigned>(x.parts), Tile::kThreads,
+                         Tile::template bytes<false>(x.parts), stream, "stage_0", x, epilogue0);
+  });
+}
+
+// Once: a block's tiles need more shared memory than is given without asking.
+void stage_0_prepare(const gpu::Device& device) {
+  gpu::for_tf32_tiles([&](auto tile) {
+    using Tile = decltype(tile);
+    const int bytes = Tile::template most_bytes<false>(device.shared_memory);
+    gpu::allow_shared_memory(device, stage_0_tf32_kernel<Tile>, bytes);
+  });
+}
+
 // `product` is memory for the bare product, if the vendor's kernel computes it.
 void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3, const gpu::Tensor& t4, const gpu::Blas& blas, void* accumulator) {
   const stage_0_operands x = stage_0_of(dims, t0, t1, t2, t3, t4);
@@ -173,6 +244,8 @@ void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
   const gpu::View a = gpu::view(t0), b = gpu::view(t1);
   gpu::Product tall = gpu::product(a, b, 1.0f);
   const bool vendor = blas && gpu::prefer_vendor(tall, dims);
+  const double most = vendor ? gpu::vendor_tf32_cycles(device, x.p, true) : fusion::inf<double>();
+  if (blas.tf32() && stage_0_tf32_launch(device, stream, most, x)) return;
   if (vendor) {
     const gpu::View matrices[] = {a, b};
     gpu::Space<2> batches = gpu::space<2>(dims, matrices, 2);
@@ -193,6 +266,7 @@ struct Kernel {
 
   Kernel(const fusion::Api& api, const OrtKernelInfo* info) {
     (void)api, (void)info;
+    stage_0_prepare(device);
   }
 
   void compute(fusion::Run& run) {
