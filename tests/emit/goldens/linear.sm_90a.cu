@@ -191,11 +191,8 @@ struct stage_0_tf320 {
       const float v0 = acc;
       const float v1 = fusion::load(&x.in0_2.element[i]);
       const float v2 = v0 + v1;
-      const float v4 = v2 * 0.5f;
       const float v6 = v2 * 0.707106781f;
-      const float v7 = fusion::erf(v6);
-      const float v9 = v7 + 1.0f;
-      const float v10 = v4 * v9;
+      const float v10 = v2 * fusion::normal_float(v6);
       const float v11 = fusion::load(&x.in0_3.element[i]);
       const float v12 = v10 + v11;
       fusion::store(&y0.element[i], v12);
@@ -226,12 +223,16 @@ bool stage_0_tf32_launch(const gpu::Device& device, cudaStream_t stream, double 
 }
 
 // Once: a block's tiles need more shared memory than is given without asking.
-void stage_0_prepare(const gpu::Device& device) {
+void stage_0_tf32_prepare(const gpu::Device& device) {
   gpu::for_tf32_tiles([&](auto tile) {
     using Tile = decltype(tile);
     const int bytes = Tile::template most_bytes<false>(device.shared_memory);
     gpu::allow_shared_memory(device, stage_0_tf32_kernel<Tile>, bytes);
   });
+}
+
+void stage_0_prepare(const gpu::Device& device) {
+  stage_0_tf32_prepare(device);
 }
 
 // `product` is memory for the bare product, if the vendor's kernel computes it.

@@ -4,7 +4,9 @@
 #include "include/blas.h"
 #include "include/blaslt.h"
 #include "include/linear.cuh"
+#include "include/linear_tf32.cuh"
 #include "include/skinny.cuh"
+#include "include/tf32_choice.cuh"
 #include "include/vector.cuh"
 #include "include/workspace.cuh"
 #include "ort/op.h"
@@ -147,6 +149,69 @@ void stage_0_launch(const gpu::Device& device, cudaStream_t stream, const stage_
   gpu::launch(kernel, grid, gpu::kSkinnyThreads, 0, stream, "stage_0", x0, lanes);
 }
 
+// Eight neighbours of a row at a time.
+struct stage_0_tf320 {
+  stage_0_epilogue e0;
+  float alpha;
+
+  struct Operands {
+    gpu::Chunk<float, 8> in0_2;
+  };
+
+  __device__ __forceinline__ Operands fetch(int64_t row, int64_t column) const {
+    Operands x;
+    gpu::fetch_chunk(x.in0_2, e0.in2 + row * e0.row2 + column * e0.column2, e0.column2);
+    return x;
+  }
+
+  __device__ __forceinline__ void store(int64_t row, int64_t column, const float (&sums)[8], const Operands& x) const {
+    const int64_t e = row * e0.columns + column;
+    gpu::Chunk<float, 8> y0;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const float acc = alpha * sums[i];
+      const float v0 = acc;
+      const float v1 = fusion::load(&x.in0_2.element[i]);
+      const float v2 = v0 + v1;
+      fusion::store(&y0.element[i], v2);
+    }
+    *reinterpret_cast<gpu::Chunk<float, 8>*>(e0.out0 + e) = y0;
+  }
+};
+
+template <class Tile>
+__global__ void __launch_bounds__(Tile::kThreads)
+    stage_0_tf32_kernel(const __grid_constant__ gpu::Tf32Operands<1> x, const __grid_constant__ stage_0_tf320 epilogue0) {
+  gpu::linear_tf32<Tile, false>(x, epilogue0);
+}
+
+// False where the kernel does not suit the operands, or would take more than so many cycles.
+bool stage_0_tf32_launch(const gpu::Device& device, cudaStream_t stream, double most, const stage_0_operands& x0) {
+  gpu::Tf32Operands<1> x;
+  if (!gpu::describe_tf32<false>(x, x0)) return false;
+  if (!gpu::in_chunks<8>(x0.epilogue.in2, x0.epilogue.row2, x0.epilogue.column2)) return false;
+  if (!gpu::in_chunks<8>(x0.epilogue.out0, x0.p.n, 1)) return false;
+  const stage_0_tf320 epilogue0{x0.epilogue, x0.p.alpha};
+  return gpu::with_tf32_tile<false>(device, x, most, [&](auto tile, unsigned grid) {
+    using Tile = decltype(tile);
+    gpu::launch_clusters(stage_0_tf32_kernel<Tile>, grid, static_cast<unsigned>(x.parts), Tile::kThreads,
+                         Tile::template bytes<false>(x.parts), stream, "stage_0", x, epilogue0);
+  });
+}
+
+// Once: a block's tiles need more shared memory than is given without asking.
+void stage_0_tf32_prepare(const gpu::Device& device) {
+  gpu::for_tf32_tiles([&](auto tile) {
+    using Tile = decltype(tile);
+    const int bytes = Tile::template most_bytes<false>(device.shared_memory);
+    gpu::allow_shared_memory(device, stage_0_tf32_kernel<Tile>, bytes);
+  });
+}
+
+void stage_0_prepare(const gpu::Device& device) {
+  stage_0_tf32_prepare(device);
+}
+
 // `product` is memory for the bare product, if the vendor's kernel computes it.
 void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3, const gpu::Blas& blas, void* accumulator, gpu::BlasLt& lt, void* lt_work) {
   const stage_0_operands x = stage_0_of(dims, t0, t1, t2, t3);
@@ -157,6 +222,8 @@ void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
   const gpu::View a = gpu::view(t0), b = gpu::view(t1);
   gpu::Product tall = gpu::product(a, b, 1.0f);
   const bool vendor = blas && gpu::prefer_vendor(tall, dims);
+  const double most = vendor ? gpu::vendor_tf32_cycles(device, x.p, false) : fusion::inf<double>();
+  if (blas.tf32() && stage_0_tf32_launch(device, stream, most, x)) return;
   if (vendor) {
     const gpu::View matrices[] = {a, b};
     gpu::Space<2> batches = gpu::space<2>(dims, matrices, 2);
@@ -203,10 +270,108 @@ void group_0_launch(const gpu::Device& device, cudaStream_t stream, const stage_
   gpu::launch(kernel, grid, gpu::kSkinnyThreads, 0, stream, "group_0", x0, x1, lanes);
 }
 
-bool group_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims0, const gpu::Tensor& s0_t0, const gpu::Tensor& s0_t1, const gpu::Tensor& s0_t2, const gpu::Tensor& s0_t3, const Ints& dims1, const gpu::Tensor& s1_t0, const gpu::Tensor& s1_t1, const gpu::Tensor& s1_t2, const gpu::Tensor& s1_t3) {
+// Eight neighbours of a row at a time.
+struct group_0_tf320 {
+  stage_0_epilogue e0;
+  float alpha;
+
+  struct Operands {
+    gpu::Chunk<float, 8> in0_2;
+  };
+
+  __device__ __forceinline__ Operands fetch(int64_t row, int64_t column) const {
+    Operands x;
+    gpu::fetch_chunk(x.in0_2, e0.in2 + row * e0.row2 + column * e0.column2, e0.column2);
+    return x;
+  }
+
+  __device__ __forceinline__ void store(int64_t row, int64_t column, const float (&sums)[8], const Operands& x) const {
+    const int64_t e = row * e0.columns + column;
+    gpu::Chunk<float, 8> y0;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const float acc = alpha * sums[i];
+      const float v0 = acc;
+      const float v1 = fusion::load(&x.in0_2.element[i]);
+      const float v2 = v0 + v1;
+      fusion::store(&y0.element[i], v2);
+    }
+    *reinterpret_cast<gpu::Chunk<float, 8>*>(e0.out0 + e) = y0;
+  }
+};
+
+// Eight neighbours of a row at a time.
+struct group_0_tf321 {
+  stage_0_epilogue e0;
+  float alpha;
+
+  struct Operands {
+    gpu::Chunk<float, 8> in0_2;
+  };
+
+  __device__ __forceinline__ Operands fetch(int64_t row, int64_t column) const {
+    Operands x;
+    gpu::fetch_chunk(x.in0_2, e0.in2 + row * e0.row2 + column * e0.column2, e0.column2);
+    return x;
+  }
+
+  __device__ __forceinline__ void store(int64_t row, int64_t column, const float (&sums)[8], const Operands& x) const {
+    const int64_t e = row * e0.columns + column;
+    gpu::Chunk<float, 8> y0;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const float acc = alpha * sums[i];
+      const float v0 = acc;
+      const float v1 = fusion::load(&x.in0_2.element[i]);
+      const float v2 = v0 + v1;
+      fusion::store(&y0.element[i], v2);
+    }
+    *reinterpret_cast<gpu::Chunk<float, 8>*>(e0.out0 + e) = y0;
+  }
+};
+
+template <class Tile>
+__global__ void __launch_bounds__(Tile::kThreads)
+    group_0_tf32_kernel(const __grid_constant__ gpu::Tf32Operands<2> x, const __grid_constant__ group_0_tf320 epilogue0, const __grid_constant__ group_0_tf321 epilogue1) {
+  gpu::linear_tf32<Tile, false>(x, epilogue0, epilogue1);
+}
+
+// False where the kernel does not suit the operands, or would take more than so many cycles.
+bool group_0_tf32_launch(const gpu::Device& device, cudaStream_t stream, double most, const stage_0_operands& x0, const stage_0_operands& x1) {
+  gpu::Tf32Operands<2> x;
+  if (!gpu::describe_tf32<false>(x, x0, x1)) return false;
+  if (!gpu::in_chunks<8>(x0.epilogue.in2, x0.epilogue.row2, x0.epilogue.column2)) return false;
+  if (!gpu::in_chunks<8>(x0.epilogue.out0, x0.p.n, 1)) return false;
+  if (!gpu::in_chunks<8>(x1.epilogue.in2, x1.epilogue.row2, x1.epilogue.column2)) return false;
+  if (!gpu::in_chunks<8>(x1.epilogue.out0, x1.p.n, 1)) return false;
+  const group_0_tf320 epilogue0{x0.epilogue, x0.p.alpha};
+  const group_0_tf321 epilogue1{x1.epilogue, x1.p.alpha};
+  return gpu::with_tf32_tile<false>(device, x, most, [&](auto tile, unsigned grid) {
+    using Tile = decltype(tile);
+    gpu::launch_clusters(group_0_tf32_kernel<Tile>, grid, static_cast<unsigned>(x.parts), Tile::kThreads,
+                         Tile::template bytes<false>(x.parts), stream, "group_0", x, epilogue0, epilogue1);
+  });
+}
+
+// Once: a block's tiles need more shared memory than is given without asking.
+void group_0_tf32_prepare(const gpu::Device& device) {
+  gpu::for_tf32_tiles([&](auto tile) {
+    using Tile = decltype(tile);
+    const int bytes = Tile::template most_bytes<false>(device.shared_memory);
+    gpu::allow_shared_memory(device, group_0_tf32_kernel<Tile>, bytes);
+  });
+}
+
+void group_0_prepare(const gpu::Device& device) {
+  group_0_tf32_prepare(device);
+}
+
+bool group_0(const gpu::Device& device, cudaStream_t stream, const gpu::Blas& blas, const Ints& dims0, const gpu::Tensor& s0_t0, const gpu::Tensor& s0_t1, const gpu::Tensor& s0_t2, const gpu::Tensor& s0_t3, const Ints& dims1, const gpu::Tensor& s1_t0, const gpu::Tensor& s1_t1, const gpu::Tensor& s1_t2, const gpu::Tensor& s1_t3) {
   const stage_0_operands x0 = stage_0_of(dims0, s0_t0, s0_t1, s0_t2, s0_t3);
   const stage_0_operands x1 = stage_0_of(dims1, s1_t0, s1_t1, s1_t2, s1_t3);
-  if (!gpu::is_skinny(x0, gpu::kFewTogether) || !gpu::is_skinny(x1, gpu::kFewTogether)) return false;
+  const double most = gpu::vendor_tf32_cycles(device, x0.p, false) + gpu::vendor_tf32_cycles(device, x1.p, false);
+  if (blas.tf32() && group_0_tf32_launch(device, stream, most, x0, x1)) return true;
+  if (!gpu::is_skinny(x0) || !gpu::is_skinny(x1)) return false;
   group_0_launch(device, stream, x0, x1);
   return true;
 }
@@ -221,6 +386,8 @@ struct Kernel {
       : lt_0(),
         lt_1() {
     (void)api, (void)info;
+    stage_0_prepare(device);
+    group_0_prepare(device);
   }
 
   void compute(fusion::Run& run) {
@@ -250,7 +417,7 @@ struct Kernel {
 
     // Kernels.
     const gpu::Blas blas = gpu::Blas::find(run.api, run.context, stream);
-    if (!group_0(device, stream, h2, t0, t1, t2, t5, h4, t0, t3, t4, t6)) {
+    if (!group_0(device, stream, blas, h2, t0, t1, t2, t5, h4, t0, t3, t4, t6)) {
       stage_0(device, stream, h2, t0, t1, t2, t5, blas, t5.data, lt_0, work + lt_work);
       stage_0(device, stream, h4, t0, t3, t4, t6, blas, t6.data, lt_1, work + lt_work);
     }
