@@ -200,16 +200,12 @@ bool stage_0_tf32_launch(const gpu::Device& device, cudaStream_t stream, double 
 }
 
 // Once: a block's tiles need more shared memory than is given without asking.
-void stage_0_tf32_prepare(const gpu::Device& device) {
+void stage_0_prepare(const gpu::Device& device) {
   gpu::for_tf32_tiles([&](auto tile) {
     using Tile = decltype(tile);
     const int bytes = Tile::template most_bytes<false>(device.shared_memory);
     gpu::allow_shared_memory(device, stage_0_tf32_kernel<Tile>, bytes);
   });
-}
-
-void stage_0_prepare(const gpu::Device& device) {
-  stage_0_tf32_prepare(device);
 }
 
 // `product` is memory for the bare product, if the vendor's kernel computes it.
@@ -354,7 +350,7 @@ bool group_0_tf32_launch(const gpu::Device& device, cudaStream_t stream, double 
 }
 
 // Once: a block's tiles need more shared memory than is given without asking.
-void group_0_tf32_prepare(const gpu::Device& device) {
+void group_0_prepare(const gpu::Device& device) {
   gpu::for_tf32_tiles([&](auto tile) {
     using Tile = decltype(tile);
     const int bytes = Tile::template most_bytes<false>(device.shared_memory);
@@ -362,16 +358,12 @@ void group_0_tf32_prepare(const gpu::Device& device) {
   });
 }
 
-void group_0_prepare(const gpu::Device& device) {
-  group_0_tf32_prepare(device);
-}
-
 bool group_0(const gpu::Device& device, cudaStream_t stream, const gpu::Blas& blas, const Ints& dims0, const gpu::Tensor& s0_t0, const gpu::Tensor& s0_t1, const gpu::Tensor& s0_t2, const gpu::Tensor& s0_t3, const Ints& dims1, const gpu::Tensor& s1_t0, const gpu::Tensor& s1_t1, const gpu::Tensor& s1_t2, const gpu::Tensor& s1_t3) {
   const stage_0_operands x0 = stage_0_of(dims0, s0_t0, s0_t1, s0_t2, s0_t3);
   const stage_0_operands x1 = stage_0_of(dims1, s1_t0, s1_t1, s1_t2, s1_t3);
   const double most = gpu::vendor_tf32_cycles(device, x0.p, false) + gpu::vendor_tf32_cycles(device, x1.p, false);
   if (blas.tf32() && group_0_tf32_launch(device, stream, most, x0, x1)) return true;
-  if (!gpu::is_skinny(x0) || !gpu::is_skinny(x1)) return false;
+  if (!gpu::is_skinny(x0, gpu::kFewTogether) || !gpu::is_skinny(x1, gpu::kFewTogether)) return false;
   group_0_launch(device, stream, x0, x1);
   return true;
 }
