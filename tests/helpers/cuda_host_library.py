@@ -21,6 +21,7 @@ _PTX = {
     "cp.async.cg": "std::memset(shared, 0, 16), std::memcpy(shared, global, bytes)",
     "cp.async.commit_group": "",
     "cp.async.wait_group": "",
+    "prefetch.global.L2": "",
     "ldmatrix.sync.aligned.m8n8.x4.shared": "cuda_host::ldmatrix(r, shared, false)",
     "ldmatrix.sync.aligned.m8n8.x4.trans": "cuda_host::ldmatrix(r, shared, true)",
     "stmatrix.sync.aligned.m8n8.x4.shared": "cuda_host::stmatrix(shared, r)",
