@@ -6,8 +6,8 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -17,13 +17,14 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def copy_whole(source: Path, path: Path) -> None:
-    """Copy a file so that it appears at `path` whole or not at all. Raises OSError, which names the path that could not
-    be written."""
+@contextmanager
+def appearing(path: Path) -> Iterator[Path]:
+    """A file to write, which then appears at `path` whole, or not at all where something is raised meanwhile. Raises
+    OSError, which names the path that could not be written."""
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
     os.close(descriptor)
     try:
-        shutil.copyfile(source, name)
+        yield Path(name)
         os.chmod(name, 0o644)
         os.replace(name, path)
     except BaseException as e:
@@ -31,6 +32,12 @@ def copy_whole(source: Path, path: Path) -> None:
         if isinstance(e, OSError):
             e.filename = str(path)
         raise
+
+
+def copy_whole(source: Path, path: Path) -> None:
+    """Copy a file so that it appears at `path` whole or not at all; raises as `appearing` does."""
+    with appearing(path) as new:
+        shutil.copyfile(source, new)
 
 
 def flush(paths: Iterable[Path]) -> None:

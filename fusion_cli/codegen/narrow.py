@@ -7,10 +7,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from fusion_cli.operators.dtypes import NARROW
+from fusion_cli.operators.dtypes import FLOATS, NARROW
 from fusion_cli.planir.stages import Instr
 
-_TYPES = (*NARROW, "float32")
 NORMAL = "normal"
 """The instruction of x and z that stands for it; no operator, and known to CUDA's sources alone."""
 LOGISTIC = "logistic"
@@ -27,7 +26,7 @@ def _as_logistic(instr: Instr) -> Instr:
 
 
 def _as_normal(program: Sequence[Instr], instr: Instr) -> Instr | None:
-    if instr.op not in ("Mul", "Div") or instr.dtype not in _TYPES:
+    if instr.op not in ("Mul", "Div") or instr.dtype not in FLOATS:
         return None
     scale, factors = 1.0, []
     for factor in _factors(program, instr):
@@ -53,7 +52,7 @@ def _factors(program: Sequence[Instr], instr: Instr) -> Iterator[int | float]:
             yield math.nan  # no product
         elif (
             factor.op in ("Mul", "Div")
-            and factor.dtype in _TYPES
+            and factor.dtype in FLOATS
             and any(program[a].op == "const" or _one_and_erf(program, a) is not None for a in factor.args)
         ):
             yield from _factors(program, factor)

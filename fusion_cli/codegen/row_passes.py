@@ -6,10 +6,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from fusion_cli.codegen.expr import needed
-from fusion_cli.operators.dtypes import NARROW
+from fusion_cli.operators.dtypes import FLOATS
 from fusion_cli.planir.stages import Instr, Rowwise, Store
 
-_INVERTED = (*NARROW, "float32")
 _READ = ("load", "acc")  # cheaper to read again than to remember
 
 
@@ -38,7 +37,7 @@ def with_inverses(stage: Rowwise, uniform: Collection[int]) -> Rowwise:
     moved: list[int] = []
     for i, instr in enumerate(stage.program):
         args = tuple(moved[a] for a in instr.args)
-        if instr.op == "Div" and instr.dtype in _INVERTED and once[instr.args[1]] and not once[i]:
+        if instr.op == "Div" and instr.dtype in FLOATS and once[instr.args[1]] and not once[i]:
             program.append(Instr("Reciprocal", args[1:], instr.dtype))
             program.append(replace(instr, op="Mul", args=(args[0], len(program) - 1)))
         else:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
 
 from fusion_cli.devices.profile import DeviceProfile, read_profile
 from fusion_cli.errors import FusionError
-from fusion_cli.files import file_sha256
+from fusion_cli.files import appearing, file_sha256
 from fusion_cli.resources import resource_dir
+from fusion_cli.runtime.seal import configuration
 from fusion_cli.types import Target
 
 
 def user_folder() -> Path:
     """`fusion-cli/devices` in the user's configuration folder."""
-    base = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(base) if base else Path.home() / ".config") / "fusion-cli" / "devices"
+    return configuration() / "devices"
 
 
 def known_profiles() -> dict[str, Path]:
@@ -33,13 +32,10 @@ def add_profile(text: str, name: str) -> Path:
         raise FusionError(f"'{name}' is no name for a profile", hint="give letters, digits, '.', '-' and '_'")
     folder = user_folder()
     folder.mkdir(parents=True, exist_ok=True)
-    new, path = folder / f".{name}.new", folder / f"{name}.toml"
-    try:
+    path = folder / f"{name}.toml"
+    with appearing(path) as new:
         new.write_text(text, encoding="utf-8")
         read_profile(new)
-        new.replace(path)
-    finally:
-        new.unlink(missing_ok=True)
     return path
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from fusion_cli.costs import Device
 from fusion_cli.errors import FusionError, NotTuned, first_line
+from fusion_cli.files import appearing
 from fusion_cli.measured import Choice, ModelName
 from fusion_cli.report import Report, plain
 from fusion_cli.report.asked import Asked
@@ -118,10 +119,6 @@ def add_tuned(path: Path, report: Report, device: str, driver: str) -> bool:
     )
     entries = {e.key: e for e in read_tuning(path, missing_ok=True)} | {new.key: new}
     content: dict[str, Any] = {"schema": _SCHEMA, "entries": [plain(entries[key]) for key in sorted(entries)]}
-    fresh = path.with_name(f".{path.name}.new")
-    try:
+    with appearing(path) as fresh:
         fresh.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-        fresh.replace(path)
-    finally:
-        fresh.unlink(missing_ok=True)
     return True

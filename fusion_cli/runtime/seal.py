@@ -16,10 +16,15 @@ from fusion_cli.errors import FusionError
 _BYTES = 32
 
 
-def key_path() -> Path:
-    """`fusion-cli/key` in the user's configuration folder."""
+def configuration() -> Path:
+    """`fusion-cli` in the user's configuration folder."""
     base = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(base) if base else Path.home() / ".config") / "fusion-cli" / "key"
+    return (Path(base) if base else Path.home() / ".config") / "fusion-cli"
+
+
+def key_path() -> Path:
+    """`key` there."""
+    return configuration() / "key"
 
 
 def seal(statement: bytes) -> str:

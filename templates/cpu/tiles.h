@@ -221,11 +221,7 @@ class Packed {
 
 // Whether tiles may be made once and kept of an operator's input.
 inline bool is_kept(const Api& api, const OrtKernelInfo* info, int slot) {
-  int constant = 0;
-  const OrtValue* value = nullptr;
-  if (!has_tiles()) return false;
-  check(api, api.KernelInfoGetConstantInput_tensor(info, static_cast<size_t>(slot), &constant, &value));
-  return constant != 0;
+  return has_tiles() && is_constant(api, info, slot);
 }
 
 }  // namespace cpu

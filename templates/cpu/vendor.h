@@ -73,6 +73,14 @@ class Invocation {
   OrtMemoryInfo* memory_ = nullptr;
 };
 
+// Whether an operator's input is constant, so that something may be made of it once and kept.
+inline bool is_constant(const Api& api, const OrtKernelInfo* info, int slot) {
+  int constant = 0;
+  const OrtValue* value = nullptr;
+  check(api, api.KernelInfoGetConstantInput_tensor(info, static_cast<size_t>(slot), &constant, &value));
+  return constant != 0;
+}
+
 // The tensor as a contiguous one of T, transposed by `perm`; its own memory where it is that already.
 template <class T, class S>
 Array<T> dense(Run& run, const Array<S>& a, const Ints& perm = {}) {

@@ -22,12 +22,7 @@ class WinogradConv {
   WinogradConv(const Api& api, const OrtKernelInfo* info, int type, bool bias, bool channels_last, const Ints& strides,
                const Ints& pads, const Ints& dilations, int64_t group, const char* auto_pad, int slot)
       : vendor_(api, info, type, bias, channels_last, strides, pads, dilations, group, auto_pad),
-        pads_(pads), auto_pad_(auto_pad) {
-    int constant = 0;
-    const OrtValue* value = nullptr;
-    check(api, api.KernelInfoGetConstantInput_tensor(info, static_cast<size_t>(slot), &constant, &value));
-    is_kept_ = constant != 0;
-  }
+        pads_(pads), auto_pad_(auto_pad), is_kept_(is_constant(api, info, slot)) {}
 
   void operator()(Run& run, const std::vector<Array<float>>& inputs, const Array<float>& out) {
     const Call call = call_of(inputs, out);
@@ -260,7 +255,7 @@ class WinogradConv {
   Conv vendor_;
   Ints pads_;
   const char* auto_pad_;
-  bool is_kept_ = false;
+  bool is_kept_;
   std::once_flag once_;
   std::vector<float> weights_;
 };

@@ -232,6 +232,16 @@ FUSION_FN T sigmoid(T x) {
 // Within 2 units in the last place, and without the branches of a division.
 FUSION_FN float sigmoid(float x) { return __fdividef(1.0f, 1.0f + exp(-x)); }
 #endif
+// Of the normal distribution what lies below z, where 2^p is what lies beyond |z|.
+FUSION_FN float normal_of(float z, float p) {
+#if defined(__CUDA_ARCH__)
+  float tail;
+  asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(tail) : "f"(p));
+#else
+  const float tail = exp(p * 0.693147181f);
+#endif
+  return z < 0.0f ? tail : 1.0f - tail;
+}
 // (1 + erf(z)) / 2, by which GELU multiplies, for results of 16 bits: within 1e-5 of its value down to z = -4.2, where
 // 16-bit floats end, and 1e-6 of one elsewhere. -log2 of erfc(|z|) / 2 is smooth: a polynomial, of least relative error
 // in what 2 is raised to, falls on beyond.
@@ -245,13 +255,7 @@ FUSION_FN float normal(float z) {
   p = p * a - 0.91692954f;
   p = p * a - 1.6281147f;
   p = p * a - 0.9999953f;
-#if defined(__CUDA_ARCH__)
-  float tail;
-  asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(tail) : "f"(p));
-#else
-  const float tail = exp(p * 0.693147181f);
-#endif
-  return z < 0.0f ? tail : 1.0f - tail;
+  return normal_of(z, p);
 }
 // A sigmoid for results of 16 bits, within 6e-6 of its value, and 0 where floats end.
 FUSION_FN float logistic(float x) {
@@ -279,13 +283,7 @@ FUSION_FN float normal_float(float z) {
   p = p * a - 0.918435454f;
   p = p * a - 1.62790799f;
   p = p * a - 1.0f;
-#if defined(__CUDA_ARCH__)
-  float tail;
-  asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(tail) : "f"(p));
-#else
-  const float tail = exp(p * 0.693147181f);
-#endif
-  return z < 0.0f ? tail : 1.0f - tail;
+  return normal_of(z, p);
 }
 template <class T>
 FUSION_FN T relu(T x) {
