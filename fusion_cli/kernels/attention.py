@@ -53,8 +53,8 @@ class AttentionStage(CudaStage):
     has_sink: bool
     by_key: bool
     """Whether what a mask hides depends on operands and the key alone: it may be the same for all queries."""
-    uniform: bool
-    """Whether it depends on operands alone: where they hold the same, so do all queries and keys hide the same."""
+    sorted: bool
+    """Whether it depends on operands, the query and the key alone: what becomes of tiles is found beforehand."""
     firm: bool
     """Whether the score of a hidden key does not depend on the product at all."""
 
@@ -189,13 +189,24 @@ class AttentionFamily(Family):
             function("sink", stage.program, stage.sink),
         )
         (_, score, _), *_ = functions
-        by_key = bool(score.loads) and set(score.axes) <= {1} and kind.masking in ("boolean", "additive")
+        masks = kind.masking in ("boolean", "additive")
+        is_sorted = bool(warpgroup_dims) and masks and set(score.axes) <= {1, 2}
+        map_size = f"gpu::tile_map_bytes(h{stage.dims}, {_shape(plan, stage.operands[stage.k])})"
+        # In the order of the function's parameters: each with its argument, and the memory it lies in.
+        extras = [
+            *((("void* parts", f"work + {name}"), ("unsigned* done", "gpu::counters(work)")) if splits else ()),
+            *((("void* sorts", f"work + sorts_{index}"),) if is_sorted else ()),
+            *((("bool tf32", "tf32"),) if may_round else ()),
+        ]
         return AttentionStage(
             **names.common("attention", *headers),
-            takes=(("void* parts", "unsigned* done") if splits else ()) + (("bool tf32",) if may_round else ()),
-            arguments=((f"work + {name}", "gpu::counters(work)") if splits else ()) + (("tf32",) if may_round else ()),
+            takes=tuple(parameter for parameter, _ in extras),
+            arguments=tuple(argument for _, argument in extras),
             setup=(("const bool tf32", "gpu::allows_tf32(run.api, run.context)"),) if may_round else (),
-            buffers=(Buffer(name, (size,)),) if splits else (),
+            buffers=(
+                *((Buffer(name, (size,)),) if splits else ()),
+                *((Buffer(f"sorts_{index}", (map_size,)),) if is_sorted else ()),
+            ),
             prepares=True,
             q=q,
             k=k,
@@ -209,8 +220,8 @@ class AttentionFamily(Family):
             bare=kind.masking == "none" and stage.scale > 0 and stage.sink < 0,
             causal=kind.causal,
             has_sink=stage.sink >= 0,
-            by_key=by_key,
-            uniform=by_key and not score.axes,
+            by_key=bool(score.loads) and set(score.axes) <= {1} and masks,
+            sorted=is_sorted,
             firm=kind.masking == "boolean",
             may_round=may_round,
             splits=splits,

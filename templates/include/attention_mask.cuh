@@ -61,13 +61,6 @@ struct Strip {
     return column == 1 && reinterpret_cast<uintptr_t>(p) % kAccess == 0 && row * static_cast<int>(sizeof(T)) % kAccess == 0;
   }
 
-  __device__ __forceinline__ bool operator==(const Strip& other) const {
-    uint32_t differs = 0;
-#pragma unroll
-    for (int i = 0; i < kBytes / 4; ++i) differs |= word[i] ^ other.word[i];
-    return differs == 0;
-  }
-
   __device__ __forceinline__ T operator[](int i) const {
     if constexpr (sizeof(T) >= 4) {
       T element;
@@ -110,6 +103,11 @@ struct Ceilings {
     float top = -INFINITY;
     for (int t = threadIdx.x % 32; t < tiles; t += 32) top = hidden(t) ? fmaxf(top, of[t]) : top;
     return lanes_max<32>(top);
+  }
+
+  // What is done to two tiles together.
+  __device__ __forceinline__ static float both(float a, float b) {
+    return a <= kHidden && b <= kHidden ? fmaxf(a, b) : a == b ? a : kMixed;
   }
 
   // What is done to a query's scores of the keys from `key` to `end`: two products tell a mask that leaves them alone.

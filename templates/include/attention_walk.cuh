@@ -2,7 +2,7 @@
 #pragma once
 
 #include "include/attention_fragments.cuh"
-#include "include/attention_mask.cuh"
+#include "include/attention_sorts.cuh"
 #include "include/wgmma.cuh"
 
 #if FUSION_HOPPER
@@ -17,12 +17,11 @@ inline bool in_pieces(const View& x) {
 
 template <int kDepth, int kValueDepth, bool kBare>
 struct WarpgroupAttention {
-  static constexpr int kWorkers = 2;  // warpgroups that compute
+  static constexpr int kWorkers = kTileRows / 64;  // warpgroups that compute
   static constexpr int kThreads = (kWorkers + 1) * kWarpgroup;
-  // Registers of the one that copies, which also looks at masks, and of those.
-  static constexpr int kFew = kBare ? 40 : 56, kMany = kBare ? 232 : 224;
+  static constexpr int kFew = 40, kMany = 232;  // registers of the one that copies, and of those
   static_assert(kFew + kWorkers * kMany <= (kWorkers + 1) * (65536 / kThreads / 8 * 8), "more than a block begins with");
-  static constexpr int kRows = kWorkers * 64, kKeys = 128, kSlots = 2;
+  static constexpr int kRows = kTileRows, kKeys = kTileKeys, kSlots = 2;
   static constexpr int kPitch = kValueDepth + 8;               // of results
   using Order = std::conditional_t<kBare, InOrder, Dealt<8>>;  // of the keys
   static constexpr int kQueryBytes = 2 * 64 * kDepth, kResultBytes = 2 * 64 * kPitch;          // of a worker
@@ -38,6 +37,11 @@ struct WarpgroupAttention {
     bool aligned = in_pieces(q) && in_pieces(k) && in_pieces(v);
     for (const void* p : data) aligned = aligned && reinterpret_cast<uintptr_t>(p) % 16 == 0;
     return s.queries >= kLeastQueries && s.keys >= kLeastKeys && aligned;
+  }
+
+  // Whether what masks do to tiles is found beforehand.
+  static bool sorts(const AttentionShape& s) {
+    return s.scale > 0.0f && s.keys <= int64_t{Ceilings<kKeys>::kMost} * kKeys;
   }
 
   // A block for each multiprocessor, which goes from tile to tile.
@@ -73,59 +77,44 @@ __device__ __forceinline__ void load_panels(T* shared, const Matrix<T>& m, int r
   }
 }
 
-// What a mask does to tiles of scores, kRows queries by kKeys keys. For a warpgroup, with a barrier of its own.
-template <int kRows, int kKeys>
-struct TileSorts : Ceilings<kKeys> {
-  using Ceilings<kKeys>::of, Ceilings<kKeys>::kMixed;
-  static constexpr int kStrips = kKeys / 8;
-  static_assert(kStrips == 16, "half of a warp");
-
-  template <class Program, int N>
-  __device__ __forceinline__ void find(const Program& program, const int64_t (&at)[N], int64_t batch, int row,
-                                       int queries, int keys, int tiles, int barrier) {
-    const int thread = threadIdx.x % kWarpgroup;
-#pragma unroll 1
-    for (int first = 0; first < tiles * kStrips; first += kWarpgroup) {
-      const int t = min((first + thread) / kStrips, tiles - 1), start = t * kKeys;
-      const int key = program.by_key() ? min(start + thread % kStrips * 8, (keys - 1) / 8 * 8) : start;
-      float found = this->judge(program, at, batch, row, key, min(keys, key + 8));
+// The largest norm of 16 rows from `first` on, which lie in panels of 64, and a little more. For a warp.
+template <int kDepth, class T>
+__device__ __forceinline__ float longest_row(const T* panels, int first) {
+  constexpr float kMore = 1.01f;  // than sums that were rounded
+  const int lane = threadIdx.x % 32;
+  float longest = 0.0f;
 #pragma unroll
-      for (int o = kStrips / 2; o > 0; o /= 2) {
-        const float other = __shfl_xor_sync(0xffffffffu, found, o);
-        const bool hidden = found <= kHidden && other <= kHidden;
-        found = hidden ? fmaxf(found, other) : found == other ? found : kMixed;
-      }
-      if (first + thread < tiles * kStrips) of[t] = found;
+  for (int r = 0; r < 2; ++r) {
+    const int row = first + lane / 4 + r * 8;
+    float sum = 0.0f;
+#pragma unroll
+    for (int piece = lane % 4; piece < kDepth / 8; piece += 4) {
+      const T* const x = panels + piece / 8 * 64 * kPanel + row * kPanel + (piece ^ row) % 8 * 8;
+#pragma unroll
+      for (int i = 0; i < 8; ++i) sum = fmaf(fusion::load(x + i), fusion::load(x + i), sum);
     }
-    sync_threads(barrier, kWarpgroup);
-    if (!program.by_key()) compare(program, at, row, queries, keys, tiles, barrier);
+    longest = max_nan(longest, lanes_sum<4>(sum));
   }
+#pragma unroll
+  for (int o = 16; o > 0; o /= 2) longest = max_nan(longest, __shfl_xor_sync(0xffffffffu, longest, o));
+  return sqrtf(longest) * kMore;
+}
 
- private:
-  // Of a mask that has rows the first strip was judged; tiles that hold anything else are mixed.
-  template <class Program, int N>
-  __device__ __forceinline__ void compare(const Program& program, const int64_t (&at)[N], int row, int queries, int keys,
-                                          int tiles, int barrier) {
-    using Strip = typename Program::template Strip<8>;
-    constexpr int kStep = kWarpgroup / kStrips, kTogether = sizeof(Strip) > 8 ? 4 : 8;  // for registers
-    const int thread = threadIdx.x % kWarpgroup;
-    const auto read = [&](int query, int key) {
-      Strip strip;
-      strip.read_whole(program, at, min(query, queries - 1), min(key, keys - 8));
-      return strip;
-    };
-#pragma unroll 1
-    for (int t = 0; t < tiles; ++t) {
-      if (of[t] == kMixed) continue;
-      const Strip first = read(row, t * kKeys);
-      bool alike = true;
-#pragma unroll kTogether
-      for (int r = 0; r < kRows; r += kStep) {
-        alike &= read(row + thread / kStrips + r, t * kKeys + thread % kStrips * 8) == first;
-      }
-      if (!alike) of[t] = kMixed;
+// What is known of the tiles of keys that a tile of queries walks.
+template <int kKeys>
+struct TileSorts : Ceilings<kKeys> {
+  using Ceilings<kKeys>::of, Ceilings<kKeys>::hidden;
+  float reach[Ceilings<kKeys>::kMost];  // the largest norm of a tile's keys, scaled as scores are
+
+  // What hidden scores are at most, of queries no longer than `longest`; infinite where that is not known. For a warp.
+  __device__ __forceinline__ float highest_hidden(int tiles, float longest) const {
+    float top = -INFINITY;
+    for (int t = threadIdx.x % 32; t < tiles; t += 32) {
+      if (!hidden(t) || of[t] == -INFINITY) continue;
+      const float most = fmaf(longest, reach[t], of[t]);
+      top = fmaxf(top, most == most ? most : INFINITY);
     }
-    sync_threads(barrier, kWarpgroup);
+    return lanes_max<32>(top);
   }
 };
 
@@ -133,15 +122,16 @@ struct TileSorts : Ceilings<kKeys> {
 // tiles come in the order of their lengths.
 template <class Tile, Prob kProb, int N, class Program>
 struct Walk {
-  static constexpr bool kSkips = Program::kByKey;
-  using Sorts = TileSorts<Tile::kRows, Tile::kKeys>;
+  static constexpr bool kSkips = Program::kSorted;
+  using Sorts = TileSorts<Tile::kKeys>;
   const AttentionShape& s;
   const Space<N>& batches;
   const Program& program;
+  const TileMap& map;
   Sorts (&sorts)[2];  // of two rounds in turn
   int64_t at[N], batch;
   int first_query, steps, turn;
-  bool whole = false, skips = false;
+  bool whole = false;
 
   __device__ __forceinline__ bool find(unsigned round) {
     const unsigned column = round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x, tile = round * gridDim.x + column;
@@ -153,28 +143,32 @@ struct Walk {
     const int keys = static_cast<int>(s.keys), visible = visible_keys<kProb, Program>(first_query + Tile::kRows, keys);
     steps = (visible + Tile::kKeys - 1) / Tile::kKeys;
     if constexpr (!Program::kBare) whole = keys % 8 == 0 && program.is_whole(at);
-    if constexpr (kSkips) {
-      skips = steps <= Sorts::kMost && s.scale > 0.0f && (program.by_key() || (Program::kUniform && whole));
-    }
     return true;
   }
 
-  // For the warpgroup that copies, which may be ahead of the others by one round.
-  __device__ __forceinline__ void sort(int barrier) const {
-    if constexpr (kSkips) {
-      const int queries = static_cast<int>(s.queries), keys = static_cast<int>(s.keys);
-      if (skips) sorts[turn].find(program, at, batch, first_query, queries, keys, steps, barrier);
+  __device__ __forceinline__ bool skips() const { return kSkips && map.tiles > 0; }
+
+  // Brings what is known of the tiles. For the warpgroup that copies, which may be ahead of the others by one round.
+  __device__ __forceinline__ void bring(int barrier) const {
+    if (!skips()) return;
+    int64_t places[2];
+    map.places.locate(batch, places);
+    const float* const known = map.sorts + places[0] + (map.rows > 1 ? first_query / Tile::kRows * map.tiles : 0);
+    for (int t = threadIdx.x % kWarpgroup; t < steps; t += kWarpgroup) {
+      sorts[turn].of[t] = known[t];
+      sorts[turn].reach[t] = Program::kFirm ? 0.0f : s.scale * map.lengths[places[1] + t];
     }
+    sync_threads(barrier, kWarpgroup);
   }
 
-  __device__ __forceinline__ bool plain(int t) const { return kSkips && skips && sorts[turn].plain(t); }
-  __device__ __forceinline__ float highest_hidden() const {
-    return kSkips && skips ? sorts[turn].highest_hidden(steps) : -INFINITY;
+  __device__ __forceinline__ bool plain(int t) const { return skips() && sorts[turn].plain(t); }
+  __device__ __forceinline__ float highest_hidden(float longest) const {
+    return skips() ? sorts[turn].highest_hidden(steps, longest) : -INFINITY;
   }
 
   // Whether hidden keys are walked too: not if they add nothing to the rows of any thread. For all threads.
   __device__ __forceinline__ bool goes_on(int barrier, bool counts) const {
-    return highest_hidden() > -INFINITY && any_of_threads(barrier, Tile::kThreads, counts);
+    return highest_hidden(0.0f) > -INFINITY && any_of_threads(barrier, Tile::kThreads, counts);
   }
 
   // Keys are walked from the last to the first, which all rows see: tiles that are hidden in part come first. Those
@@ -182,7 +176,7 @@ struct Walk {
   __device__ __forceinline__ int next(int t, bool again) const {
     do {
       --t;
-    } while (kSkips && skips && t >= 0 && sorts[turn].hidden(t) != again);
+    } while (skips() && t >= 0 && sorts[turn].hidden(t) != again);
     return t;
   }
 };

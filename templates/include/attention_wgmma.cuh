@@ -9,19 +9,19 @@ namespace fusion::gpu {
 
 template <class T, int kDepth, int kValueDepth, Prob kProb, int N, class Program>
 __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T* v, T* out, const AttentionShape& s,
-                                                const Space<N>& batches, const Program& program) {
+                                                const Space<N>& batches, const TileMap& map, const Program& program) {
   using Tile = WarpgroupAttention<kDepth, kValueDepth, Program::kBare>;
   using Order = typename Tile::Order;
   using Element = typename Program::Element;
   constexpr int kKeys = Tile::kKeys, kSlots = Tile::kSlots, kWorkers = Tile::kWorkers;
-  constexpr int kSorting = kWorkers + 1, kVote = kWorkers + 2;  // barriers; those before are the workers' turns
+  constexpr int kBrought = kWorkers + 1, kVote = kWorkers + 2;  // barriers; those before are the workers' turns
   extern __shared__ uint4 dynamic[];
   char* const tiles_q = reinterpret_cast<char*>(dynamic) + (1024 - shared_address(dynamic) % 1024) % 1024;
   char* const ring_k = tiles_q + kWorkers * Tile::kQueryBytes;
   char* const ring_v = ring_k + kSlots * Tile::kKeyBytes;
   char* const results = ring_v + kSlots * Tile::kValueBytes;
   __shared__ Barrier q_full, q_empty, k_full[kSlots], k_empty[kSlots], v_full[kSlots], v_empty[kSlots];
-  __shared__ TileSorts<Tile::kRows, kKeys> sorts[2];
+  __shared__ TileSorts<kKeys> sorts[2];
   if (threadIdx.x == 0) {
     q_full.init(2 * kWarpgroup), q_empty.init(kWorkers * 4);
     for (int i = 0; i < kSlots; ++i) {
@@ -33,7 +33,7 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
   __syncthreads();
 
   const int queries = static_cast<int>(s.queries), keys = static_cast<int>(s.keys);
-  Walk<Tile, kProb, N, Program> walk{s, batches, program, sorts};
+  Walk<Tile, kProb, N, Program> walk{s, batches, program, map, sorts};
   // How often a place has been filled tells its phase.
   const auto slot = [](unsigned n) { return n % kSlots; };
   const auto phase = [](unsigned n) { return static_cast<int>(n / kSlots % 2); };
@@ -43,7 +43,7 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
     CopiesInOrder copies;
     unsigned filled = 0;
     for (unsigned round = 0; walk.find(round); ++round) {
-      walk.sort(kSorting);
+      walk.bring(kBrought);
       const Matrix<T> mq{q + walk.at[0], s.q_row, 1, s.queries, s.depth};
       const Matrix<T> mk{k + walk.at[1], s.k_row, 1, s.keys, s.depth};
       const Matrix<T> mv{v + walk.at[2], s.v_row, 1, s.keys, s.value_depth};
@@ -145,7 +145,7 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
     // What the score program reads, on its way during the product.
     typename Program::template Strip<8> strip[Program::kBare ? 1 : kKeys / 32][2];
     const auto read_operands = [&](int t) {
-      if (!walk.whole || walk.plain(t)) return;
+      if (!walk.whole) return;
 #pragma unroll
       for (int g = 0; g < (Program::kBare ? 0 : kKeys / 32); ++g) {
         const int key = min(column(t, g * 4, 0), keys - 8);
@@ -160,16 +160,16 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
         for (int e = 0; e < 4; ++e) x[0][j][e] = made(x[0][j][e], j, e);
       }
     };
-    // Makes weights of the scores in x; those so far are to be multiplied by `shrink`.
-    const auto weigh = [&](int t, float(&shrink)[2]) {
-      const bool plain = Program::kBare || walk.plain(t);
-      if constexpr (!Program::kBare) {
-        if (!plain && walk.whole) {
+    // Makes weights of the scores in x; those so far are to be multiplied by `shrink`. `plain`: no mask changes them.
+    const auto weigh = [&](auto plain, int t, float(&shrink)[2]) {
+      constexpr bool kPlain = decltype(plain)::value, kRaw = kPlain && !Program::kBare;  // x is not scaled yet
+      if constexpr (!kPlain) {
+        if (walk.whole) {
           each_score([&](float product, int j, int e) {
             const auto element = strip[j / 4][e / 2][j % 4 * 2 + e % 2];
             return program.score(product * s.scale, element, walk.batch, row(e / 2), column(t, j, e));
           });
-        } else if (!plain) {
+        } else {
           each_score([&](float product, int j, int e) {
             const int query = row(e / 2), key = min(column(t, j, e), keys - 1);
             return program.score(product * s.scale, Element{program, walk.at, query, key}, walk.batch, query, key);
@@ -183,10 +183,10 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
           return column(t, j, e) <= last ? score : -INFINITY;
         });
       }
-      const float unit = !Program::kBare && plain ? s.scale : 1.0f;  // of x, in scores
+      const float unit = kRaw ? s.scale : 1.0f;  // of x, in scores
 #pragma unroll
       for (int r = 0; r < 2; ++r) shrink[r] = rows.raise(highest<kKeys>(x[0], r) * unit, 0, r);
-      if (!Program::kBare && plain) {
+      if constexpr (kRaw) {
         const float factor = unit * rows.unit;
         const float offset[2] = {rows.offset[0][0] * rows.unit, rows.offset[0][1] * rows.unit};
         each_score([&](float product, int, int e) { return exp2_fast(fmaf(product, factor, -offset[e / 2])); });
@@ -214,12 +214,26 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
       }
     };
 
+    // The scores that have been started become weights, while the values of those before are still multiplied.
+    const auto finish_scores = [&](int t, float(&shrink)[2], auto pending) {
+      const auto finish = [&](auto plain) {
+        if constexpr (!decltype(plain)::value) read_operands(t);
+        products_wait<decltype(pending)::value>();
+        products_of(x[0]);
+        release(k_empty[slot(read)]);
+        weigh(plain, t, shrink);
+      };
+      if (Program::kBare || walk.plain(t)) finish(std::true_type{});
+      else if constexpr (!Program::kBare) finish(std::false_type{});
+    };
+
     q_full.wait(round % 2);
 #pragma unroll 1
     for (int again = 0; again < (walk.kSkips ? 2 : 1); ++again) {
       if (again) {
-        const float top = walk.highest_hidden();
-        const bool far = Program::kFirm && rows.is_far(top, 0, 0) && rows.is_far(top, 0, 1);
+        const T* const own = reinterpret_cast<const T*>(tiles_q + worker * Tile::kQueryBytes);
+        const float top = walk.highest_hidden(Program::kFirm ? 0.0f : longest_row<kDepth>(own, warp * 16));
+        const bool far = rows.is_far(top, 0, 0) && rows.is_far(top, 0, 1);
         if (!walk.goes_on(kVote, first_row < queries && !far)) break;
       }
       int t = walk.next(walk.steps, again);
@@ -227,11 +241,7 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
       float shrink[2];
       start_scores(read);
       next_turn();
-      read_operands(t);
-      products_wait<0>();
-      products_of(x[0]);
-      release(k_empty[slot(read)]);
-      weigh(t, shrink);
+      finish_scores(t, shrink, std::integral_constant<int, 0>{});
       shrink_values(shrink);
       pack_weights();
 #pragma unroll 1
@@ -239,11 +249,7 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
         start_scores(++read);
         start_values(read - 1);
         next_turn();
-        read_operands(t);
-        products_wait<1>();
-        products_of(x[0]);
-        release(k_empty[slot(read)]);
-        weigh(t, shrink);
+        finish_scores(t, shrink, std::integral_constant<int, 1>{});
         products_wait<0>();
         products_of(o[0]);
         release(v_empty[slot(read - 1)]);

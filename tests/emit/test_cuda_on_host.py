@@ -12,12 +12,14 @@ import onnxruntime as ort
 import pytest
 
 from fusion_cli.codegen.expr import onnx_type
+from fusion_cli.emit import emit
 from fusion_cli.planir.stages import Pointwise, Rowwise, Store
 from fusion_cli.types import FusedOp
 from tests.helpers.cuda_case import Array, Case, assert_close, fused_op
 from tests.helpers.cuda_host_library import host_library
 from tests.helpers.cuda_plans import ATTENTIONS, all_cases
 from tests.helpers.emit_helpers import open_session, ort_value
+from tests.helpers.golden_sources import HOPPER
 from tests.helpers.plan_builder import Builder, Program, operands
 from tests.helpers.plan_interpreter import interpret, numpy_dtype
 
@@ -29,6 +31,9 @@ _MOST = 2_000_000
 # ONNX Runtime's CPU provider has no convolution of 16-bit floats.
 CASES = [c for c in all_cases() if c.name != "conv_float16"]
 ROUNDED = [c for c in CASES if c.name.startswith(ATTENTIONS) and "float32" in c.name]
+WARPGROUPS = [
+    c for c in CASES if c.name.startswith(ATTENTIONS) and "WarpgroupAttention" in emit(fused_op(c), HOPPER).text
+]
 MANY_HEADS = {"b": 6, "h": 8, "g": 1, "q": 33, "k": 75, "s": 33}
 """Work for all the multiprocessors that there seem to be: three rounds of two blocks for each."""
 PRODUCTS = [c for c in CASES if c.name.startswith(("linear", "batched", "chain"))]
@@ -83,6 +88,23 @@ def compare(case: Case, library: Path, tf32: bool = False) -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_kernel_agrees_with_fp64(case: Case, library: Callable[[bool], Path]) -> None:
     compare(case, library(False))
+
+
+@pytest.fixture(scope="module")
+def hopper(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library of the cases that this run has tests of with Hopper's own kernels."""
+    here = [i for i in request.session.items if i.path == request.path and "hopper" in i.fixturenames]
+    ops = [fused_op(c) for c in {i.callspec.params["case"].name: i.callspec.params["case"] for i in here}.values()]
+    return host_library(ops, tmp_path_factory.mktemp("hopper"), vendor=False, hopper=True)
+
+
+TILES = ({"b": 2, "h": 1, "g": 1, "q": 150, "k": 520, "s": 264}, {"b": 1, "h": 1, "g": 1, "q": 70, "k": 261, "s": 389})
+"""Several tiles of queries and of keys, some of them of fewer; keys in eights, and not."""
+
+
+@pytest.mark.parametrize("case", WARPGROUPS, ids=lambda c: c.name)
+def test_hoppers_attention_agrees_with_fp64(case: Case, hopper: Path) -> None:
+    compare(replace(case, sizes=tuple({n: tiles[n] for n in case.sizes[0]} for tiles in TILES)), hopper)
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -191,6 +192,7 @@ def grouped() -> list[Case]:
         masked("float16", 64, "bool", "none", by_query=True),
         masked("bfloat16", 128, "added", "none"),
         masked("float16", 64, "lowest", "left", later=True),
+        overcome(),
         masked("float32", 64, "lowest", "left"),
         masked("float32", 32, "added", "all", by_head=True),
         masked("float32", 128, "added", "right", by_query=True),
@@ -204,6 +206,24 @@ def causal(dtype: str, depth: int = 64) -> Case:
     later = p("Greater", p("index", dtype="int64", value=-1), p("index", dtype="int64", value=-2), dtype="bool")
     score = p("Where", later, p.const(float("-inf")), p("acc"))
     return _heads(f"causal_{dtype}_{depth}", dtype, depth, p.done(), score)
+
+
+def window(dtype: str, depth: int = 64) -> Case:
+    """Keys more than 150 before the query are hidden by positions, and those after it, by the least number."""
+    p = Program()
+    key, query = (p("index", dtype="int64", value=i) for i in (-1, -2))
+    passed = p("Sub", p("Cast", query), p("Cast", key))
+    score = p("Where", p("Greater", key, query, dtype="bool"), p.const(float(np.finfo(np.float16).min)), p("acc"))
+    score = p("Where", p("Greater", passed, p.const(150.0), dtype="bool"), p.const(-math.inf), score)
+    return _heads(f"window_{dtype}_{depth}", dtype, depth, p.done(), score)
+
+
+def overcome() -> Case:
+    """The least number is added to the scores of the first batch's keys 0 to 199, the highest all the same."""
+    case = masked("float16", 64, "added_lowest", "left")
+    every = slice(None)
+    large = {0: ((every,) * 5, 60.0), 1: ((0, every, every, HIDDEN["left"]), 200.0)}
+    return replace(case, name="masked_overcome", planted=case.planted | large)
 
 
 def bare(dtype: str, depth: int = 64) -> Case:

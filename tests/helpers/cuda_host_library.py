@@ -43,10 +43,12 @@ _HOST = {
 """What reads otherwise here than where there is a GPU."""
 
 
-def host_library(ops: Sequence[FusedOp], folder: Path, *, vendor: bool, tf32: bool = False) -> Path:
+def host_library(
+    ops: Sequence[FusedOp], folder: Path, *, vendor: bool, tf32: bool = False, hopper: bool = False
+) -> Path:
     """A library that ONNX Runtime loads without a GPU. `vendor` False: products by the library's own kernels, as where
-    cuBLAS is missing. `tf32`: whether the provider is asked to allow TF32."""
-    target = Target("sm_80", "cuda", "sm_80")
+    cuBLAS is missing. `tf32`: whether the provider is asked to allow TF32. `hopper`: with the kernels of that alone."""
+    target = Target("sm_90a", "cuda", "sm_90a") if hopper else Target("sm_80", "cuda", "sm_80")
     includes, bodies = {}, []
     for op in ops:
         text = emit(op, target).text.replace("CUDAExecutionProvider", "CPUExecutionProvider")
@@ -61,6 +63,7 @@ def host_library(ops: Sequence[FusedOp], folder: Path, *, vendor: bool, tf32: bo
     assert compiler is not None, "a C++ compiler"
     flags = ["-std=c++17", "-O1", "-fPIC", "-shared", "-w", *([] if vendor else ["-DFUSION_VENDOR_FROM=1e300"])]
     flags += ["-DCUDA_HOST_TF32=1"] if tf32 else []
+    flags += [f"-I{_RUNTIME / 'hopper'}"] if hopper else []
     # Libraries share what the vendor's functions were found to be, which here lie in the first of them.
     stay = "-Wl,-z,nodelete"
     command = [str(compiler.path), *flags, stay, f"-I{folder}", f"-I{_RUNTIME}", *sources, "-o", "library.so", "-ldl"]

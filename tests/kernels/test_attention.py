@@ -6,7 +6,7 @@ import pytest
 
 from fusion_cli.kernels.attention import AttentionFamily, AttentionStage
 from fusion_cli.planir.stages import Attention
-from tests.helpers.cuda_attention_plans import attention, bare, causal, masked
+from tests.helpers.cuda_attention_plans import alibi, attention, bare, causal, masked, window
 from tests.helpers.cuda_case import Case
 
 
@@ -17,18 +17,22 @@ def view(case: Case) -> AttentionStage:
 
 
 @pytest.mark.parametrize(
-    ("case", "by_key", "firm"),
+    ("case", "by_key", "firm", "sorts"),
     [
-        (masked("float16", 64, "bool", "right"), True, True),
-        (masked("float16", 64, "lowest", "right"), True, True),
-        (masked("float16", 64, "added", "right"), True, False),
-        (masked("float16", 64, "added", "right", later=True), False, False),
-        (attention("float16", 64), True, False),
-        (causal("float16"), False, True),
-        (bare("float16"), False, False),
+        (masked("float16", 64, "bool", "right"), True, True, True),
+        (masked("float16", 64, "lowest", "right"), True, True, True),
+        (masked("float16", 32, "lowest", "right"), True, True, False),
+        (masked("float16", 64, "added", "right"), True, False, True),
+        (masked("float16", 64, "added", "right", later=True), False, False, True),
+        (attention("float16", 64), True, False, True),
+        (alibi("float16", 64), False, False, False),
+        (window("float16"), False, True, True),
+        (causal("float16"), False, True, False),
+        (bare("float16"), False, False, False),
     ],
     ids=lambda x: x.name if isinstance(x, Case) else "",
 )
-def test_what_a_mask_hides_by_the_key_alone(case: Case, by_key: bool, firm: bool) -> None:
+def test_what_a_mask_hides_by_the_key_alone(case: Case, by_key: bool, firm: bool, sorts: bool) -> None:
     stage = view(case)
+    assert stage.sorted == sorts
     assert (stage.by_key, stage.by_key and stage.firm) == (by_key, by_key and firm)

@@ -27,7 +27,7 @@ struct stage_0_program {
   static constexpr bool kBare = false;    // all others score the scaled product itself
   static constexpr bool kSink = false;    // a row has one score more, without a key
   static constexpr bool kByKey = true;   // what is hidden depends on the operands and the key
-  static constexpr bool kUniform = true;  // on the operands alone
+  static constexpr bool kSorted = false;  // on the query besides: tiles are sorted beforehand
   static constexpr bool kFirm = true;    // what is hidden scores the same whatever the product
 
   // What the operands hold for a query and a key.
@@ -67,12 +67,11 @@ struct stage_0_program {
     __device__ __forceinline__ void read_whole(const stage_0_program& p, const int64_t (&at)[5], int row, int column) {
       in3.read(p.in3 + at[at3] + int64_t{row} * p.row3 + column);
     }
-    __device__ __forceinline__ bool operator==(const Strip& other) const { return in3 == other.in3; }
   };
   __device__ __forceinline__ bool is_whole(const int64_t (&at)[5]) const {
     return gpu::Strip<bool, 8>::is_whole(in3 + at[at3], row3, column3);
   }
-  __device__ __forceinline__ bool by_key() const { return row3 == 0; }
+  __host__ __device__ __forceinline__ bool by_key() const { return row3 == 0; }
 
   template <class X>
   __device__ __forceinline__ float score(float acc, const X& x, int64_t batch, int row, int column) const {

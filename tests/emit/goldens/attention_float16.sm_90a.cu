@@ -19,7 +19,7 @@ struct stage_0_program {
   static constexpr bool kBare = true;    // all others score the scaled product itself
   static constexpr bool kSink = false;    // a row has one score more, without a key
   static constexpr bool kByKey = false;   // what is hidden depends on the operands and the key
-  static constexpr bool kUniform = false;  // on the operands alone
+  static constexpr bool kSorted = false;  // on the query besides: tiles are sorted beforehand
   static constexpr bool kFirm = false;    // what is hidden scores the same whatever the product
 
   // What the operands hold for a query and a key.
@@ -47,12 +47,11 @@ struct stage_0_program {
     // Reads them all where `is_whole`, without branches between: they are on their way together.
     __device__ __forceinline__ void read_whole(const stage_0_program& p, const int64_t (&at)[4], int row, int column) {
     }
-    __device__ __forceinline__ bool operator==(const Strip& other) const { return true; }
   };
   __device__ __forceinline__ bool is_whole(const int64_t (&at)[4]) const {
     return true;
   }
-  __device__ __forceinline__ bool by_key() const { return true; }
+  __host__ __device__ __forceinline__ bool by_key() const { return true; }
 
   template <class X>
   __device__ __forceinline__ float score(float acc, const X& x, int64_t batch, int row, int column) const {
@@ -95,9 +94,10 @@ __global__ void __launch_bounds__(gpu::kAttentionThreads)
 template <int kDepth, int kValueDepth>
 __global__ void __launch_bounds__((gpu::WarpgroupAttention<kDepth, kValueDepth, stage_0_program::kBare>::kThreads), 1)
     stage_0_warpgroups(const fusion::half* q, const fusion::half* k, const fusion::half* v, fusion::half* out,
-                   const gpu::AttentionShape shape, const gpu::Space<4> batches, const stage_0_program program) {
+                   const gpu::AttentionShape shape, const gpu::Space<4> batches, const gpu::TileMap map,
+                   const stage_0_program program) {
   gpu::await_earlier();
-  gpu::attention_wgmma<fusion::half, kDepth, kValueDepth, gpu::Prob::kIdentity>(q, k, v, out, shape, batches, program);
+  gpu::attention_wgmma<fusion::half, kDepth, kValueDepth, gpu::Prob::kIdentity>(q, k, v, out, shape, batches, map, program);
 }
 #endif
 
@@ -131,8 +131,9 @@ gpu::AttentionShape shape = gpu::attention_shape(q, k, v, out, 0.125f);
 #if FUSION_HOPPER
     using Groups = gpu::WarpgroupAttention<64, 64, stage_0_program::kBare>;
     if (Groups::takes(shape, q, k, v, {q_data, k_data, v_data})) {
+      gpu::TileMap map{};
       gpu::launch(stage_0_warpgroups<64, 64>, Groups::grid(device, shape, batches.count), Groups::kThreads, Groups::kBytes,
-                  stream, "stage_0", q_data, k_data, v_data, out_data, shape, batches, program);
+                  stream, "stage_0", q_data, k_data, v_data, out_data, shape, batches, map, program);
       return;
     }
 #endif

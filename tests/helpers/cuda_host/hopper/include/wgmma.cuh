@@ -33,13 +33,21 @@ struct Barrier {
 };
 inline void publish_barriers() {}
 
+// The copies of threads that only copy: they are there at once.
+struct CopiesInOrder {
+  void arrive_at(Barrier& barrier) { barrier.arrive(); }
+  template <int kPending = 0>
+  void finish() {}
+};
+
 struct Numbered {
   int here, rounds;
+  bool any[2];  // of two rounds in turn
 };
 inline Numbered numbered[16];
 inline void arrive_threads(int barrier, int threads) {
   Numbered& b = numbered[barrier];
-  if (++b.here == threads) b.here = 0, ++b.rounds;
+  if (++b.here == threads) b.here = 0, b.any[++b.rounds % 2] = false;
 }
 inline void sync_threads(int barrier, int threads) {
   const int round = numbered[barrier].rounds;
@@ -49,6 +57,12 @@ inline void sync_threads(int barrier, int threads) {
     if (++turns > 100000) cuda_host::fail("threads that never come");
     cuda_host::wait(cuda_host::At::kBlock);
   } while (numbered[barrier].rounds == round);
+}
+inline bool any_of_threads(int barrier, int threads, bool holds) {
+  bool& any = numbered[barrier].any[numbered[barrier].rounds % 2];
+  any = any || holds;
+  sync_threads(barrier, threads);
+  return any;
 }
 
 template <int kRegisters>
@@ -101,13 +115,27 @@ struct WarpgroupProduct {
     std::memcpy(&x, at_shared(swizzled(address)), 2);
     return to_float(x);
   }
-  template <class Right>
-  static void add(float (&c)[kColumns / 8][4], uint64_t a, bool adds, const Right& right) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x % kWarpgroup / 32;
+  // What a thread has of a left operand in registers, as for multiply_add, is shown to the lanes of its rows.
+  static void shown(float (&left)[16], const uint32_t (&a)[4], int half) {
+    const int lane = threadIdx.x % 32;
+    for (int k = 0; k < 16; ++k) {
+      uint32_t words[4];
+      for (int i = 0; i < 4; ++i) words[i] = __shfl_sync(0xffffffffu, a[i], lane / 4 * 4 + k % 8 / 2);
+      T x;
+      std::memcpy(&x, reinterpret_cast<const char*>(&words[half + k / 8 * 2]) + k % 2 * 2, 2);
+      left[k] = to_float(x);
+    }
+  }
+  static void shown(float (&left)[16], uint64_t a, int half) {
+    const int row = threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 32 / 4 + half * 8;
+    for (int k = 0; k < 16; ++k) left[k] = element(static_cast<uint32_t>(a) + row * 128 + k * 2);
+  }
+  template <class Left, class Right>
+  static void add(float (&c)[kColumns / 8][4], const Left& a, bool adds, const Right& right) {
+    const int lane = threadIdx.x % 32;
     for (int half = 0; half < 2; ++half) {
       float left[16];
-      const int row = warp * 16 + lane / 4 + half * 8;
-      for (int k = 0; k < 16; ++k) left[k] = element(static_cast<uint32_t>(a) + row * 128 + k * 2);
+      shown(left, a, half);
       for (int j = 0; j < kColumns / 8; ++j)
         for (int e = 0; e < 2; ++e) {
           float& sum = c[j][half * 2 + e];
@@ -119,7 +147,8 @@ struct WarpgroupProduct {
   static void by_rows(float (&c)[kColumns / 8][4], uint64_t a, uint64_t b, bool adds) {
     add(c, a, adds, [&](int k, int column) { return static_cast<uint32_t>(b) + column * 128 + k * 2; });
   }
-  static void by_columns(float (&c)[kColumns / 8][4], uint64_t a, uint64_t b, bool adds) {
+  template <class Left>
+  static void by_columns(float (&c)[kColumns / 8][4], const Left& a, uint64_t b, bool adds) {
     add(c, a, adds, [&](int k, int column) {
       return static_cast<uint32_t>(b) + column / kPanel * static_cast<uint32_t>(b >> 32) + k * 128 + column % kPanel * 2;
     });

@@ -1,0 +1,119 @@
+// What a mask does to tiles of scores and how long keys are, found once before the kernel of attention_wgmma.cuh, which
+// walks no tile that is hidden and reads no mask where it leaves scores alone.
+#pragma once
+
+#include "include/attention_mask.cuh"
+
+namespace fusion::gpu {
+
+constexpr int kTileRows = 128, kTileKeys = 128;  // of scores: queries by keys
+constexpr int kSortThreads = 128;
+
+// What is found, and where batches have theirs.
+struct TileMap {
+  float* sorts;    // [masks, tiles of queries or one, tiles of keys]: as Ceilings has them
+  float* lengths;  // [batches of keys, tiles of keys]: the largest norm of a key
+  int rows, tiles;
+  bool by_key;  // masks are the same for all queries
+  Space<2> places;
+};
+
+// The batches that have masks and keys of their own.
+template <int N>
+struct SortedSpaces {
+  Space<N> masks, keys;
+  TileMap map;
+  int64_t blocks;
+};
+
+// The bytes of the largest maps that an attention of these dimensions [..., queries, value depth] has.
+inline size_t tile_map_bytes(const Ints& dims, const Ints& k) {
+  const int64_t queries = dims[dims.size() - 2], keys = k[k.size() - 2], results = queries * dims.back();
+  const int64_t tiles = ceil_div(keys, kTileKeys) * (ceil_div(queries, kTileRows) + 1);
+  return results == 0 ? 0 : static_cast<size_t>(count(dims) / results * tiles) * sizeof(float);
+}
+
+// `dims` with those axes alone along which one of the views from `first` to `end` has several elements.
+inline Ints walked_by(const Ints& dims, const View* first, const View* end) {
+  Ints found = dims;
+  for (size_t d = 0; d < dims.size(); ++d) {
+    bool walks = false;
+    for (const View* x = first; x != end; ++x) walks = walks || x->step(static_cast<int>(dims.size() - d)) != 0;
+    if (!walks) found[d] = 1;
+  }
+  return found;
+}
+
+// Where the batches of `walked` have `each` numbers, one after the other.
+inline View in_turn(const Ints& walked, int64_t each) {
+  View out;
+  out.rank = static_cast<int>(walked.size());
+  for (int d = out.rank - 3; d >= 0; --d) {
+    out.size[d] = walked[d], out.stride[d] = each;
+    each *= walked[d];
+  }
+  return out;
+}
+
+// `views`: of q, k, v, the result, and what the score program reads.
+template <int N>
+SortedSpaces<N> sorted_spaces(const Ints& dims, const View (&views)[N], const AttentionShape& s, bool by_key, void* memory) {
+  const Ints masks = walked_by(dims, views + 4, views + N), keys = walked_by(dims, views + 1, views + 2);
+  SortedSpaces<N> out{space<N>(masks, views, 2), space<N>(keys, views, 2), {}, 0};
+  TileMap& map = out.map;
+  map.by_key = by_key;
+  map.rows = by_key ? 1 : static_cast<int>(ceil_div(s.queries, kTileRows)), map.tiles = static_cast<int>(ceil_div(s.keys, kTileKeys));
+  const int64_t sorts = out.masks.count * map.rows * map.tiles;
+  map.sorts = static_cast<float*>(memory), map.lengths = map.sorts + sorts;
+  const View places[] = {in_turn(masks, int64_t{map.rows} * map.tiles), in_turn(keys, map.tiles)};
+  map.places = space<2>(dims, places, 2);
+  out.blocks = sorts + out.keys.count * map.tiles;
+  return out;
+}
+
+// For blocks of kSortThreads: the first of them have a tile of a mask each, the others a tile of keys.
+template <class T, int N, class Program>
+__device__ __forceinline__ void sort_tiles(const T* k, const AttentionShape& s, const Space<N>& masks, const Space<N>& keys,
+                                           const TileMap& map, const Program& program) {
+  using Tiles = Ceilings<kTileKeys>;
+  constexpr int kStrips = kTileKeys / 8, kStep = kSortThreads / kStrips;
+  __shared__ float found[kSortThreads / 32];
+  const unsigned sorted = static_cast<unsigned>(masks.count) * map.rows * map.tiles;
+  const bool sorts = blockIdx.x < sorted;
+  const unsigned tile = sorts ? blockIdx.x : blockIdx.x - sorted;
+  const int first_key = static_cast<int>(tile % map.tiles) * kTileKeys, end = static_cast<int>(s.keys);
+  int64_t at[N];
+  float mine;
+  if (sorts) {
+    masks.locate(tile / (map.rows * map.tiles), at);
+    const int first = static_cast<int>(tile / map.tiles) % map.rows * kTileRows;
+    const int rows = map.by_key ? 1 : min(kTileRows, static_cast<int>(s.queries) - first);
+    const int key = min(first_key + static_cast<int>(threadIdx.x) % kStrips * 8, (end - 1) / 8 * 8);
+    // Threads without a row of their own say what their last one says.
+    int row = min(static_cast<int>(threadIdx.x) / kStrips, rows - 1);
+    mine = Tiles::judge(program, at, 0, first + row, key, min(end, key + 8));
+#pragma unroll 1
+    while ((row += kStep) < rows && mine != Tiles::kMixed) {
+      mine = Tiles::both(mine, Tiles::judge(program, at, 0, first + row, key, min(end, key + 8)));
+    }
+  } else {
+    keys.locate(tile / map.tiles, at);
+    mine = 0.0f;
+    const int key = first_key + static_cast<int>(threadIdx.x);
+    for (int i = 0; key < end && i < static_cast<int>(s.depth); ++i) {
+      const float x = fusion::load(k + at[1] + key * s.k_row + i * s.k_column);
+      mine = fmaf(x, x, mine);
+    }
+  }
+  const auto join = [&](float a, float b) { return sorts ? Tiles::both(a, b) : max_nan(a, b); };
+#pragma unroll
+  for (int o = 16; o > 0; o /= 2) mine = join(mine, __shfl_xor_sync(0xffffffffu, mine, o));
+  if (threadIdx.x % 32 == 0) found[threadIdx.x / 32] = mine;
+  __syncthreads();
+  if (threadIdx.x > 0) return;
+  for (float other : found) mine = join(mine, other);
+  if (sorts) map.sorts[tile] = mine;
+  else map.lengths[tile] = sqrtf(mine);
+}
+
+}  // namespace fusion::gpu
