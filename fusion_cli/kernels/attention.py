@@ -129,8 +129,9 @@ class AttentionFamily(Family):
             found.append(Schedule("wide tensor", "heads of at most 128, blocks for three rounds"))
             found.append(Schedule("scalar", "where the session does not allow TF32, or shared memory is too small"))
         if view.warpgroup_dims:
-            when = "sm_90a: more than 64 queries, rows of aligned 16-byte pieces; with a mask from 257 keys on"
-            found.append(Schedule("warpgroups", when))
+            pieces = "rows of aligned 16-byte pieces"
+            found.append(Schedule("short", f"sm_90a: more than 16 queries, at most 256 keys, {pieces}"))
+            found.append(Schedule("warpgroups", f"sm_90a: more than 64 queries, more keys, {pieces}"))
         if view.splits and not view.may_round:
             found.append(Schedule("decode", "few queries", (("queries", _FEW_QUERIES),)))
         if view.splits:
@@ -180,7 +181,7 @@ class AttentionFamily(Family):
         dims = _head_dims(plan, stage)
         warpgroup_dims = tuple(d for d in dims if splits and not may_round and _PANELS.issuperset(d))
         headers = ["attention_decode.cuh", *(("attention_scalar.cuh", "provider.h") if may_round else ())]
-        headers += ["attention_wgmma.cuh"] if warpgroup_dims else []
+        headers += ["attention_short.cuh", "attention_wgmma.cuh"] if warpgroup_dims else []
         name, shapes = f"parts_{index}", ", ".join(_shape(plan, stage.operands[i]) for i in (stage.k, stage.v))
         size = f"gpu::attention_part_bytes(device, h{stage.dims}, {shapes})"
         functions = (

@@ -1,19 +1,11 @@
 // What a block of attention_wgmma.cuh works on: tiles of queries, of keys and values, and in which order.
 #pragma once
 
-#include "include/attention_fragments.cuh"
+#include "include/attention_rows.cuh"
 #include "include/attention_sorts.cuh"
-#include "include/wgmma.cuh"
 
 #if FUSION_HOPPER
 namespace fusion::gpu {
-
-// Whether the rows of every batch are made of 16-byte pieces that are aligned if the first is.
-inline bool in_pieces(const View& x) {
-  bool whole = x.step(1) <= 1 && x.step(2) <= INT32_MAX;
-  for (int back = 2; back <= x.rank; ++back) whole = whole && x.step(back) % 8 == 0;
-  return whole;
-}
 
 template <int kDepth, int kValueDepth, bool kBare>
 struct WarpgroupAttention {
@@ -28,15 +20,11 @@ struct WarpgroupAttention {
   static constexpr int kKeyBytes = 2 * kKeys * kDepth, kValueBytes = 2 * kKeys * kValueDepth;  // of a slot
   static constexpr int kBytes = 1024 + kWorkers * (kQueryBytes + kResultBytes) + kSlots * (kKeyBytes + kValueBytes);
 
-  // Of fewer queries half of a tile would be idle, and others share the keys out. What masks hide of two tiles of keys
-  // is sooner read by smaller blocks.
-  static constexpr int64_t kLeastQueries = 65, kLeastKeys = kBare ? 1 : 2 * kKeys + 1;
+  static constexpr int64_t kLeastQueries = 65;  // of fewer half of a tile would be idle, and others share the keys out
 
   static bool takes(const AttentionShape& s, const View& q, const View& k, const View& v,
                     std::initializer_list<const void*> data) {
-    bool aligned = in_pieces(q) && in_pieces(k) && in_pieces(v);
-    for (const void* p : data) aligned = aligned && reinterpret_cast<uintptr_t>(p) % 16 == 0;
-    return s.queries >= kLeastQueries && s.keys >= kLeastKeys && aligned;
+    return s.queries >= kLeastQueries && s.keys > 0 && in_panels(q, k, v, data);
   }
 
   // Whether what masks do to tiles is found beforehand.
@@ -50,32 +38,6 @@ struct WarpgroupAttention {
     return static_cast<unsigned>(tiles < device.multiprocessors ? tiles : device.multiprocessors);
   }
 };
-
-// Starts copying kRows rows of `m` from `row` on into panels, zeros where there are none. For a warpgroup.
-template <int kRows, int kColumns, class Order = InOrder, class T>
-__device__ __forceinline__ void load_panels(T* shared, const Matrix<T>& m, int row) {
-  constexpr int kPieces = kColumns / 8, kStep = kWarpgroup / kPieces;  // rows at a time
-  static_assert(kStep % 8 == 0, "a thread's pieces are swizzled alike");
-  const int thread = threadIdx.x % kWarpgroup, piece = thread % kPieces, first = thread / kPieces;
-  const int columns = static_cast<int>(m.columns) - piece * 8, line = row + Order::from(first);
-  const int rows = static_cast<int>(m.rows) - line, stride = static_cast<int>(m.row_stride);
-  const int bytes = columns <= 0 ? 0 : columns < 8 ? columns * 2 : 16;
-  const T* from = m.data + line * m.row_stride + piece * 8;
-  T* const to = shared + piece / 8 * kRows * kPanel + first * kPanel + (piece ^ first) % 8 * 8;
-  if (row + kRows <= m.rows && m.columns == kColumns) {  // most tiles, with few instructions, for others need the time
-#pragma unroll
-    for (int r = 0; r < kRows; r += kStep) {
-      copy_async(to + r * kPanel, from);
-      from += int64_t{Order::from(r + kStep) - Order::from(r)} * stride;
-    }
-  } else {
-#pragma unroll 4
-    for (int r = 0; r < kRows; r += kStep) {
-      const int size = Order::from(r) < rows ? bytes : 0;
-      copy_async(to + r * kPanel, size > 0 ? from + int64_t{Order::from(r)} * stride : m.data, size);
-    }
-  }
-}
 
 // The largest norm of 16 rows from `first` on, which lie in panels of 64, and a little more. For a warp.
 template <int kDepth, class T>

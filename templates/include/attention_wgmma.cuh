@@ -12,7 +12,6 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
                                                 const Space<N>& batches, const TileMap& map, const Program& program) {
   using Tile = WarpgroupAttention<kDepth, kValueDepth, Program::kBare>;
   using Order = typename Tile::Order;
-  using Element = typename Program::Element;
   constexpr int kKeys = Tile::kKeys, kSlots = Tile::kSlots, kWorkers = Tile::kWorkers;
   constexpr int kBrought = kWorkers + 1, kVote = kWorkers + 2;  // barriers; those before are the workers' turns
   extern __shared__ uint4 dynamic[];
@@ -99,129 +98,29 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
   };
   let(0, worker);  // the first is the first one's
 
-  float x[1][kKeys / 8][4], o[1][kValueDepth / 8][4];
-  uint32_t p[kKeys / 16][4];
   unsigned read = 0;
   for (unsigned round = 0; walk.find(round); ++round) {
     const int first_row = walk.first_query + worker * 64 + warp * 16;
-    // Rows past the end read the last one's operands; nothing comes of it.
-    const auto row = [&](int r) { return min(first_row + lane / 4 + r * 8, queries - 1); };
-    RunningRows<1, Program::kBare> rows(score_unit<Program>(s));
-    if constexpr (Program::kSink) {
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        rows.begin_with(program.sink(0.0f, Element{program, walk.at, row(r), 0}, walk.batch, row(r), 0), 0, r);
-      }
-    }
-#pragma unroll
-    for (int j = 0; j < kValueDepth / 8; ++j) o[0][j][0] = o[0][j][1] = o[0][j][2] = o[0][j][3] = 0.0f;
-
+    WarpgroupRows<T, kDepth, kValueDepth, kKeys, Order, N, Program> mine(s, program, walk.at, walk.batch, first_row,
+                                                                         walk.whole);
     const auto start_scores = [&](unsigned n) {
-      const uint32_t tile_k = shared_address(ring_k + slot(n) * Tile::kKeyBytes);
       k_full[slot(n)].wait(phase(n));
       my_turn();
-      products_of(x[0]);
-      products_begin();
-#pragma unroll
-      for (int d = 0; d < kDepth / 16; ++d) {
-        const uint64_t a = panel(tile_q + d / 4 * (64 * 128) + d % 4 * 32);
-        const uint64_t b = panel(tile_k + d / 4 * (kKeys * 128) + d % 4 * 32);
-        WarpgroupProduct<T, kKeys>::by_rows(x[0], a, b, d > 0);
-      }
-      products_commit();
+      mine.start_scores(tile_q, shared_address(ring_k + slot(n) * Tile::kKeyBytes));
     };
     const auto start_values = [&](unsigned n) {
-      const uint32_t tile_v = shared_address(ring_v + slot(n) * Tile::kValueBytes);
       v_full[slot(n)].wait(phase(n));
-      products_of(o[0]);
-      products_begin();
-#pragma unroll
-      for (int j = 0; j < kKeys / 16; ++j) {
-        WarpgroupProduct<T, kValueDepth>::by_columns(o[0], p[j], panel(tile_v + j * 16 * 128, kKeys * 128), true);
-      }
-      products_commit();
+      mine.start_values(shared_address(ring_v + slot(n) * Tile::kValueBytes));
     };
-    const auto column = [&](int t, int j, int e) { return t * kKeys + Order::from(j * 8 + lane % 4 * 2 + e % 2); };
-    // What the score program reads, on its way during the product.
-    typename Program::template Strip<8> strip[Program::kBare ? 1 : kKeys / 32][2];
-    const auto read_operands = [&](int t) {
-      if (!walk.whole) return;
-#pragma unroll
-      for (int g = 0; g < (Program::kBare ? 0 : kKeys / 32); ++g) {
-        const int key = min(column(t, g * 4, 0), keys - 8);
-#pragma unroll
-        for (int r = 0; r < 2; ++r) strip[g][r].read_whole(program, walk.at, row(r), key);
-      }
-    };
-    const auto each_score = [&](const auto& made) {
-#pragma unroll
-      for (int j = 0; j < kKeys / 8; ++j) {
-#pragma unroll
-        for (int e = 0; e < 4; ++e) x[0][j][e] = made(x[0][j][e], j, e);
-      }
-    };
-    // Makes weights of the scores in x; those so far are to be multiplied by `shrink`. `plain`: no mask changes them.
-    const auto weigh = [&](auto plain, int t, float(&shrink)[2]) {
-      constexpr bool kPlain = decltype(plain)::value, kRaw = kPlain && !Program::kBare;  // x is not scaled yet
-      if constexpr (!kPlain) {
-        if (walk.whole) {
-          each_score([&](float product, int j, int e) {
-            const auto element = strip[j / 4][e / 2][j % 4 * 2 + e % 2];
-            return program.score(product * s.scale, element, walk.batch, row(e / 2), column(t, j, e));
-          });
-        } else {
-          each_score([&](float product, int j, int e) {
-            const int query = row(e / 2), key = min(column(t, j, e), keys - 1);
-            return program.score(product * s.scale, Element{program, walk.at, query, key}, walk.batch, query, key);
-          });
-        }
-      }
-      constexpr bool kTriangle = Program::kBare && Program::kCausal;  // a program of its own knows what is later
-      if ((t + 1) * kKeys > (kTriangle ? min(keys, first_row + 1) : keys)) {
-        each_score([&](float score, int j, int e) {
-          const int last = kTriangle ? min(row(e / 2), keys - 1) : keys - 1;
-          return column(t, j, e) <= last ? score : -INFINITY;
-        });
-      }
-      const float unit = kRaw ? s.scale : 1.0f;  // of x, in scores
-#pragma unroll
-      for (int r = 0; r < 2; ++r) shrink[r] = rows.raise(highest<kKeys>(x[0], r) * unit, 0, r);
-      if constexpr (kRaw) {
-        const float factor = unit * rows.unit;
-        const float offset[2] = {rows.offset[0][0] * rows.unit, rows.offset[0][1] * rows.unit};
-        each_score([&](float product, int, int e) { return exp2_fast(fmaf(product, factor, -offset[e / 2])); });
-      } else {
-        each_score([&](float score, int, int e) { return rows.weight(score, 0, e / 2); });
-      }
-#pragma unroll
-      for (int j = 0; j < kKeys / 8; ++j) {
-#pragma unroll
-        for (int e = 0; e < 4; ++e) rows.sum[0][e / 2] += x[0][j][e];
-      }
-    };
-    const auto shrink_values = [&](const float(&by)[2]) {
-#pragma unroll
-      for (int j = 0; j < kValueDepth / 8; ++j) {
-#pragma unroll
-        for (int e = 0; e < 4; ++e) o[0][j][e] *= by[e / 2];
-      }
-    };
-    const auto pack_weights = [&] {
-#pragma unroll
-      for (int j = 0; j < kKeys / 8; ++j) {
-        p[j / 2][j % 2 * 2] = pack<T>(x[0][j][0], x[0][j][1]);
-        p[j / 2][j % 2 * 2 + 1] = pack<T>(x[0][j][2], x[0][j][3]);
-      }
-    };
-
     // The scores that have been started become weights, while the values of those before are still multiplied.
     const auto finish_scores = [&](int t, float(&shrink)[2], auto pending) {
       const auto finish = [&](auto plain) {
-        if constexpr (!decltype(plain)::value) read_operands(t);
+        constexpr bool kPlain = decltype(plain)::value;
+        if constexpr (!kPlain) mine.read_operands(t);
         products_wait<decltype(pending)::value>();
-        products_of(x[0]);
+        products_of(mine.x[0]);
         release(k_empty[slot(read)]);
-        weigh(plain, t, shrink);
+        mine.template weigh<kPlain>(t, shrink);
       };
       if (Program::kBare || walk.plain(t)) finish(std::true_type{});
       else if constexpr (!Program::kBare) finish(std::false_type{});
@@ -233,7 +132,7 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
       if (again) {
         const T* const own = reinterpret_cast<const T*>(tiles_q + worker * Tile::kQueryBytes);
         const float top = walk.highest_hidden(Program::kFirm ? 0.0f : longest_row<kDepth>(own, warp * 16));
-        const bool far = rows.is_far(top, 0, 0) && rows.is_far(top, 0, 1);
+        const bool far = mine.rows.is_far(top, 0, 0) && mine.rows.is_far(top, 0, 1);
         if (!walk.goes_on(kVote, first_row < queries && !far)) break;
       }
       int t = walk.next(walk.steps, again);
@@ -242,8 +141,7 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
       start_scores(read);
       next_turn();
       finish_scores(t, shrink, std::integral_constant<int, 0>{});
-      shrink_values(shrink);
-      pack_weights();
+      mine.join(shrink);
 #pragma unroll 1
       for (t = walk.next(t, again); t >= 0; t = walk.next(t, again)) {
         start_scores(++read);
@@ -251,20 +149,19 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
         next_turn();
         finish_scores(t, shrink, std::integral_constant<int, 1>{});
         products_wait<0>();
-        products_of(o[0]);
+        products_of(mine.o[0]);
         release(v_empty[slot(read - 1)]);
-        shrink_values(shrink);
-        pack_weights();
+        mine.join(shrink);
       }
       start_values(read);
       products_wait<0>();
-      products_of(o[0]);
+      products_of(mine.o[0]);
       release(v_empty[slot(read++)]);
     }
     release(q_empty);
     __syncwarp();  // the last result has been stored
     const Matrix<T> to{out + walk.at[3], s.out_row, s.out_column, s.queries, s.value_depth};
-    store_result<kProb, 1, kValueDepth, Tile::kPitch>(to, first_row, o, rows.sum, keys, result);
+    store_result<kProb, 1, kValueDepth, Tile::kPitch>(to, first_row, mine.o, mine.rows.sum, keys, result);
   }
   // Who came before has arrived once more than it was waited for.
   my_turn();

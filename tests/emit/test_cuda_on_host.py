@@ -98,8 +98,13 @@ def hopper(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return host_library(ops, tmp_path_factory.mktemp("hopper"), vendor=False, hopper=True)
 
 
-TILES = ({"b": 2, "h": 1, "g": 1, "q": 150, "k": 520, "s": 264}, {"b": 1, "h": 1, "g": 1, "q": 70, "k": 261, "s": 389})
-"""Several tiles of queries and of keys, some of them of fewer; keys in eights, and not."""
+TILES = (
+    {"b": 2, "h": 1, "g": 1, "q": 150, "k": 520, "s": 264},
+    {"b": 1, "h": 1, "g": 1, "q": 70, "k": 261, "s": 389},
+    {"b": 1, "h": 2, "g": 1, "q": 66, "k": 128, "s": 72},
+    {"b": 1, "h": 1, "g": 1, "q": 17, "k": 203, "s": 197},
+)
+"""Several tiles of queries and of keys, some of them of fewer; keys in eights, and not; few keys."""
 
 
 @pytest.mark.parametrize("case", WARPGROUPS, ids=lambda c: c.name)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from fusion_cli.types import FusedOp
 from tests.helpers.cuda_case import TOLERANCE, Case, assert_close, error_of, fused_op
 from tests.helpers.cuda_plans import ATTENTIONS, all_cases, everything, sliced
 from tests.helpers.plan_interpreter import interpret
@@ -24,18 +27,34 @@ from tests.helpers import gpu_runner  # noqa: E402 (imports torch)
 CASES = [*all_cases(), *(everything(d) for d in ("float32", "float16", "bfloat16")), sliced("float16")]
 
 
+_BY_NAME = {
+    "test_shapes_may_change_between_runs": "chain_float16",
+    "test_failure_names_the_node": "linear_float16_nn",
+}
+"""The case of tests that have one."""
+
+
+def _asked(request: pytest.FixtureRequest, cases: Sequence[Case]) -> list[FusedOp]:
+    """The operators of those cases that this run has tests of."""
+    here = [i for i in request.session.items if i.path == request.path]
+    names = {_BY_NAME.get(i.originalname, "") for i in here}
+    for item in here:
+        parameters = getattr(item, "callspec", SimpleNamespace(params={})).params
+        names |= {getattr(p, "name", p) for p in parameters.values()}
+    return [fused_op(c) for c in cases if c.name in names]
+
+
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return gpu_runner.build_library([fused_op(c) for c in CASES], tmp_path_factory.mktemp("cuda")).path
+def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return gpu_runner.build_library(_asked(request, CASES), tmp_path_factory.mktemp("cuda")).path
 
 
 PRODUCTS = [c for c in CASES if c.name.startswith(("linear", "batched", "chain"))]
 
 
 @pytest.fixture(scope="module")
-def own_products(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    ops = [fused_op(c) for c in PRODUCTS]
-    return gpu_runner.build_library(ops, tmp_path_factory.mktemp("own"), vendor=False).path
+def own_products(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return gpu_runner.build_library(_asked(request, PRODUCTS), tmp_path_factory.mktemp("own"), vendor=False).path
 
 
 @pytest.mark.parametrize("case", PRODUCTS, ids=lambda c: c.name)

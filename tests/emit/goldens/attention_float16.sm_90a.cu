@@ -2,6 +2,7 @@
 // Rule: Test
 // Original nodes:
 #include "include/attention_decode.cuh"
+#include "include/attention_short.cuh"
 #include "include/attention_wgmma.cuh"
 #include "include/workspace.cuh"
 #include "ort/op.h"
@@ -99,6 +100,13 @@ __global__ void __launch_bounds__((gpu::WarpgroupAttention<kDepth, kValueDepth, 
   gpu::await_earlier();
   gpu::attention_wgmma<fusion::half, kDepth, kValueDepth, gpu::Prob::kIdentity>(q, k, v, out, shape, batches, map, program);
 }
+
+template <class Tile>
+__global__ void __launch_bounds__(Tile::kThreads)
+    stage_0_short(const fusion::half* q, const fusion::half* k, const fusion::half* v, fusion::half* out,
+                  const gpu::AttentionShape shape, const gpu::Space<4> batches, const stage_0_program program) {
+  gpu::attention_short<fusion::half, Tile, gpu::Prob::kIdentity>(q, k, v, out, shape, batches, program);
+}
 #endif
 
 // Once per kernel instance: a block's tiles may need more shared memory than is given without asking.
@@ -108,6 +116,8 @@ void stage_0_prepare(const gpu::Device& device) {
     gpu::allow_shared_memory(device, stage_0_decode<64, 64>, gpu::DecodeTile<64, 64>::kBytes);
   }
 #if FUSION_HOPPER
+  gpu::allow_shared_memory(device, stage_0_short<gpu::ShortAttention<64, 64, stage_0_program::kBare, 1>>, gpu::ShortAttention<64, 64, stage_0_program::kBare, 1>::kBytes);
+  gpu::allow_shared_memory(device, stage_0_short<gpu::ShortAttention<64, 64, stage_0_program::kBare, 2>>, gpu::ShortAttention<64, 64, stage_0_program::kBare, 2>::kBytes);
   gpu::allow_shared_memory(device, stage_0_warpgroups<64, 64>, gpu::WarpgroupAttention<64, 64, stage_0_program::kBare>::kBytes);
 #endif
 }
@@ -129,6 +139,18 @@ gpu::AttentionShape shape = gpu::attention_shape(q, k, v, out, 0.125f);
     const unsigned grid = gpu::attention_grid(shape, batches.count, Tile::kRows, "stage_0");
     if (grid == 0) return;
 #if FUSION_HOPPER
+    using Short1 = gpu::ShortAttention<64, 64, stage_0_program::kBare, 1>;
+    if (Short1::takes(shape, q, k, v, {q_data, k_data, v_data})) {
+      gpu::launch(stage_0_short<Short1>, gpu::attention_grid(shape, batches.count, Short1::kRows, "stage_0"), Short1::kThreads,
+                  Short1::kBytes, stream, "stage_0", q_data, k_data, v_data, out_data, shape, batches, program);
+      return;
+    }
+    using Short2 = gpu::ShortAttention<64, 64, stage_0_program::kBare, 2>;
+    if (Short2::takes(shape, q, k, v, {q_data, k_data, v_data})) {
+      gpu::launch(stage_0_short<Short2>, gpu::attention_grid(shape, batches.count, Short2::kRows, "stage_0"), Short2::kThreads,
+                  Short2::kBytes, stream, "stage_0", q_data, k_data, v_data, out_data, shape, batches, program);
+      return;
+    }
     using Groups = gpu::WarpgroupAttention<64, 64, stage_0_program::kBare>;
     if (Groups::takes(shape, q, k, v, {q_data, k_data, v_data})) {
       gpu::TileMap map{};

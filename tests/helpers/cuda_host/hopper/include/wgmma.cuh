@@ -32,6 +32,7 @@ struct Barrier {
   }
 };
 inline void publish_barriers() {}
+inline void publish_copies() {}
 
 // The copies of threads that only copy: they are there at once.
 struct CopiesInOrder {

@@ -1,0 +1,188 @@
+// 64 queries of a warpgroup: the scores of a tile of keys in its accumulators, the weights made of them, and the values
+// weighed so far.
+#pragma once
+
+#include "include/attention_fragments.cuh"
+#include "include/attention_mask.cuh"
+#include "include/wgmma.cuh"
+
+#if FUSION_HOPPER
+namespace fusion::gpu {
+
+// Whether the rows of every batch are made of 16-byte pieces that are aligned if the first is.
+inline bool in_pieces(const View& x) {
+  bool whole = x.step(1) <= 1 && x.step(2) <= INT32_MAX;
+  for (int back = 2; back <= x.rank; ++back) whole = whole && x.step(back) % 8 == 0;
+  return whole;
+}
+
+// Whether tiles of all three can be copied into panels.
+inline bool in_panels(const View& q, const View& k, const View& v, std::initializer_list<const void*> data) {
+  bool aligned = in_pieces(q) && in_pieces(k) && in_pieces(v);
+  for (const void* p : data) aligned = aligned && reinterpret_cast<uintptr_t>(p) % 16 == 0;
+  return aligned;
+}
+
+// Starts copying kRows rows of `m` from `row` on into panels, zeros where there are none. For kThreads threads.
+template <int kRows, int kColumns, class Order = InOrder, int kThreads = kWarpgroup, class T>
+__device__ __forceinline__ void load_panels(T* shared, const Matrix<T>& m, int row) {
+  constexpr int kPieces = kColumns / 8, kStep = kThreads / kPieces;  // rows at a time
+  static_assert(kStep % 8 == 0, "a thread's pieces are swizzled alike");
+  const int thread = threadIdx.x % kThreads, piece = thread % kPieces, first = thread / kPieces;
+  const int columns = static_cast<int>(m.columns) - piece * 8, line = row + Order::from(first);
+  const int rows = static_cast<int>(m.rows) - line, stride = static_cast<int>(m.row_stride);
+  const int bytes = columns <= 0 ? 0 : columns < 8 ? columns * 2 : 16;
+  const T* from = m.data + line * m.row_stride + piece * 8;
+  T* const to = shared + piece / 8 * kRows * kPanel + first * kPanel + (piece ^ first) % 8 * 8;
+  if (row + kRows <= m.rows && m.columns == kColumns) {  // most tiles, with few instructions, for others need the time
+#pragma unroll
+    for (int r = 0; r < kRows; r += kStep) {
+      copy_async(to + r * kPanel, from);
+      from += int64_t{Order::from(r + kStep) - Order::from(r)} * stride;
+    }
+  } else {
+#pragma unroll 4
+    for (int r = 0; r < kRows; r += kStep) {
+      const int size = Order::from(r) < rows ? bytes : 0;
+      copy_async(to + r * kPanel, size > 0 ? from + int64_t{Order::from(r)} * stride : m.data, size);
+    }
+  }
+}
+
+template <class T, int kDepth, int kValueDepth, int kKeys, class Order, int N, class Program>
+struct WarpgroupRows {
+  using Element = typename Program::Element;
+  const AttentionShape& s;
+  const Program& program;
+  const int64_t (&at)[N];
+  const int64_t batch;
+  const int first_row, queries, keys;  // the warp's first row, and how many there are
+  const bool whole;                    // what the score program reads comes in strips
+  RunningRows<1, Program::kBare> rows;
+  float x[1][kKeys / 8][4], o[1][kValueDepth / 8][4];
+  uint32_t p[kKeys / 16][4];
+  typename Program::template Strip<8> strip[Program::kBare ? 1 : kKeys / 32][2];
+
+  __device__ __forceinline__ WarpgroupRows(const AttentionShape& s, const Program& program, const int64_t (&at)[N],
+                                           int64_t batch, int first_row, bool whole)
+      : s(s), program(program), at(at), batch(batch), first_row(first_row), queries(static_cast<int>(s.queries)),
+        keys(static_cast<int>(s.keys)), whole(whole), rows(score_unit<Program>(s)) {
+    if constexpr (Program::kSink) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        rows.begin_with(program.sink(0.0f, Element{program, at, row(r), 0}, batch, row(r), 0), 0, r);
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < kValueDepth / 8; ++j) o[0][j][0] = o[0][j][1] = o[0][j][2] = o[0][j][3] = 0.0f;
+  }
+
+  __device__ __forceinline__ static int lane() { return threadIdx.x % 32; }
+  // Rows past the end read the last one's operands; nothing comes of it.
+  __device__ __forceinline__ int row(int r) const { return min(first_row + lane() / 4 + r * 8, queries - 1); }
+  __device__ __forceinline__ int column(int t, int j, int e) const {
+    return t * kKeys + Order::from(j * 8 + lane() % 4 * 2 + e % 2);
+  }
+
+  // Starts the products of the queries and a tile of keys, both in panels.
+  __device__ __forceinline__ void start_scores(uint32_t tile_q, uint32_t tile_k) {
+    products_of(x[0]);
+    products_begin();
+#pragma unroll
+    for (int d = 0; d < kDepth / 16; ++d) {
+      const uint64_t a = panel(tile_q + d / 4 * (64 * 128) + d % 4 * 32);
+      const uint64_t b = panel(tile_k + d / 4 * (kKeys * 128) + d % 4 * 32);
+      WarpgroupProduct<T, kKeys>::by_rows(x[0], a, b, d > 0);
+    }
+    products_commit();
+  }
+
+  // Starts those of the weights and a tile of values.
+  __device__ __forceinline__ void start_values(uint32_t tile_v) {
+    products_of(o[0]);
+    products_begin();
+#pragma unroll
+    for (int j = 0; j < kKeys / 16; ++j) {
+      WarpgroupProduct<T, kValueDepth>::by_columns(o[0], p[j], panel(tile_v + j * 16 * 128, kKeys * 128), true);
+    }
+    products_commit();
+  }
+
+  // Reads what the score program will, on its way during the product.
+  __device__ __forceinline__ void read_operands(int t) {
+    if (!whole) return;
+#pragma unroll
+    for (int g = 0; g < (Program::kBare ? 0 : kKeys / 32); ++g) {
+      const int key = min(column(t, g * 4, 0), keys - 8);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) strip[g][r].read_whole(program, at, row(r), key);
+    }
+  }
+
+  template <class Made>
+  __device__ __forceinline__ void each_score(const Made& made) {
+#pragma unroll
+    for (int j = 0; j < kKeys / 8; ++j) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) x[0][j][e] = made(x[0][j][e], j, e);
+    }
+  }
+
+  // Makes weights of the scores in x; those so far are to be multiplied by `shrink`. kPlain: no mask changes them.
+  template <bool kPlain>
+  __device__ __forceinline__ void weigh(int t, float (&shrink)[2]) {
+    constexpr bool kRaw = kPlain && !Program::kBare;  // x is not scaled yet
+    if constexpr (!kPlain) {
+      if (whole) {
+        each_score([&](float product, int j, int e) {
+          const auto element = strip[j / 4][e / 2][j % 4 * 2 + e % 2];
+          return program.score(product * s.scale, element, batch, row(e / 2), column(t, j, e));
+        });
+      } else {
+        each_score([&](float product, int j, int e) {
+          const int query = row(e / 2), key = min(column(t, j, e), keys - 1);
+          return program.score(product * s.scale, Element{program, at, query, key}, batch, query, key);
+        });
+      }
+    }
+    constexpr bool kTriangle = Program::kBare && Program::kCausal;  // a program of its own knows what is later
+    if ((t + 1) * kKeys > (kTriangle ? min(keys, first_row + 1) : keys)) {
+      each_score([&](float score, int j, int e) {
+        const int last = kTriangle ? min(row(e / 2), keys - 1) : keys - 1;
+        return column(t, j, e) <= last ? score : -INFINITY;
+      });
+    }
+    const float unit = kRaw ? s.scale : 1.0f;  // of x, in scores
+#pragma unroll
+    for (int r = 0; r < 2; ++r) shrink[r] = rows.raise(highest<kKeys>(x[0], r) * unit, 0, r);
+    if constexpr (kRaw) {
+      const float factor = unit * rows.unit;
+      const float offset[2] = {rows.offset[0][0] * rows.unit, rows.offset[0][1] * rows.unit};
+      each_score([&](float product, int, int e) { return exp2_fast(fmaf(product, factor, -offset[e / 2])); });
+    } else {
+      each_score([&](float score, int, int e) { return rows.weight(score, 0, e / 2); });
+    }
+#pragma unroll
+    for (int j = 0; j < kKeys / 8; ++j) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) rows.sum[0][e / 2] += x[0][j][e];
+    }
+  }
+
+  // Readies the values so far and the new weights for the next values.
+  __device__ __forceinline__ void join(const float (&shrink)[2]) {
+#pragma unroll
+    for (int j = 0; j < kValueDepth / 8; ++j) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) o[0][j][e] *= shrink[e / 2];
+    }
+#pragma unroll
+    for (int j = 0; j < kKeys / 8; ++j) {
+      p[j / 2][j % 2 * 2] = pack<T>(x[0][j][0], x[0][j][1]);
+      p[j / 2][j % 2 * 2 + 1] = pack<T>(x[0][j][2], x[0][j][3]);
+    }
+  }
+};
+
+}  // namespace fusion::gpu
+#endif
