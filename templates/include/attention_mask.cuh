@@ -110,25 +110,35 @@ struct Ceilings {
     return a <= kHidden && b <= kHidden ? fmaxf(a, b) : a == b ? a : kMixed;
   }
 
-  // What is done to a query's scores of the keys from `key` to `end`: two products tell a mask that leaves them alone.
+  // What is done to a query's scores of the keys from `key` to `end`.
   template <class Program, int N>
   __device__ __forceinline__ static float judge(const Program& program, const int64_t (&at)[N], int64_t batch, int row,
                                                 int key, int end) {
-    constexpr float kProduct = 1.0f / 3.0f;  // which has more bits than numbers of 16
-    float top = -INFINITY;
-    bool plain = key < end;
+    float found = key < end ? kPlain : -INFINITY;
 #pragma unroll 1
-    for (; key < end; key += 8) {
+    for (bool first = true; key < end; key += 8, first = false) {
       typename Program::template Strip<8> strip;
       strip.template read<false>(program, at, 0, key, end - key);
       strip.template read<true>(program, at, row, key, end - key);
+      const float next = judge(program, strip, batch, row, key, end);
+      found = first ? next : both(found, next);
+    }
+    return found;
+  }
+
+  // Of the keys of a strip: two products tell a mask that leaves them alone.
+  template <class Program>
+  __device__ __forceinline__ static float judge(const Program& program, const typename Program::template Strip<8>& strip,
+                                                int64_t batch, int row, int key, int end) {
+    constexpr float kProduct = 1.0f / 3.0f;  // which has more bits than numbers of 16
+    float top = -INFINITY;
+    bool plain = true;
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        if (key + i >= end) continue;
-        const float score = program.score(0.0f, strip[i], batch, row, key + i);
-        top = score <= kHidden ? fmaxf(top, score) : kMixed;  // a NaN is seen
-        plain = plain && score == 0.0f && program.score(kProduct, strip[i], batch, row, key + i) == kProduct;
-      }
+    for (int i = 0; i < 8; ++i) {
+      if (key + i >= end) continue;
+      const float score = program.score(0.0f, strip[i], batch, row, key + i);
+      top = score <= kHidden ? fmaxf(top, score) : kMixed;  // a NaN is seen
+      plain = plain && score == 0.0f && program.score(kProduct, strip[i], batch, row, key + i) == kProduct;
     }
     return plain ? kPlain : top;
   }

@@ -71,39 +71,88 @@ SortedSpaces<N> sorted_spaces(const Ints& dims, const View (&views)[N], const At
   return out;
 }
 
+// What a mask does to a tile of `rows` queries and kTileKeys keys, of which a thread has eight.
+template <int N, class Program>
+__device__ __forceinline__ float sorted_tile(const Program& program, const int64_t (&at)[N], int first, int rows,
+                                             int first_key, int keys) {
+  using Tiles = Ceilings<kTileKeys>;
+  using Strip = typename Program::template Strip<8>;
+  constexpr int kStrips = kTileKeys / 8, kStep = kSortThreads / kStrips, kTogether = 4;  // rows on their way at a time
+  const int key = min(first_key + static_cast<int>(threadIdx.x) % kStrips * 8, (keys - 1) / 8 * 8);
+  const bool whole = keys % 8 == 0 && program.is_whole(at);
+  float found = Tiles::kPlain;
+#pragma unroll 1
+  for (int next = static_cast<int>(threadIdx.x) / kStrips, begins = 1; begins || (next < rows && found != Tiles::kMixed);
+       next += kTogether * kStep, begins = 0) {
+    Strip strip[kTogether];
+    // Threads without a row of their own say what the last one's does.
+    const auto row = [&](int i) { return first + min(next + i * kStep, rows - 1); };
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      if (whole) {
+        strip[i].read_whole(program, at, row(i), key);
+      } else {
+        strip[i].template read<false>(program, at, 0, key, keys - key);
+        strip[i].template read<true>(program, at, row(i), key, keys - key);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      const float one = Tiles::judge(program, strip[i], 0, row(i), key, keys);
+      found = begins && i == 0 ? one : Tiles::both(found, one);
+    }
+  }
+  return found;
+}
+
+// The largest square of a norm of the keys from `first` on that a thread has a piece of: rows are made of aligned pieces.
+template <class T>
+__device__ __forceinline__ float longest_key(const T* k, const AttentionShape& s, int first) {
+  constexpr int kPieces = 16, kStep = kSortThreads / kPieces;  // of eight: keys have at most 128 elements
+  const int piece = static_cast<int>(threadIdx.x) % kPieces * 8, depth = static_cast<int>(s.depth) - piece;
+  Strip<T, 8> read[kTileKeys / kStep];
+#pragma unroll
+  for (int r = 0; r < kTileKeys / kStep; ++r) {
+    const int key = first + static_cast<int>(threadIdx.x) / kPieces + r * kStep;
+    read[r].read(k + key * s.k_row + piece, 1, key < s.keys ? depth : 0);
+  }
+  float longest = 0.0f;
+#pragma unroll
+  for (int r = 0; r < kTileKeys / kStep; ++r) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const T element = read[r][i];
+      const float x = fusion::load(&element);
+      sum = fmaf(x, x, sum);
+    }
+#pragma unroll
+    for (int o = kPieces / 2; o > 0; o /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, o);
+    longest = max_nan(longest, sum);
+  }
+  return longest;
+}
+
 // For blocks of kSortThreads: the first of them have a tile of a mask each, the others a tile of keys.
 template <class T, int N, class Program>
 __device__ __forceinline__ void sort_tiles(const T* k, const AttentionShape& s, const Space<N>& masks, const Space<N>& keys,
                                            const TileMap& map, const Program& program) {
   using Tiles = Ceilings<kTileKeys>;
-  constexpr int kStrips = kTileKeys / 8, kStep = kSortThreads / kStrips;
   __shared__ float found[kSortThreads / 32];
   const unsigned sorted = static_cast<unsigned>(masks.count) * map.rows * map.tiles;
   const bool sorts = blockIdx.x < sorted;
   const unsigned tile = sorts ? blockIdx.x : blockIdx.x - sorted;
-  const int first_key = static_cast<int>(tile % map.tiles) * kTileKeys, end = static_cast<int>(s.keys);
+  const int first_key = static_cast<int>(tile % map.tiles) * kTileKeys;
   int64_t at[N];
   float mine;
   if (sorts) {
     masks.locate(tile / (map.rows * map.tiles), at);
     const int first = static_cast<int>(tile / map.tiles) % map.rows * kTileRows;
     const int rows = map.by_key ? 1 : min(kTileRows, static_cast<int>(s.queries) - first);
-    const int key = min(first_key + static_cast<int>(threadIdx.x) % kStrips * 8, (end - 1) / 8 * 8);
-    // Threads without a row of their own say what their last one says.
-    int row = min(static_cast<int>(threadIdx.x) / kStrips, rows - 1);
-    mine = Tiles::judge(program, at, 0, first + row, key, min(end, key + 8));
-#pragma unroll 1
-    while ((row += kStep) < rows && mine != Tiles::kMixed) {
-      mine = Tiles::both(mine, Tiles::judge(program, at, 0, first + row, key, min(end, key + 8)));
-    }
+    mine = sorted_tile(program, at, first, rows, first_key, static_cast<int>(s.keys));
   } else {
     keys.locate(tile / map.tiles, at);
-    mine = 0.0f;
-    const int key = first_key + static_cast<int>(threadIdx.x);
-    for (int i = 0; key < end && i < static_cast<int>(s.depth); ++i) {
-      const float x = fusion::load(k + at[1] + key * s.k_row + i * s.k_column);
-      mine = fmaf(x, x, mine);
-    }
+    mine = longest_key(k + at[1], s, first_key);
   }
   const auto join = [&](float a, float b) { return sorts ? Tiles::both(a, b) : max_nan(a, b); };
 #pragma unroll

@@ -27,9 +27,12 @@ struct WarpgroupAttention {
     return s.queries >= kLeastQueries && s.keys > 0 && in_panels(q, k, v, data);
   }
 
+  static constexpr int kMostRounds = 1024;
+
   // Whether what masks do to tiles is found beforehand.
-  static bool sorts(const AttentionShape& s) {
-    return s.scale > 0.0f && s.keys <= int64_t{Ceilings<kKeys>::kMost} * kKeys;
+  static bool sorts(const Device& device, const AttentionShape& s, int64_t batches) {
+    const bool fits = s.keys <= int64_t{Ceilings<kKeys>::kMost} * kKeys;
+    return s.scale > 0.0f && fits && batches * ceil_div(s.queries, kRows) <= int64_t{kMostRounds} * device.multiprocessors;
   }
 
   // A block for each multiprocessor, which goes from tile to tile.
@@ -81,7 +84,8 @@ struct TileSorts : Ceilings<kKeys> {
 };
 
 // The tiles of a block, and the keys of each. Blocks have as many tiles, the first and the last of them in turn, since
-// tiles come in the order of their lengths.
+// tiles come in the order of their lengths. Keys that a mask hides from all queries are left out; tiles with a row that
+// they may count for, which is known at the end of its keys, come once more when all others are done, with all keys.
 template <class Tile, Prob kProb, int N, class Program>
 struct Walk {
   static constexpr bool kSkips = Program::kSorted;
@@ -90,17 +94,27 @@ struct Walk {
   const Space<N>& batches;
   const Program& program;
   const TileMap& map;
-  Sorts (&sorts)[2];  // of two rounds in turn
+  Sorts (&sorts)[2];                // of two tiles in turn
+  bool (&again)[Tile::kMostRounds];  // which rounds come once more
   int64_t at[N], batch;
-  int first_query, steps, turn;
-  bool whole = false;
+  unsigned round = ~0u, count = 0;  // tiles so far
+  int first_query, steps;
+  bool whole = false, all = false;
 
-  __device__ __forceinline__ bool find(unsigned round) {
-    const unsigned column = round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x, tile = round * gridDim.x + column;
+  // The next tile. For all threads of the block; `barrier` is theirs.
+  __device__ __forceinline__ bool find(int barrier) {
     const unsigned rows = static_cast<unsigned>((s.queries + Tile::kRows - 1) / Tile::kRows);
-    if (tile >= batches.count * rows) return false;
+    unsigned tile;
+    do {
+      ++round;
+      tile = round * gridDim.x + (round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x);
+      if (tile < batches.count * rows) continue;
+      if (!skips() || all) return false;
+      all = true, round = ~0u;
+      sync_threads(barrier, Tile::kThreads);
+    } while (round == ~0u || (all && !again[round]));
     const Place place = place_of(tile, s, batches.count, Tile::kRows);
-    batch = place.batch, first_query = place.tile * Tile::kRows, turn = round % 2;
+    batch = place.batch, first_query = place.tile * Tile::kRows, ++count;
     batches.locate(batch, at);
     const int keys = static_cast<int>(s.keys), visible = visible_keys<kProb, Program>(first_query + Tile::kRows, keys);
     steps = (visible + Tile::kKeys - 1) / Tile::kKeys;
@@ -110,35 +124,33 @@ struct Walk {
 
   __device__ __forceinline__ bool skips() const { return kSkips && map.tiles > 0; }
 
-  // Brings what is known of the tiles. For the warpgroup that copies, which may be ahead of the others by one round.
+  __device__ __forceinline__ Sorts& known() const { return sorts[count % 2]; }
+
+  // Brings what is known of the tiles. For the warpgroup that copies, which may be ahead of the others by one tile.
   __device__ __forceinline__ void bring(int barrier) const {
     if (!skips()) return;
     int64_t places[2];
     map.places.locate(batch, places);
-    const float* const known = map.sorts + places[0] + (map.rows > 1 ? first_query / Tile::kRows * map.tiles : 0);
+    const float* const found = map.sorts + places[0] + (map.rows > 1 ? first_query / Tile::kRows * map.tiles : 0);
     for (int t = threadIdx.x % kWarpgroup; t < steps; t += kWarpgroup) {
-      sorts[turn].of[t] = known[t];
-      sorts[turn].reach[t] = Program::kFirm ? 0.0f : s.scale * map.lengths[places[1] + t];
+      known().of[t] = found[t];
+      known().reach[t] = Program::kFirm ? 0.0f : s.scale * map.lengths[places[1] + t];
     }
     sync_threads(barrier, kWarpgroup);
   }
 
-  __device__ __forceinline__ bool plain(int t) const { return skips() && sorts[turn].plain(t); }
-  __device__ __forceinline__ float highest_hidden(float longest) const {
-    return skips() ? sorts[turn].highest_hidden(steps, longest) : -INFINITY;
+  __device__ __forceinline__ bool plain(int t) const { return skips() && known().plain(t); }
+
+  // What scores that were left out are at most, of queries no longer than `longest`.
+  __device__ __forceinline__ float highest_left_out(float longest) const {
+    return skips() && !all ? known().highest_hidden(steps, longest) : -INFINITY;
   }
 
-  // Whether hidden keys are walked too: not if they add nothing to the rows of any thread. For all threads.
-  __device__ __forceinline__ bool goes_on(int barrier, bool counts) const {
-    return highest_hidden(0.0f) > -INFINITY && any_of_threads(barrier, Tile::kThreads, counts);
-  }
-
-  // Keys are walked from the last to the first, which all rows see: tiles that are hidden in part come first. Those
-  // that a mask hides from all queries are left for a second time.
-  __device__ __forceinline__ int next(int t, bool again) const {
+  // Keys are walked from the last to the first, which all rows see: tiles that are hidden in part come first.
+  __device__ __forceinline__ int next(int t) const {
     do {
       --t;
-    } while (skips() && t >= 0 && sorts[turn].hidden(t) != again);
+    } while (skips() && !all && t >= 0 && known().hidden(t));
     return t;
   }
 };

@@ -13,7 +13,7 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
   using Tile = WarpgroupAttention<kDepth, kValueDepth, Program::kBare>;
   using Order = typename Tile::Order;
   constexpr int kKeys = Tile::kKeys, kSlots = Tile::kSlots, kWorkers = Tile::kWorkers;
-  constexpr int kBrought = kWorkers + 1, kVote = kWorkers + 2;  // barriers; those before are the workers' turns
+  constexpr int kBrought = kWorkers + 1, kDone = kWorkers + 2;  // barriers; those before are the workers' turns
   extern __shared__ uint4 dynamic[];
   char* const tiles_q = reinterpret_cast<char*>(dynamic) + (1024 - shared_address(dynamic) % 1024) % 1024;
   char* const ring_k = tiles_q + kWorkers * Tile::kQueryBytes;
@@ -21,6 +21,8 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
   char* const results = ring_v + kSlots * Tile::kValueBytes;
   __shared__ Barrier q_full, q_empty, k_full[kSlots], k_empty[kSlots], v_full[kSlots], v_empty[kSlots];
   __shared__ TileSorts<kKeys> sorts[2];
+  __shared__ bool again[Tile::kMostRounds];
+  for (int i = threadIdx.x; Program::kSorted && i < Tile::kMostRounds; i += Tile::kThreads) again[i] = false;
   if (threadIdx.x == 0) {
     q_full.init(2 * kWarpgroup), q_empty.init(kWorkers * 4);
     for (int i = 0; i < kSlots; ++i) {
@@ -32,7 +34,7 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
   __syncthreads();
 
   const int queries = static_cast<int>(s.queries), keys = static_cast<int>(s.keys);
-  Walk<Tile, kProb, N, Program> walk{s, batches, program, map, sorts};
+  Walk<Tile, kProb, N, Program> walk{s, batches, program, map, sorts, again};
   // How often a place has been filled tells its phase.
   const auto slot = [](unsigned n) { return n % kSlots; };
   const auto phase = [](unsigned n) { return static_cast<int>(n / kSlots % 2); };
@@ -41,12 +43,12 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
     give_registers<Tile::kFew>();
     CopiesInOrder copies;
     unsigned filled = 0;
-    for (unsigned round = 0; walk.find(round); ++round) {
+    while (walk.find(kDone)) {
       walk.bring(kBrought);
       const Matrix<T> mq{q + walk.at[0], s.q_row, 1, s.queries, s.depth};
       const Matrix<T> mk{k + walk.at[1], s.k_row, 1, s.keys, s.depth};
       const Matrix<T> mv{v + walk.at[2], s.v_row, 1, s.keys, s.value_depth};
-      if (round > 0) q_empty.wait((round - 1) % 2);
+      if (walk.count > 1) q_empty.wait(walk.count % 2);
 #pragma unroll 1
       for (int i = 0; i < kWorkers; ++i) {
         load_panels<64, kDepth>(reinterpret_cast<T*>(tiles_q + i * Tile::kQueryBytes), mq, walk.first_query + i * 64);
@@ -59,22 +61,18 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
         load_panels<kKeys, kDepth, Order>(tile, mk, t * kKeys);
         copies.arrive_at(k_full[slot(n)]);
       };
+      int t = walk.next(walk.steps);
+      if (t >= 0) load_k(t, filled);
 #pragma unroll 1
-      for (int again = 0; again < (walk.kSkips ? 2 : 1); ++again) {
-        if (again && !walk.goes_on(kVote, false)) break;
-        int t = walk.next(walk.steps, again);
-        if (t >= 0) load_k(t, filled);
-#pragma unroll 1
-        for (int after; t >= 0; t = after, ++filled) {
-          after = walk.next(t, again);
-          if (after >= 0) load_k(after, filled + 1);
-          if (filled >= kSlots) v_empty[slot(filled)].wait(phase(filled - kSlots));
-          T* const tile = reinterpret_cast<T*>(ring_v + slot(filled) * Tile::kValueBytes);
-          load_panels<kKeys, kValueDepth, Order>(tile, mv, t * kKeys);
-          copies.arrive_at(v_full[slot(filled)]);
-        }
-        copies.finish();
+      for (int after; t >= 0; t = after, ++filled) {
+        after = walk.next(t);
+        if (after >= 0) load_k(after, filled + 1);
+        if (filled >= kSlots) v_empty[slot(filled)].wait(phase(filled - kSlots));
+        T* const tile = reinterpret_cast<T*>(ring_v + slot(filled) * Tile::kValueBytes);
+        load_panels<kKeys, kValueDepth, Order>(tile, mv, t * kKeys);
+        copies.arrive_at(v_full[slot(filled)]);
       }
+      copies.finish();
     }
     return;
   }
@@ -99,7 +97,7 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
   let(0, worker);  // the first is the first one's
 
   unsigned read = 0;
-  for (unsigned round = 0; walk.find(round); ++round) {
+  while (walk.find(kDone)) {
     const int first_row = walk.first_query + worker * 64 + warp * 16;
     WarpgroupRows<T, kDepth, kValueDepth, kKeys, Order, N, Program> mine(s, program, walk.at, walk.batch, first_row,
                                                                          walk.whole);
@@ -126,24 +124,16 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
       else if constexpr (!Program::kBare) finish(std::false_type{});
     };
 
-    q_full.wait(round % 2);
-#pragma unroll 1
-    for (int again = 0; again < (walk.kSkips ? 2 : 1); ++again) {
-      if (again) {
-        const T* const own = reinterpret_cast<const T*>(tiles_q + worker * Tile::kQueryBytes);
-        const float top = walk.highest_hidden(Program::kFirm ? 0.0f : longest_row<kDepth>(own, warp * 16));
-        const bool far = mine.rows.is_far(top, 0, 0) && mine.rows.is_far(top, 0, 1);
-        if (!walk.goes_on(kVote, first_row < queries && !far)) break;
-      }
-      int t = walk.next(walk.steps, again);
-      if (t < 0) continue;
+    q_full.wait((walk.count - 1) % 2);
+    int t = walk.next(walk.steps);
+    if (t >= 0) {
       float shrink[2];
       start_scores(read);
       next_turn();
       finish_scores(t, shrink, std::integral_constant<int, 0>{});
       mine.join(shrink);
 #pragma unroll 1
-      for (t = walk.next(t, again); t >= 0; t = walk.next(t, again)) {
+      for (t = walk.next(t); t >= 0; t = walk.next(t)) {
         start_scores(++read);
         start_values(read - 1);
         next_turn();
@@ -157,6 +147,14 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
       products_wait<0>();
       products_of(mine.o[0]);
       release(v_empty[slot(read++)]);
+    }
+    if constexpr (walk.kSkips) {
+      if (walk.highest_left_out(0.0f) > -INFINITY) {
+        const T* const own = reinterpret_cast<const T*>(tiles_q + worker * Tile::kQueryBytes);
+        const float top = walk.highest_left_out(Program::kFirm ? 0.0f : longest_row<kDepth>(own, warp * 16));
+        const bool far = mine.rows.is_far(top, 0, 0) && mine.rows.is_far(top, 0, 1);
+        if (first_row < queries && !far) again[walk.round] = true;
+      }
     }
     release(q_empty);
     __syncwarp();  // the last result has been stored

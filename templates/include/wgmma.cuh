@@ -83,17 +83,6 @@ __device__ __forceinline__ void sync_threads(int barrier, int threads) {
 __device__ __forceinline__ void arrive_threads(int barrier, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
-// Whether it holds for any of them.
-__device__ __forceinline__ bool any_of_threads(int barrier, int threads, bool holds) {
-  int any;
-  asm volatile(
-      "{\n.reg .pred one, any;\nsetp.ne.s32 one, %3, 0;\nbarrier.cta.red.or.pred any, %1, %2, one;\n"
-      "selp.s32 %0, 1, 0, any;\n}"
-      : "=r"(any)
-      : "r"(barrier), "r"(threads), "r"(int{holds})
-      : "memory");
-  return any != 0;
-}
 
 // From here on a warpgroup has so many registers a thread.
 template <int kRegisters>

@@ -43,12 +43,11 @@ struct CopiesInOrder {
 
 struct Numbered {
   int here, rounds;
-  bool any[2];  // of two rounds in turn
 };
 inline Numbered numbered[16];
 inline void arrive_threads(int barrier, int threads) {
   Numbered& b = numbered[barrier];
-  if (++b.here == threads) b.here = 0, b.any[++b.rounds % 2] = false;
+  if (++b.here == threads) b.here = 0, ++b.rounds;
 }
 inline void sync_threads(int barrier, int threads) {
   const int round = numbered[barrier].rounds;
@@ -58,12 +57,6 @@ inline void sync_threads(int barrier, int threads) {
     if (++turns > 100000) cuda_host::fail("threads that never come");
     cuda_host::wait(cuda_host::At::kBlock);
   } while (numbered[barrier].rounds == round);
-}
-inline bool any_of_threads(int barrier, int threads, bool holds) {
-  bool& any = numbered[barrier].any[numbered[barrier].rounds % 2];
-  any = any || holds;
-  sync_threads(barrier, threads);
-  return any;
 }
 
 template <int kRegisters>
