@@ -15,6 +15,7 @@ from fusion_cli.planir.stages import Conv, Linear, Operand, Plan, Stage
 
 HEADERS = {
     "Conv": "cpu/vendor.h",
+    "LastConv": "cpu/conv_last.h",
     "MatMul": "cpu/vendor.h",
     "TileConv": "cpu/tile_conv.h",
     "TileMatMul": "cpu/tile_matmul.h",
@@ -66,12 +67,12 @@ def dense(dtype: str, tensor: int, perm: str) -> str:
 
 
 def product_stage(
-    plan: Plan, stage: Linear | Conv, dtype: str, member: Member, inputs: str, factor: float = 1.0
+    plan: Plan, stage: Linear | Conv, dtype: str, member: Member, inputs: str, factor: float = 1.0, whole: bool = False
 ) -> ProductStage:
-    """A product of this type made by `member` from `inputs`, times `factor`."""
+    """A product of this type made by `member` from `inputs`, times `factor`; if `whole`, with its epilogue."""
     home = next((s.tensor for s in stage.stores if plan.tensors[s.tensor].dtype == dtype), None)
     copies = [stage.program[s.instr].op == "acc" for s in stage.stores] == [True]
-    done = copies and home is not None and factor == 1.0
+    done = whole or (copies and home is not None and factor == 1.0)
     return ProductStage(
         **common(stage, "product", HEADERS[member.type]),
         body=None if done else loop(plan, stage, False, dtype, factor),

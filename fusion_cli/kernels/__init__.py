@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from fusion_cli.kernels.attention import AttentionFamily
 from fusion_cli.kernels.conv_last import ChannelsLastFamily
+from fusion_cli.kernels.conv_rows import RowsFamily
 from fusion_cli.kernels.convolution import ConvolutionFamily
 from fusion_cli.kernels.family import Family, Kind, Schedule, Sized
 from fusion_cli.kernels.linear import LinearFamily
@@ -21,6 +22,7 @@ FAMILIES: tuple[Family, ...] = (
     TransposeFamily(),
     PointwiseFamily(),
     RowwiseFamily(),
+    RowsFamily(),
     LinearFamily(),
     AttentionFamily(),
     ChannelsLastFamily(),
