@@ -6,7 +6,7 @@
 #include <mutex>
 
 #include "cpu/vendor.h"
-#include "cpu/winograd.h"
+#include "cpu/winograd_tiles.h"
 
 namespace fusion {
 namespace cpu {

@@ -1,9 +1,5 @@
-// A convolution of 3 by 3 with constant weights by Winograd's minimal filtering (Lavin and Gray, "Fast Algorithms for
-// Convolutional Neural Networks", 2016): tiles of 4 by 4 results need 36 multiplications a channel instead of 144.
-//
-// Of each tile's 6 by 6 inputs 36 sums are made, the same of weights ahead of time; sums of equal place are multiplied as
-// matrices, channels by tiles, and 16 results are made of the 36 products. Rounding is some times that of a plain sum:
-// about 5e-6 of the largest result. What is not finite spreads over its tile: ONNX Runtime's convolution runs instead.
+// A convolution of 3 by 3 with constant weights by Winograd's filtering, of images as ONNX has them. Where a result is not
+// finite, ONNX Runtime's convolution runs instead.
 #pragma once
 
 #include <cstring>
@@ -12,6 +8,7 @@
 #include <vector>
 
 #include "cpu/vendor.h"
+#include "cpu/winograd.h"
 
 namespace fusion {
 namespace cpu {
@@ -98,17 +95,13 @@ class WinogradConv {
 
   // By place, group of channels made, channel read, and channel of the group.
   static std::vector<float> sums_of_weights(const Call& c) {
-    constexpr double g[kReach][3] = {{1 / 4., 0, 0},           {-1 / 6., -1 / 6., -1 / 6.}, {-1 / 6., 1 / 6., -1 / 6.},
-                                     {1 / 24., 1 / 12., 1 / 6.}, {1 / 24., -1 / 12., 1 / 6.}, {0, 0, 1}};
     std::vector<float> sums(static_cast<size_t>(kPoints * c.groups() * c.channels * kRows));
     for (int64_t o = 0; o < c.made; ++o)
       for (int64_t i = 0; i < c.channels; ++i) {
-        const float* const w = c.w + (o * c.channels + i) * 9;
+        const auto made = winograd::weights_of<kSide>(c.w + (o * c.channels + i) * 9);
         for (int place = 0; place < kPoints; ++place) {
-          double sum = 0;
-          for (int tap = 0; tap < 9; ++tap) sum += g[place / kReach][tap / 3] * g[place % kReach][tap % 3] * w[tap];
           const int64_t at = ((place * c.groups() + o / kRows) * c.channels + i) * kRows + o % kRows;
-          sums[static_cast<size_t>(at)] = static_cast<float>(sum);
+          sums[static_cast<size_t>(at)] = made[static_cast<size_t>(place)];
         }
       }
     return sums;
@@ -134,22 +127,10 @@ class WinogradConv {
     return spoilt == 0;
   }
 
-  // The sums of six numbers that Winograd's transform has in their place, and those of its inverse. (In vectorised loops
-  // arrays would be memory.)
-  struct Six {
-    float s0, s1, s2, s3, s4, s5;
-  };
-  struct Four {
-    float s0, s1, s2, s3;
-  };
-  FUSION_INLINE static Six transform(float x0, float x1, float x2, float x3, float x4, float x5) {
-    const float p = x4 - 4 * x2, q = x3 - 4 * x1, r = x4 - x2, s = 2 * (x3 - x1);
-    return {4 * x0 - 5 * x2 + x4, p + q, p - q, r + s, r - s, 4 * x1 - 5 * x3 + x5};
-  }
-  FUSION_INLINE static Four invert(float x0, float x1, float x2, float x3, float x4, float x5) {
-    const float p = x1 + x2, q = x1 - x2, r = x3 + x4, s = x3 - x4;
-    return {x0 + p + r, q + 2 * s, p + 4 * r, q + 8 * s + x5};
-  }
+  // (In vectorised loops arrays would be memory.)
+  typedef winograd::Filter<kSide> Filter;
+  typedef Filter::Six<float> Six;
+  typedef Filter::Four<float> Four;
 
   // The sums of a channel's inputs: down the columns of all tiles, then along their rows, which begin four numbers apart.
   // Whole vectors are written: what lies beyond the span's tiles is written again with those that follow.
@@ -169,7 +150,7 @@ class WinogradConv {
     float* const first_sum = down + skipped;
 #pragma omp simd
     for (int64_t i = 0; i < end - skipped; ++i) {
-      const Six sum = transform(rows[0][i], rows[1][i], rows[2][i], rows[3][i], rows[4][i], rows[5][i]);
+      const Six sum = Filter::transform(rows[0][i], rows[1][i], rows[2][i], rows[3][i], rows[4][i], rows[5][i]);
       first_sum[i] = sum.s0, first_sum[kLine + i] = sum.s1, first_sum[2 * kLine + i] = sum.s2;
       first_sum[3 * kLine + i] = sum.s3, first_sum[4 * kLine + i] = sum.s4, first_sum[5 * kLine + i] = sum.s5;
     }
@@ -187,7 +168,7 @@ class WinogradConv {
 #pragma omp simd
         for (int64_t t = first; t < first + kLanes; ++t) {
           const float* const x = fourth + t;
-          const Six sum = transform(x[0], x[kLine], x[2 * kLine], x[3 * kLine], x[1], x[kLine + 1]);
+          const Six sum = Filter::transform(x[0], x[kLine], x[2 * kLine], x[3 * kLine], x[1], x[kLine + 1]);
           to[t] = sum.s0, to[b.place + t] = sum.s1, to[2 * b.place + t] = sum.s2;
           to[3 * b.place + t] = sum.s3, to[4 * b.place + t] = sum.s4, to[5 * b.place + t] = sum.s5;
         }
@@ -222,14 +203,14 @@ class WinogradConv {
         const Four y0 = down(x, b.made), y1 = down(x + b.made, b.made), y2 = down(x + 2 * b.made, b.made);
         const Four y3 = down(x + 3 * b.made, b.made), y4 = down(x + 4 * b.made, b.made), y5 = down(x + 5 * b.made, b.made);
         float* const to = b.lines + kReach * kLine + kSide * t;
-        put(to, invert(y0.s0, y1.s0, y2.s0, y3.s0, y4.s0, y5.s0), bias);
-        put(to + kLine, invert(y0.s1, y1.s1, y2.s1, y3.s1, y4.s1, y5.s1), bias);
-        put(to + 2 * kLine, invert(y0.s2, y1.s2, y2.s2, y3.s2, y4.s2, y5.s2), bias);
-        put(to + 3 * kLine, invert(y0.s3, y1.s3, y2.s3, y3.s3, y4.s3, y5.s3), bias);
+        put(to, Filter::invert(y0.s0, y1.s0, y2.s0, y3.s0, y4.s0, y5.s0), bias);
+        put(to + kLine, Filter::invert(y0.s1, y1.s1, y2.s1, y3.s1, y4.s1, y5.s1), bias);
+        put(to + 2 * kLine, Filter::invert(y0.s2, y1.s2, y2.s2, y3.s2, y4.s2, y5.s2), bias);
+        put(to + 3 * kLine, Filter::invert(y0.s3, y1.s3, y2.s3, y3.s3, y4.s3, y5.s3), bias);
       }
   }
   FUSION_INLINE static Four down(const float* x, int64_t place) {
-    return invert(x[0], x[6 * place], x[12 * place], x[18 * place], x[24 * place], x[30 * place]);
+    return Filter::invert(x[0], x[6 * place], x[12 * place], x[18 * place], x[24 * place], x[30 * place]);
   }
   FUSION_INLINE static void put(float* to, const Four& y, float bias) {
     to[0] = y.s0 + bias, to[1] = y.s1 + bias, to[2] = y.s2 + bias, to[3] = y.s3 + bias;
