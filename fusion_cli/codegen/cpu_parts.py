@@ -67,12 +67,12 @@ def dense(dtype: str, tensor: int, perm: str) -> str:
 
 
 def product_stage(
-    plan: Plan, stage: Linear | Conv, dtype: str, member: Member, inputs: str, factor: float = 1.0, whole: bool = False
+    plan: Plan, stage: Linear | Conv, dtype: str, member: Member, inputs: str, factor: float = 1.0
 ) -> ProductStage:
-    """A product of this type made by `member` from `inputs`, times `factor`; if `whole`, with its epilogue."""
+    """A product of this type made by `member` from `inputs`, times `factor`."""
     home = next((s.tensor for s in stage.stores if plan.tensors[s.tensor].dtype == dtype), None)
     copies = [stage.program[s.instr].op == "acc" for s in stage.stores] == [True]
-    done = whole or (copies and home is not None and factor == 1.0)
+    done = copies and home is not None and factor == 1.0
     return ProductStage(
         **common(stage, "product", HEADERS[member.type]),
         body=None if done else loop(plan, stage, False, dtype, factor),

@@ -17,8 +17,11 @@ from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, product_wor
 from fusion_cli.kernels.linear import LinearFamily
 from fusion_cli.planir.stages import Conv, Linear, Operand, Plan, Stage, own_operands
 
-_TAPS, _SIDE, _POINTS = 3, 4, 36
-_LANES = 16
+_TAPS, _SIDES = 3, (4, 2)
+_FEWEST_TILES = 8
+_LANES, _STRIP = 16, 32
+_EACH_TAP = 1.0
+"""What goes to the next tap takes as long as so many channels."""
 _OPERATIONS = 8.0
 """An element of the input or the result, for the sums that Winograd's filtering makes of it."""
 _SLOWDOWN = 1.05
@@ -27,7 +30,6 @@ _SLOWDOWN = 1.05
 _RANK = 4
 _MOST_WEIGHT_BYTES = 16e6
 """Of the sums of the weights that Winograd's filtering takes, four times as large as these."""
-_PLAIN: tuple[tuple[int, ...], ...] = ((), (1, 1))
 _ROWS = Schedule(
     "rows",
     "in float32 with constant weights: the pixels below each tap by the weights",
@@ -36,7 +38,7 @@ _ROWS = Schedule(
 _WINOGRAD = Schedule(
     "winograd",
     "3 x 3, no strides, whole vectors of channels: 36 multiplications for 16 results; rows where one is not finite",
-    (("rows", _SIDE), ("columns", _SIDE)),
+    (("rows", _SIDES[0]), ("columns", _SIDES[0])),
 )
 
 
@@ -55,19 +57,19 @@ class RowsFamily(Family):
         if at.profile.tile_tflops:
             return _other(at.stage).work(at)
         x, w = own_operands(at.stage)
-        made, *window = at.shape(w)
-        flops = 2.0 * at.space * count(window)
+        made, read, *window = at.shape(w)
+        wide = ceil(made / _STRIP) * _STRIP
+        flops = 2.0 * count(at.dims[at.stage.dims][:-1]) * wide * count(window) * (read + _EACH_TAP)
         product, *rest = product_work(at, (x, w), flops, _SLOWDOWN)
         if addends_of(at.plan, at.stage):
             product, rest = replace(product, bytes=at.moved(at.stage.tensors)), []
-        if _is_small(at.plan, at.stage):
-            image, result = at.shape(x), at.dims[at.stage.dims]
-            tiles = image[0] * ceil(result[1] / _SIDE) * ceil(result[2] / _SIDE)
+        side = _side(at) if _is_small(at.plan, at.stage) else 0
+        if side:
+            image, points = at.shape(x), (side + _TAPS - 1) ** 2
+            flops = 2.0 * points * _tiles(at, side) * wide * read
             operations = _OPERATIONS * (count(image) + at.space)
-            sums = 4.0 * _POINTS * made * window[0]
-            product = replace(
-                product, bytes=product.bytes + sums, flops=2.0 * _POINTS * tiles * made * window[0], simple=operations
-            )
+            sums = 4.0 * points * made * read
+            product = replace(product, bytes=product.bytes + sums, flops=flops, simple=operations)
         return [product, *rest]
 
     def schedules(self, plan: Plan, stage: Conv | Linear, kind: Kind) -> tuple[Schedule, ...]:
@@ -85,7 +87,8 @@ class RowsFamily(Family):
         options = sizes(stage) if isinstance(stage, Conv) else sizes(Conv((), (), (), -1))
         member = Member("LastConv", f"product_{index}", f"api, info, {options}, {_weight_slot(plan, operands[1])}")
         inputs = f"{', '.join(arrays)}, LastAddends{{{', '.join([*data, relu])}}}"
-        return product_stage(plan, stage, "float32", member, inputs, whole=found is not None)
+        bare = product_stage(plan, stage, "float32", member, inputs)
+        return replace(bare, body=None) if found else bare
 
 
 def _other(stage: Conv | Linear) -> Family:
@@ -115,7 +118,19 @@ def _is_small(plan: Plan, stage: Conv | Linear) -> bool:
     made, read, *window = plan.tensors[stage.operands[stage.w].tensor].shape
     if not (isinstance(made, int) and isinstance(read, int)) or window != [_TAPS, _TAPS]:
         return False
-    return made % _LANES == read % _LANES == 0 and 4.0 * _POINTS * made * read <= _MOST_WEIGHT_BYTES
+    return (
+        made % _LANES == read % _LANES == 0 and 4.0 * (_SIDES[0] + _TAPS - 1) ** 2 * made * read <= _MOST_WEIGHT_BYTES
+    )
+
+
+def _side(at: Sized) -> int:
+    """Of tiles; 0 where there are too few of them."""
+    return next((side for side in _SIDES if _tiles(at, side) >= _FEWEST_TILES), 0)
+
+
+def _tiles(at: Sized, side: int) -> int:
+    images, height, width, _ = at.dims[at.stage.dims]
+    return int(images * ceil(height / side) * ceil(width / side))
 
 
 def _is_float(plan: Plan, operand: Operand) -> bool:

@@ -26,7 +26,8 @@ class LastConv {
       : strides_(strides), pads_(pads), dilations_(dilations), auto_pad_(auto_pad),
         is_kept_(is_constant(api, info, slot)) {}
 
-  // x [n, h, w, c], weights [m, c, taps of h, taps of w], out [n, h', w', m]; or x [..., c], weights [m, c], out [..., m].
+  // x [n, h, w, c], weights [m, c, taps of h, taps of w], out [n, h', w', m]; or x [..., c], weights [m, c], out
+  // [..., m].
   void operator()(Run& run, const Array<float>& x, const Array<float>& w, const LastAddends& with,
                   const Array<float>& out) {
     if (!count(out.dims)) return;
@@ -97,9 +98,9 @@ class LastConv {
     const bool is_small = c.down.taps == 3 && c.across.taps == 3 && c.down.stride == 1 && c.across.stride == 1 &&
                           c.down.dilation == 1 && c.across.dilation == 1;
     if (!is_small || c.channels % lanes || c.made % lanes) return false;
-    const winograd::Call call{c.x,        c.with.bias,  c.with.added, c.out,         c.images,        c.down.in,  c.across.in,
-                              c.channels, c.down.out,   c.across.out, c.made,        c.down.before,   c.across.before,
-                              c.with.relu};
+    const winograd::Call call{c.x,         c.with.bias, c.with.added, c.out,        c.images,
+                              c.down.in,   c.across.in, c.channels,   c.down.out,   c.across.out,
+                              c.made,      c.down.before, c.across.before, c.with.relu};
     if (call.tiles(4) >= kFewest) return filtered<4>(run, c, call, large_);
     return call.tiles(2) >= kFewest && filtered<2>(run, c, call, little_);
   }

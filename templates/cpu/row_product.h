@@ -86,27 +86,29 @@ FUSION_INLINE void multiply_rows(const float* const* rows, int64_t taps, int64_t
       }
     }
   }
-  if (to.columns >= 2 * kLanes) {
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 2
-      for (int i = 0; i < 2; ++i) {
-        const int64_t at = r * to.stride + i * kLanes;
-        if (to.bias) sum[r][i] += L::load(to.bias + i * kLanes);
-        if (to.added) sum[r][i] += L::load(to.added + at);
-        if (to.relu) sum[r][i] = sum[r][i] < 0 ? Register{} : sum[r][i];
-        L::store(to.out + at, sum[r][i]);
-      }
-    return;
-  }
-  float part[2 * kLanes];
+  for (int i = 0; i < 2; ++i) {
+    const int64_t columns = to.columns - i * kLanes;
+    const float* const bias = to.bias ? to.bias + i * kLanes : nullptr;
+    const float* const added = to.added ? to.added + i * kLanes : nullptr;
+    float* const out = to.out + i * kLanes;
+    float part[kLanes];
 #pragma GCC unroll 16
-  for (int r = 0; r < kRows; ++r) {
-    L::store(part, sum[r][0]), L::store(part + kLanes, sum[r][1]);
-    for (int64_t i = 0; i < to.columns; ++i) {
-      const int64_t at = r * to.stride + i;
-      const float y = part[i] + (to.bias ? to.bias[i] : 0) + (to.added ? to.added[at] : 0);
-      to.out[at] = to.relu && y < 0 ? 0 : y;
+    for (int r = 0; r < kRows; ++r) {
+      const int64_t at = r * to.stride;
+      if (columns >= kLanes) {
+        Register y = sum[r][i];
+        if (bias) y += L::load(bias);
+        if (added) y += L::load(added + at);
+        if (to.relu) y = y < 0 ? Register{} : y;
+        L::store(out + at, y);
+        continue;
+      }
+      L::store(part, sum[r][i]);
+      for (int64_t k = 0; k < columns; ++k) {
+        const float y = part[k] + (bias ? bias[k] : 0) + (added ? added[at + k] : 0);
+        out[at + k] = to.relu && y < 0 ? 0 : y;
+      }
     }
   }
 }

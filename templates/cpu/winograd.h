@@ -1,9 +1,9 @@
 // Winograd's minimal filtering of 3 by 3 (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016):
 // tiles of 4 by 4 results need 36 multiplications a channel instead of 144, those of 2 by 2 need 16 instead of 36.
 //
-// Of each tile's 6 by 6 (4 by 4) inputs as many sums are made, the same of weights ahead of time; sums of equal place are
-// multiplied as matrices, channels by tiles, and the results are made of the products. Rounding is some times that of a
-// plain sum: about 5e-6 of the largest result. What is not finite spreads over its tile: it has to be done otherwise.
+// Of each tile's 6 by 6 (4 by 4) inputs as many sums are made, the same of weights ahead of time; sums of equal place
+// are multiplied as matrices, channels by tiles, and the results are made of the products. Rounding is some times that of
+// a plain sum: about 5e-6 of the largest result. What is not finite spreads over its tile: it has to be done otherwise.
 #pragma once
 
 #include <array>
@@ -21,8 +21,12 @@ struct Filter;
 
 template <>
 struct Filter<4> {
-  static constexpr double kWeights[6][3] = {{1 / 4., 0, 0},           {-1 / 6., -1 / 6., -1 / 6.}, {-1 / 6., 1 / 6., -1 / 6.},
-                                            {1 / 24., 1 / 12., 1 / 6.}, {1 / 24., -1 / 12., 1 / 6.}, {0, 0, 1}};
+  static constexpr double kWeights[6][3] = {{1 / 4., 0, 0},
+                                            {-1 / 6., -1 / 6., -1 / 6.},
+                                            {-1 / 6., 1 / 6., -1 / 6.},
+                                            {1 / 24., 1 / 12., 1 / 6.},
+                                            {1 / 24., -1 / 12., 1 / 6.},
+                                            {0, 0, 1}};
   template <class T>
   struct Six {
     T s0, s1, s2, s3, s4, s5;

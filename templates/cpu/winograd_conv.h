@@ -1,5 +1,5 @@
-// A convolution of 3 by 3 with constant weights by Winograd's filtering, of images as ONNX has them. Where a result is not
-// finite, ONNX Runtime's convolution runs instead.
+// A convolution of 3 by 3 with constant weights by Winograd's filtering, of images as ONNX has them. Where a result is
+// not finite, ONNX Runtime's convolution runs instead.
 #pragma once
 
 #include <cstring>

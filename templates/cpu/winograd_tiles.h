@@ -1,5 +1,5 @@
-// Winograd's filtering of images whose channels come last: vectors are of channels, and the product of a place is one of
-// rows, which are tiles.
+// Winograd's filtering of images whose channels come last: vectors are of channels, and the product of a place is one
+// of rows, which are tiles.
 #pragma once
 
 #include <cstring>
@@ -11,8 +11,8 @@ namespace fusion {
 namespace cpu {
 namespace winograd {
 
-// A convolution of images [images, height, width, channels] by 3 by 3 points next to each other, with `above` and `before`
-// numbers of padding; its result has rows of `made` numbers, with what Strip says.
+// A convolution of images [images, height, width, channels] by 3 by 3 points next to each other, with `above` and
+// `before` numbers of padding; its result has rows of `made` numbers, with what Strip says.
 struct Call {
   const float *x, *bias, *added;
   float* out;
@@ -24,8 +24,8 @@ struct Call {
   int64_t tiles(int64_t side) const { return images * per_image(side); }
 };
 
-// The sums of the inputs of `count` tiles from `first` on, by place, tile and channel. Places lie an odd number of cache
-// lines apart, so that they do not all fall into the same few sets.
+// The sums of the inputs of `count` tiles from `first` on, by place, tile and channel. Places lie an odd number of
+// cache lines apart, so that they do not all fall into the same few sets.
 struct Sums {
   Sums(const Call& c, int64_t first, int64_t count) : first(first), count(count), place(apart(count * c.channels)) {}
   static int64_t apart(int64_t n) { return ((n + 15) / 16 | 1) * 16; }
