@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -41,7 +42,9 @@ GIVEN = {
     "second": weight(48, 16, 3, 3),
     "half": weight(32, 32, 1, 1),
     "broad": weight(1040, 32, 1, 1),
+    "each": weight(32, 1, 3, 3),
 }
+EACH = {"pads": [1, 1, 1, 1], "group": 32}
 UNEVEN = {"pads": [2, 0, 1, 3]}
 STRIDED = {"pads": [2, 1, 2, 1], "strides": [2, 1], "dilations": [1, 2]}
 SAME = {"pads": [1, 1, 1, 1]}
@@ -70,6 +73,10 @@ def strided(x: Array) -> Array:
     return conv(relu(conv(x, "half", {"strides": [2, 2]})), "broad")
 
 
+def grouped(x: Array) -> Array:
+    return conv(conv(conv(x, "half"), "each", EACH), "first", LOWER)
+
+
 TEXTS: dict[str, tuple[str, Callable[[Array], Array]]] = {
     "bottleneck": (
         "a = Conv (x, widen, bias) b = Relu (a) c = Conv <pads = [1, 1, 1, 1]> (b, small, bias) d = Relu (c) "
@@ -85,6 +92,11 @@ TEXTS: dict[str, tuple[str, Callable[[Array], Array]]] = {
         'a = Conv <auto_pad = "SAME_LOWER", strides = [2, 2]> (x, first) b = Relu (a) '
         "c = Conv <pads = [1, 1, 1, 1]> (b, second) y = Sub (c, one)",
         lower,
+    ),
+    "grouped": (
+        "a = Conv (x, half) b = Conv <pads = [1, 1, 1, 1], group = 32> (a, each) "
+        'y = Conv <auto_pad = "SAME_LOWER", strides = [2, 2]> (b, first)',
+        grouped,
     ),
     "strided": ("a = Conv <strides = [2, 2]> (x, half) b = Relu (a) y = Conv (b, broad)", strided),
 }
@@ -156,3 +168,12 @@ def test_results_are_the_same_in_every_run(sessions: dict[str, ort.InferenceSess
     x = images(2, 33, 35)
     first = run(sessions["bottleneck"], x)
     assert all((run(sessions["bottleneck"], x) == first).all() for _ in range(5))
+
+
+def test_a_chain_that_pays_is_taken_unasked(tmp_path: Path) -> None:
+    text = "a = Conv <pads = [1, 1, 1, 1]> (x, k) b = Relu (a) c = Conv <pads = [1, 1, 1, 1]> (b, k) y = Relu (c)"
+    found = parse(f"g (float[1, 64, 56, 56] x) => (float[1, 64, 56, 56] y) {{ {text} }}")
+    found.graph.initializer.append(numpy_helper.from_array(weight(64, 64, 3, 3), "k"))
+    onnx.save(found, tmp_path / "m.onnx")
+    report = fusion_cli.optimize(tmp_path / "m.onnx", tmp_path / "f.onnx", targets=["cpu"], verify=False)
+    assert [f.rule for f in report.fusions] == ["Convolutions"]
