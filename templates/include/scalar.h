@@ -246,7 +246,7 @@ FUSION_FN float normal_of(float z, float p) {
 // 16-bit floats end, and 1e-6 of one elsewhere. -log2 of erfc(|z|) / 2 is smooth: a polynomial, of least relative error
 // in what 2 is raised to, falls on beyond.
 FUSION_FN float normal(float z) {
-  const float a = z < 0.0f ? -z : z;
+  const float a = abs(z);
   float p = -2.0748612e-5f;
   p = p * a + 4.9266673e-4f;
   p = p * a - 0.0052632866f;
@@ -271,7 +271,7 @@ FUSION_FN float logistic(float x) {
 // The same for results of float32: within 1.2e-7, what 1 + erf(z) rounds, and within 3e-5 of its value down to z = -3.5.
 // -log2 of erfc(|z|) / 2 is smooth: a polynomial that falls on beyond, fitted to within 4e-9.
 FUSION_FN float normal_float(float z) {
-  const float a = z < 0.0f ? -z : z;
+  const float a = abs(z);
   float p = -1.36965355e-06f;
   p = p * a + 2.55939576e-05f;
   p = p * a - 0.000209941383f;

@@ -27,6 +27,14 @@ __device__ __forceinline__ bool by_lines(int64_t step, int64_t column_step) {
 template <class T, class Operands>
 __device__ __forceinline__ void fetch_pairs(Operands (&to)[kAhead][2], Chunk<T, 2> Operands::*operand, const T* p, int64_t step,
                                             int64_t column_step, const int (&row)[2], int column, int eights) {
+  if (step == 0 && column_step != 0) {  // a bias, say
+    const Chunk<T, 2>* const pairs = reinterpret_cast<const Chunk<T, 2>*>(p + column + threadIdx.x % 4 * 2);
+#pragma unroll
+    for (int j = 0; j < kAhead; ++j) {
+      if (j < eights) to[j][0].*operand = to[j][1].*operand = pairs[j * 4];
+    }
+    return;
+  }
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const T* const line = p + row[half] * step;
