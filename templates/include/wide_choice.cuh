@@ -1,6 +1,8 @@
 // Which products of many rows our own kernel takes, and by which tile.
 #pragma once
 
+#include <algorithm>
+
 #include "include/wide_tile.cuh"
 
 #if FUSION_HOPPER
@@ -32,14 +34,24 @@ bool describe_wide(WideOperands<kProducts, kChains>& x, const First& first, cons
   return (right(first) && ... && right(others));
 }
 
-// Cycles of products by this tile: some to start, and its epilogue every time, or once where others multiply meanwhile.
+// Whether the L2 cache keeps right operands of so many elements until they are read again.
+inline bool keeps_right(const Device& device, double elements) { return elements * 2 <= device.cache / 2.0; }
+
+// Cycles of products by this tile: some to start, and its epilogue every time; where workers are apart once, what the other
+// does not hide, or twice if there is no other. Right operands from memory come at 14.5 bytes a cycle of each
+// multiprocessor, and what all tiles read then at 40.
 template <class Tile, class Columns>
 double wide_cycles(const Device& device, int64_t rows, const Columns& columns, int64_t depth) {
-  constexpr double kStart = 4400;
+  constexpr double kStart = 4400, kFromMemory = 14.5, kBeyondCache = 40;
   const int64_t tiles = int64_t{wide_down<Tile>(static_cast<int>(rows))} * wide_across<Tile>(columns);
   const double rounds = static_cast<double>(ceil_div(tiles, int64_t{device.multiprocessors} * Tile::kBlocks));
   const double steps = static_cast<double>(ceil_div(depth, kPanel));
-  return kStart + rounds * steps * Tile::kCycles + (Tile::kApart ? 1 : rounds) * Tile::kEnding;
+  double right = 0;
+  for (const auto n : columns) right += static_cast<double>(n) * static_cast<double>(depth) * Tile::kProducts;
+  const double reads = static_cast<double>(tiles) * steps * Tile::kSlotBytes;
+  const double comes = std::max(right * 2 / kFromMemory, reads / kBeyondCache) / device.multiprocessors;
+  const double products = std::max(rounds * steps * Tile::kCycles, keeps_right(device, right) ? 0 : comes);
+  return kStart + products + (!Tile::kApart ? rounds : rounds > 1 ? 1 : 2) * Tile::kEnding;
 }
 template <int kProducts, class Columns>
 double least_wide_cycles(const Device& device, int64_t rows, const Columns& columns, int64_t depth) {
@@ -71,15 +83,17 @@ bool with_wide_tile(const Device& device, WideOperands<kProducts, kChains>& x, c
 // Cycles of the vendor's kernel for a product; of a pass over its result, which sees 14 bytes a cycle of each
 // multiprocessor.
 inline double vendor_cycles(const Device& device, const Product& p, bool passes) {
-  constexpr double kStart = 6500, kPassStart = 2000, kPerCycle = 2048 * 0.8;
+  constexpr double kStart = 6500, kPassStart = 2000, kPerCycle = 2048 * 0.8, kFromMemory = 15.6;
   const double share = static_cast<double>(p.m) * static_cast<double>(p.n) / device.multiprocessors;
-  return kStart + share * static_cast<double>(p.k) / kPerCycle + (passes ? kPassStart + share * 4 / 14 : 0);
+  const double right = static_cast<double>(p.n) * static_cast<double>(p.k);
+  const double comes = keeps_right(device, right) ? 0 : right * 2 / kFromMemory / device.multiprocessors;
+  return kStart + std::max(share * static_cast<double>(p.k) / kPerCycle, comes) + (passes ? kPassStart + share * 4 / 14 : 0);
 }
 
 // Whether our kernel is faster than the vendor's for a product that needs a pass after it. Of more multiplications the
 // power that a GPU may take is the limit, and the vendor's needs no more of it. Measured on an H200, GELU after a bias, 3072
-// columns and a depth of 768, ours and the vendor's with its pass: 5.7 us at 128 rows, 13.3 and 15 at 1024, 24.2 and 21.6 at
-// 1576, 44 and 46 at 4096; SiLU 418 and 400 at 2048x16384x4096.
+// columns and a depth of 768, ours and the vendor's with its pass: 5.7 us at 128 rows, 13.0 and 14.4 at 1024, 23.3 and 18.8
+// at 1576, 44 and 46 at 4096; SiLU 44.3 and 44.5 at 128x16384x4096, 466 and 447 at 2048 rows, the clock at 1.45 GHz.
 constexpr double kMostWide = 1.2e10;
 inline bool wide_pays(const Device& device, const Product& p) {
   const int64_t columns[] = {p.n};
@@ -89,7 +103,8 @@ inline bool wide_pays(const Device& device, const Product& p) {
 
 // Whether one launch of it is faster than the vendor's for each of several chains of one product. Measured on an H200,
 // three equal ones with a bias: 5.5 us for 11.9 at 128x768x768, 9.2 for 15.1 at 512x1024x1024, 12.2 for 16.2 at
-// 1024x768x768, 26.1 for 29.9 at 512x1024x4096; 53 for 49 at 2048x768x3072.
+// 1024x768x768, 14.6 for 19.8 at 1576x768x768, 26.1 for 29.9 at 512x1024x4096; 31.5 for 31.6 at 4096x768x768, 53 for 49 at
+// 2048x768x3072.
 template <int kChains>
 bool wide_pays_together(const Device& device, const WideOperands<1, kChains>& x, double vendor_cycles) {
   double columns = 0;

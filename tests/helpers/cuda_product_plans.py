@@ -74,6 +74,7 @@ def gelu(dtype: str) -> Case:
         {"m": 0, "n": 4, "k": 8},
         {"m": 1000, "n": 328, "k": 200},
         {"m": 1576, "n": 3072, "k": 768},
+        {"m": 100, "n": 16392, "k": 1024},
     )
     return Case(f"linear_gelu_{dtype}", b.plan(), sizes, {0: ((0, 0), float("inf"))})
 

@@ -1,9 +1,13 @@
-"""Hopper's kernel for products of many rows on the host: copies, barriers, products and epilogues, tile by tile."""
+"""Hopper's kernel for products of many rows on the host: copies, barriers, products and epilogues, tile by tile, and
+which tile is chosen."""
 
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from tests.helpers.cuda_host_library import host_program
 
@@ -11,3 +15,39 @@ from tests.helpers.cuda_host_library import host_program
 def test_all_tiles_of_all_sizes_are_computed_once_and_stored_where_they_belong(tmp_path: Path) -> None:
     program = host_program("wide_product.cc", tmp_path)
     assert subprocess.run([program], capture_output=True, text=True, check=True, timeout=300).stdout == "0\n"
+
+
+@pytest.fixture(scope="module")
+def chosen(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+    program = host_program("wide_choice.cc", tmp_path_factory.mktemp("choice"))
+
+    def run(*sizes: int) -> str:
+        return subprocess.run(
+            [program, *map(str, sizes)], capture_output=True, text=True, check=True, timeout=60
+        ).stdout.strip()
+
+    return run
+
+
+# What was fastest on an H200: GELU or SiLU after one product, a bias after each of three.
+@pytest.mark.parametrize(
+    ("rows", "depth", "columns", "expected"),
+    [
+        pytest.param(128, 768, (3072,), "64x64 pays", id="few rows"),
+        pytest.param(128, 4096, (16384,), "128x128 pays", id="few rows, weights from memory"),
+        pytest.param(128, 4096, (12288,), "128x128", id="few rows, the vendor fills the GPU better"),
+        pytest.param(512, 768, (3072,), "64x128 pays", id="512 rows"),
+        pytest.param(1024, 768, (3072,), "128x192 pays", id="1024 rows"),
+        pytest.param(1576, 768, (3072,), "128x128 apart", id="1576 rows"),
+        pytest.param(4096, 768, (3072,), "128x128 apart pays", id="4096 rows"),
+        pytest.param(2048, 4096, (16384,), "128x256", id="more than power allows"),
+        pytest.param(1024, 768, (768, 768, 768), "128x192 pays", id="three of 1024 rows"),
+        pytest.param(1576, 768, (768, 768, 768), "128x128 apart pays", id="three of 1576 rows"),
+        pytest.param(2048, 1024, (1024, 1024, 1024), "128x128 apart pays", id="three of 2048 rows"),
+        pytest.param(4096, 768, (768, 768, 768), "128x128 apart", id="three of 4096 rows"),
+    ],
+)
+def test_the_tile_that_was_measured_fastest_is_chosen(
+    chosen: Callable[..., str], rows: int, depth: int, columns: tuple[int, ...], expected: str
+) -> None:
+    assert chosen(rows, depth, *columns) == expected
