@@ -7,10 +7,13 @@ from dataclasses import dataclass
 
 from fusion_cli.codegen.cpu_loops import loop
 from fusion_cli.codegen.cpu_parts import CpuStage, common
-from fusion_cli.codegen.cuda_parts import Body, Buffer, CudaStage, Load, Names, Out
+from fusion_cli.codegen.cuda_parts import Body, Buffer, CudaGroup, CudaStage, Load, Names, Out
 from fusion_cli.kernels.family import Family, Kind, Schedule
 from fusion_cli.operators.dtypes import element_bytes
-from fusion_cli.planir.stages import Conv, Instr, Linear, Plan, Pointwise, Stage
+from fusion_cli.planir.stages import Conv, Group, Instr, Linear, Plan, Pointwise, Stage
+
+_MOST_STRIDED = 40
+"""Operands of stages in one launch: the strides of more would not fit among its parameters, which have 4 KB."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +49,28 @@ class PointwiseFamily(Family):
 
     def cuda(self, plan: Plan, stage: Stage, index: int) -> PointwiseStage:
         return pointwise_stage(Names(plan, stage), stage.program, {})
+
+    def together(self, plan: Plan, group: Group, stages: Sequence[CudaStage]) -> CudaGroup | None:
+        passes = [
+            stage for stage in stages if isinstance(stage, PointwiseStage) and stage.template == stages[-1].template
+        ]
+        few = sum(len(stage.strided) for stage in passes) <= _MOST_STRIDED
+        if group.kind != "elements" or len(passes) < len(stages) or not few or not _are_apart(plan, group):
+            return None
+        return CudaGroup(template=passes[0].template, chains=tuple((stage,) for stage in passes))
+
+
+def _are_apart(plan: Plan, group: Group) -> bool:
+    """Whether no stage writes where another of the group reads or writes, but for different parts of one tensor."""
+    stages = [plan.stages[i] for i in group.stages]
+    return all(_is_apart(plan, a, b) for a in stages for b in stages if a is not b)
+
+
+def _is_apart(plan: Plan, stage: Stage, other: Stage) -> bool:
+    parts = {plan.root(s.tensor) for s in stage.stores if not plan.tensors[s.tensor].is_own}
+    whole = [s for s in other.stores if plan.tensors[s.tensor].is_own or plan.root(s.tensor) not in parts]
+    touched = {plan.memory(t) for t in (*(o.tensor for o in other.operands), *(s.tensor for s in whole))}
+    return touched.isdisjoint(plan.memory(s.tensor) for s in stage.stores)
 
 
 def pointwise_stage(names: Names, program: Sequence[Instr], extra: Mapping[int, Load]) -> PointwiseStage:

@@ -35,6 +35,11 @@ def unrepeated(b: Builder, x: Val, beside: Val) -> Val:
     if _keeps_batch(x):
         inner = unrepeated(b, _inner(x), beside)
         return x if inner is _inner(x) else _like(b, x, inner)
+    if _turns_ones(b, x):
+        inner, rank = unrepeated(b, x.args[0], beside), len(x.shape)
+        batch = b.shapes.emit("take", (inner.dims,), range(rank - 2))
+        last = b.shapes.emit("take", (x.dims,), (rank - 2, rank - 1))
+        return x if inner is x.args[0] else b.reshape(inner, b.shapes.emit("concat", (batch, last)))
     if x.op != "Expand" or not len(x.args[0].shape) == len(x.shape) == len(beside.shape):
         return x
     before, equal = x.args[0].shape, b.sizes.equal
@@ -51,6 +56,13 @@ def _is_multiple(x: Val) -> bool:
 def _keeps_batch(x: Val) -> bool:
     """Whether x is a multiple of a value, or one with its last two axes moved at most."""
     return _is_multiple(x) or (x.op == "transpose" and x.perm[:-2] == tuple(range(len(x.perm) - 2)))
+
+
+def _turns_ones(b: Builder, x: Val) -> bool:
+    """Whether x is a value with its last two axes in other sizes: the transpose of a single key is a reshape."""
+    if x.op != "reshape" or len(x.args[0].shape) != len(x.shape):
+        return False
+    return all(map(b.sizes.equal, x.args[0].shape[:-2], x.shape[:-2]))
 
 
 def _inner(x: Val) -> Val:

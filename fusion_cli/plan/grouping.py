@@ -11,7 +11,7 @@ from fusion_cli.planir.stages import Attention, Conv, Group, Linear, Operand, Po
 def find_groups(tensors: Sequence[Tensor], stages: Sequence[Stage], outputs: Sequence[int]) -> tuple[Group, ...]:
     """The groups, by kind; a stage may be in several."""
     flow = _Flow(tensors, stages, outputs)
-    found = [*_products(flow), *_rows(flow), *_prologues(flow), *_convolutions(flow)]
+    found = [*_products(flow), *_rows(flow), *_prologues(flow), *_convolutions(flow), *_elements(flow)]
     return tuple(g for g in found if flow.is_convex(g.stages))
 
 
@@ -95,3 +95,15 @@ def _convolutions(flow: _Flow) -> Iterator[Group]:
             before = flow.maker(i, stage.operands[stage.x])
             chains[i] = (*chains.pop(before), i) if before in chains and before is not None else (i,)
     return (Group("convolutions", chain) for chain in chains.values() if len(chain) > 1)
+
+
+def _elements(flow: _Flow) -> Iterator[Group]:
+    """Neighbours that are computed element by element, none from what another makes: rotary embeddings, caches."""
+    run: list[int] = []
+    for i, stage in enumerate([*flow.stages, None]):
+        if not isinstance(stage, Pointwise) or not flow.after[i].isdisjoint(run):
+            if len(run) > 1:
+                yield Group("elements", tuple(run))
+            run = []
+        if isinstance(stage, Pointwise):
+            run.append(i)

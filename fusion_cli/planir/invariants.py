@@ -19,6 +19,7 @@ _GROUPED: dict[str, tuple[type[Stage], type[Stage]]] = {
     "rows": (Linear, Rowwise),
     "prologue": (Pointwise, Attention),
     "convolutions": (Conv, Conv),
+    "elements": (Pointwise, Pointwise),
 }
 """Per kind of group: what all its stages but the last are, and what that is."""
 _LENGTHS: dict[str, tuple[int, Callable[..., int | None]]] = {

@@ -238,9 +238,10 @@ class Group:
     "rows"          a product, and row statistics or a norm of its result
     "prologue"      what computes q or k of an attention element by element (a rotary embedding), and the attention
     "convolutions"  a chain, each of the result of the one before it
+    "elements"      neighbours that are computed element by element, none from what another makes (rotary embeddings)
     """
 
-    kind: Literal["products", "rows", "prologue", "convolutions"]
+    kind: Literal["products", "rows", "prologue", "convolutions", "elements"]
     stages: tuple[int, ...]
 
 

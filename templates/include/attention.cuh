@@ -88,7 +88,7 @@ __device__ __forceinline__ Place place_of(unsigned block, const AttentionShape& 
 
 // The strides of the last two axes of q [..., queries, depth], k [..., keys, depth], v [..., keys, value depth], out.
 inline AttentionShape attention_shape(const View& q, const View& k, const View& v, const View& out, float scale) {
-  const auto row = [](const View& x) { return x.stride[x.rank - 2]; };
+  const auto row = [](const View& x) { return x.step(2); };  // of a single row whatever lets it be read in whole pieces
   const auto column = [](const View& x) { return x.stride[x.rank - 1]; };
   return {q.size[q.rank - 2], k.size[k.rank - 2], q.size[q.rank - 1], v.size[v.rank - 1], row(q),   column(q),
           row(k),             column(k),          row(v),             column(v),          row(out), column(out), scale,

@@ -166,14 +166,17 @@ inline Product product(const View& a, const View& b, float alpha) {
 }
 
 // Where every operand walks from one batch to the next as from the last row to the next, batches are just more rows:
-// a product of [batch, seq, k] with one weight becomes a single tall one. `row` is each operand's stride per row.
+// a product of [batch, seq, k] with one weight becomes a single tall one. `row` is each operand's stride per row; of batches
+// of one row it becomes what they are apart.
 template <int N>
-void fold_batches(Product& p, Space<N>& batches, const int64_t (&row)[N]) {
-  if (batches.rank != 1) return;
+void fold_batches(Product& p, Space<N>& batches, int64_t (&row)[N]) {
+  if (batches.rank != 1 || batches.stride[1][0] != 0) return;  // operand 1 is B, which has no rows of the product
+  const bool single = p.m == 1 && batches.stride[0][0] != 0;
   for (int i = 0; i < N; ++i) {
-    const int64_t wanted = i == 1 ? 0 : p.m * row[i];  // operand 1 is B, which has no rows of the product
-    if (batches.stride[i][0] != wanted) return;
+    if (single) row[i] = batches.stride[i][0];
+    if (i != 1 && batches.stride[i][0] != p.m * row[i]) return;
   }
+  p.a_row = row[0];
   p.m *= batches.count;
   batches.rank = 0;
   batches.count = 1;

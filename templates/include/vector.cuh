@@ -168,4 +168,25 @@ void launch_pass(void (*kernel)(Arguments), int64_t count, cudaStream_t stream, 
   launch(kernel, grid, kPassThreads, 0, stream, what, arguments);
 }
 
+// How many blocks each of several passes of one launch has.
+template <int N>
+struct PassBlocks {
+  unsigned of[N];
+};
+
+// Several passes at once, of so many vectors each; `twice` has threads of two.
+template <int N, class Kernel, class... Arguments>
+void launch_passes(const Device& device, Kernel once, Kernel twice, const int64_t (&vectors)[N], cudaStream_t stream,
+                   const char* what, const Arguments&... arguments) {
+  bool any_long = false;
+  for (const int64_t n : vectors) any_long = any_long || is_long(device, n);
+  PassBlocks<N> blocks;
+  int64_t all = 0;
+  for (int i = 0; i < N; ++i) {
+    blocks.of[i] = grid_size(ceil_div(vectors[i], kPassThreads * (any_long ? 2 : 1)), what);
+    all += blocks.of[i];
+  }
+  if (all > 0) launch(any_long ? twice : once, grid_size(all, what), kPassThreads, 0, stream, what, arguments..., blocks);
+}
+
 }  // namespace fusion::gpu

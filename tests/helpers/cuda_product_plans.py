@@ -95,7 +95,12 @@ def adding(dtype: str, terms: str, *, trans_b: bool = False) -> Case:
     out = b.output(dtype, ("b", "s", "n"), dims)
     operands = tuple(map(Operand, (x, w, *more)))
     b.stages.append(Linear(operands, p.done(), (Store(out, value),), dims, ("/fc",), trans_b=trans_b, alpha=0.5))
-    sizes = ({"b": 2, "s": 17, "k": 24, "n": 40}, {"b": 3, "s": 5, "k": 7, "n": 9}, {"b": 0, "s": 5, "k": 8, "n": 8})
+    sizes = (
+        {"b": 2, "s": 17, "k": 24, "n": 40},
+        {"b": 3, "s": 5, "k": 7, "n": 9},
+        {"b": 0, "s": 5, "k": 8, "n": 8},
+        {"b": 3, "s": 1, "k": 24, "n": 40},
+    )
     return Case(f"linear_adding_{dtype}_{terms}{'_t' * trans_b}", b.plan(), sizes)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,7 @@ from fusion_cli.kernels.skinny import chains_of, is_skinny
 from fusion_cli.plan.grouping import find_groups
 from fusion_cli.planir.stages import Group, Instr, Linear, Operand, Plan, Pointwise, Store
 from fusion_cli.types import Target
+from tests.helpers.cuda_host_library import host_program
 from tests.helpers.cuda_product_plans import linear, products
 from tests.helpers.plan_builder import Builder, Program, fused_op
 from tests.helpers.sized_stages import sized_stages
@@ -171,3 +174,10 @@ def test_a_batch_of_right_operands_is_no_skinny_product() -> None:
     plan = b.plan()
     assert is_skinny(sized_stages(plan, {"b": 1, "k": 8, "n": 8}, "cuda")[0])
     assert not is_skinny(sized_stages(plan, {"b": 2, "k": 8, "n": 8}, "cuda")[0])
+
+
+def test_batches_are_more_rows_also_where_each_has_one(tmp_path: Path) -> None:
+    """An operand that all batches have in common is in the way, unless each has one row of it."""
+    program = host_program("folded.cc", tmp_path)
+    found = subprocess.run([program], capture_output=True, text=True, check=True, timeout=60).stdout
+    assert found.split() == ["15", "3", "0", "3"]

@@ -88,3 +88,36 @@ def test_a_rotary_embedding_goes_into_the_queries_of_a_group() -> None:
     shapes = {"q0": (2, 6, 1, 8), "cos": (1, 1, 1, 8), "sin": (1, 1, 1, 8), "k": (2, 3, 7, 8), "v": (2, 3, 7, 8)}
     plan = check_model(graph(KEYS["straight"], shapes, "float[2, 6, 1, 8] y", turn), arrays(shapes))
     assert [type(s) for s in plan.stages] == [Pointwise, Attention]
+
+
+SINGLE = """one = Constant <value = int64[1] {2}> () c = Constant <value = float {0.6}> ()
+    five = Constant <value = int64[5] {2, 3, 2, 1, 8}> () four = Constant <value = int64[4] {2, 6, 1, 8}> ()"""
+
+
+def test_a_single_key_of_halves_is_not_repeated_in_memory() -> None:
+    """Its transpose is a reshape."""
+    text = f"""g (float[2, 6, 1, 8] q, float[2, 3, 1, 4] a, float[2, 3, 1, 4] b, float[2, 3, 1, 8] v)
+        => (float[2, 6, 1, 8] y) {{ {SINGLE} h = Mul (a, c) n = Neg (b) k = Concat <axis = -1> (n, h)
+        ku = Unsqueeze (k, one) ke = Expand (ku, five) kf = Reshape (ke, four) kt = Transpose <perm = [0, 1, 3, 2]> (kf)
+        vu = Unsqueeze (v, one) ve = Expand (vu, five) vf = Reshape (ve, four)
+        s = MatMul (q, kt) p = Softmax <axis = -1> (s) y = MatMul (p, vf) }}"""
+    shapes = {"q": (2, 6, 1, 8), "a": (2, 3, 1, 4), "b": (2, 3, 1, 4), "v": (2, 3, 1, 8)}
+    plan = check_model(text, arrays(shapes))
+    assert [type(s) for s in plan.stages] == [Pointwise, Attention]
+    assert attention_of(plan).kind.grouped
+    assert largest_temporary(plan) == 2 * 3 * 8
+
+
+def test_neighbours_that_do_not_need_one_another_are_a_group() -> None:
+    """Queries and keys of their own sizes; and not what is made of them."""
+    text = """g (float[2, 6, 1, 8] q0, float[2, 3, 1, 8] k0, float[2, 3, 7, 8] v, float[2, 3, 6, 8] old, float[8] w)
+        => (float[2, 6, 1, 8] q, float[2, 3, 7, 8] k, float[2, 3, 7, 8] n) {
+        q = Mul (q0, w) new = Mul (k0, w) k = Concat <axis = -2> (old, new) n = Add (k, v) }"""
+    shapes = {"q0": (2, 6, 1, 8), "k0": (2, 3, 1, 8), "v": (2, 3, 7, 8), "old": (2, 3, 6, 8), "w": (8,)}
+    plan = check_model(text, arrays(shapes))
+    assert [g for g in plan.groups if g.kind == "elements"]
+    for group in plan.groups:
+        written = [{s.tensor for s in plan.stages[i].stores} for i in group.stages]
+        read = [{o.tensor for o in plan.stages[i].operands} for i in group.stages]
+        for n, mine in enumerate(written):
+            assert all(mine.isdisjoint(theirs) for m, theirs in enumerate(read) if m != n)

@@ -23,12 +23,10 @@ struct stage_0_pass_args {
 
 // A thread has kVectors vectors, all of which are asked for before the first is used. Packed, each is whole and aligned.
 template <int V, int kVectors, bool kPacked>
-__global__ void __launch_bounds__(gpu::kPassThreads) stage_0_pass_kernel(const stage_0_pass_args a) {
-  gpu::let_next_begin();
-  gpu::await_earlier();
+__device__ __forceinline__ void stage_0_pass_vectors(const stage_0_pass_args& a, unsigned block) {
   int64_t at[kVectors][1];
   gpu::Vector<float, V> x3[kVectors];
-  const int64_t first = (static_cast<int64_t>(blockIdx.x) * kVectors * blockDim.x + threadIdx.x) * V;
+  const int64_t first = (static_cast<int64_t>(block) * kVectors * blockDim.x + threadIdx.x) * V;
 #pragma unroll
   for (int u = 0; u < kVectors; ++u) {
     const int64_t e = first + u * static_cast<int>(blockDim.x) * V;
@@ -55,20 +53,36 @@ __global__ void __launch_bounds__(gpu::kPassThreads) stage_0_pass_kernel(const s
   }
 }
 
-void stage_0_pass(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& product, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3) {
+template <int V, int kVectors, bool kPacked>
+__global__ void __launch_bounds__(gpu::kPassThreads) stage_0_pass_kernel(const stage_0_pass_args a) {
+  gpu::let_next_begin();
+  gpu::await_earlier();
+  stage_0_pass_vectors<V, kVectors, kPacked>(a, blockIdx.x);
+}
+
+stage_0_pass_args stage_0_pass_of(const Ints& dims, const gpu::Tensor& product, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3) {
   const gpu::View views[] = {gpu::view(product)};
-  const stage_0_pass_args a{
+  return {
       static_cast<const float*>(product.data),
       static_cast<float*>(t3.data),
       gpu::space<1>(dims, views)};
-  if (a.space.count == 0) return;
-  const bool wide = gpu::vectorizable(a.space, 4);
-  bool packed = wide && a.space.small && a.space.count % 4 == 0;
+}
+
+// Whether all vectors are whole and aligned.
+bool stage_0_pass_packs(const stage_0_pass_args& a) {
+  bool packed = gpu::vectorizable(a.space, 4) && a.space.small && a.space.count % 4 == 0;
   packed = packed && gpu::packs<4>(a.space, 0, a.in3);
   packed = packed && gpu::aligned<4>(a.out0);
+  return packed;
+}
+
+void stage_0_pass(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& product, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3) {
+  const stage_0_pass_args a = stage_0_pass_of(dims, product, t0, t1, t2, t3);
+  if (a.space.count == 0) return;
+  const bool packed = stage_0_pass_packs(a);
   if (packed && gpu::is_long(device, a.space.count / 4)) {
     gpu::launch_pass<4, 2>(stage_0_pass_kernel<4, 2, true>, a.space.count, stream, "stage_0_pass", a);
-  } else if (wide) {
+  } else if (gpu::vectorizable(a.space, 4)) {
     gpu::launch_pass<4, 1>(packed ? stage_0_pass_kernel<4, 1, true> : stage_0_pass_kernel<4, 1, false>, a.space.count, stream, "stage_0_pass", a);
   } else {
     gpu::launch_pass<1, 1>(stage_0_pass_kernel<1, 1, false>, a.space.count, stream, "stage_0_pass", a);
@@ -94,13 +108,11 @@ struct stage_1_pass_args {
 
 // A thread has kVectors vectors, all of which are asked for before the first is used. Packed, each is whole and aligned.
 template <int V, int kVectors, bool kPacked>
-__global__ void __launch_bounds__(gpu::kPassThreads) stage_1_pass_kernel(const stage_1_pass_args a) {
-  gpu::let_next_begin();
-  gpu::await_earlier();
+__device__ __forceinline__ void stage_1_pass_vectors(const stage_1_pass_args& a, unsigned block) {
   int64_t at[kVectors][2];
   gpu::Vector<float, V> x2[kVectors];
   gpu::Vector<float, V> x3[kVectors];
-  const int64_t first = (static_cast<int64_t>(blockIdx.x) * kVectors * blockDim.x + threadIdx.x) * V;
+  const int64_t first = (static_cast<int64_t>(block) * kVectors * blockDim.x + threadIdx.x) * V;
 #pragma unroll
   for (int u = 0; u < kVectors; ++u) {
     const int64_t e = first + u * static_cast<int>(blockDim.x) * V;
@@ -125,22 +137,38 @@ __global__ void __launch_bounds__(gpu::kPassThreads) stage_1_pass_kernel(const s
   }
 }
 
-void stage_1_pass(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& product, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3) {
+template <int V, int kVectors, bool kPacked>
+__global__ void __launch_bounds__(gpu::kPassThreads) stage_1_pass_kernel(const stage_1_pass_args a) {
+  gpu::let_next_begin();
+  gpu::await_earlier();
+  stage_1_pass_vectors<V, kVectors, kPacked>(a, blockIdx.x);
+}
+
+stage_1_pass_args stage_1_pass_of(const Ints& dims, const gpu::Tensor& product, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3) {
   const gpu::View views[] = {gpu::view(t2), gpu::view(product)};
-  const stage_1_pass_args a{
+  return {
       static_cast<const float*>(t2.data),
       static_cast<const float*>(product.data),
       static_cast<float*>(t3.data),
       gpu::space<2>(dims, views)};
-  if (a.space.count == 0) return;
-  const bool wide = gpu::vectorizable(a.space, 4);
-  bool packed = wide && a.space.small && a.space.count % 4 == 0;
+}
+
+// Whether all vectors are whole and aligned.
+bool stage_1_pass_packs(const stage_1_pass_args& a) {
+  bool packed = gpu::vectorizable(a.space, 4) && a.space.small && a.space.count % 4 == 0;
   packed = packed && gpu::packs<4>(a.space, 0, a.in2);
   packed = packed && gpu::packs<4>(a.space, 1, a.in3);
   packed = packed && gpu::aligned<4>(a.out0);
+  return packed;
+}
+
+void stage_1_pass(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& product, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3) {
+  const stage_1_pass_args a = stage_1_pass_of(dims, product, t0, t1, t2, t3);
+  if (a.space.count == 0) return;
+  const bool packed = stage_1_pass_packs(a);
   if (packed && gpu::is_long(device, a.space.count / 4)) {
     gpu::launch_pass<4, 2>(stage_1_pass_kernel<4, 2, true>, a.space.count, stream, "stage_1_pass", a);
-  } else if (wide) {
+  } else if (gpu::vectorizable(a.space, 4)) {
     gpu::launch_pass<4, 1>(packed ? stage_1_pass_kernel<4, 1, true> : stage_1_pass_kernel<4, 1, false>, a.space.count, stream, "stage_1_pass", a);
   } else {
     gpu::launch_pass<1, 1>(stage_1_pass_kernel<1, 1, false>, a.space.count, stream, "stage_1_pass", a);

@@ -29,13 +29,11 @@ struct stage_0_pass_args {
 
 // A thread has kVectors vectors, all of which are asked for before the first is used. Packed, each is whole and aligned.
 template <int V, int kVectors, bool kPacked>
-__global__ void __launch_bounds__(gpu::kPassThreads) stage_0_pass_kernel(const stage_0_pass_args a) {
-  gpu::let_next_begin();
-  gpu::await_earlier();
+__device__ __forceinline__ void stage_0_pass_vectors(const stage_0_pass_args& a, unsigned block) {
   int64_t at[kVectors][2];
   gpu::Vector<float, V> x2[kVectors];
   gpu::Vector<float, V> x3[kVectors];
-  const int64_t first = (static_cast<int64_t>(blockIdx.x) * kVectors * blockDim.x + threadIdx.x) * V;
+  const int64_t first = (static_cast<int64_t>(block) * kVectors * blockDim.x + threadIdx.x) * V;
 #pragma unroll
   for (int u = 0; u < kVectors; ++u) {
     const int64_t e = first + u * static_cast<int>(blockDim.x) * V;
@@ -60,22 +58,38 @@ __global__ void __launch_bounds__(gpu::kPassThreads) stage_0_pass_kernel(const s
   }
 }
 
-void stage_0_pass(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& product, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3) {
+template <int V, int kVectors, bool kPacked>
+__global__ void __launch_bounds__(gpu::kPassThreads) stage_0_pass_kernel(const stage_0_pass_args a) {
+  gpu::let_next_begin();
+  gpu::await_earlier();
+  stage_0_pass_vectors<V, kVectors, kPacked>(a, blockIdx.x);
+}
+
+stage_0_pass_args stage_0_pass_of(const Ints& dims, const gpu::Tensor& product, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3) {
   const gpu::View views[] = {gpu::view(t2), gpu::view(product)};
-  const stage_0_pass_args a{
+  return {
       static_cast<const float*>(t2.data),
       static_cast<const float*>(product.data),
       static_cast<float*>(t3.data),
       gpu::space<2>(dims, views)};
-  if (a.space.count == 0) return;
-  const bool wide = gpu::vectorizable(a.space, 4);
-  bool packed = wide && a.space.small && a.space.count % 4 == 0;
+}
+
+// Whether all vectors are whole and aligned.
+bool stage_0_pass_packs(const stage_0_pass_args& a) {
+  bool packed = gpu::vectorizable(a.space, 4) && a.space.small && a.space.count % 4 == 0;
   packed = packed && gpu::packs<4>(a.space, 0, a.in2);
   packed = packed && gpu::packs<4>(a.space, 1, a.in3);
   packed = packed && gpu::aligned<4>(a.out0);
+  return packed;
+}
+
+void stage_0_pass(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& product, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3) {
+  const stage_0_pass_args a = stage_0_pass_of(dims, product, t0, t1, t2, t3);
+  if (a.space.count == 0) return;
+  const bool packed = stage_0_pass_packs(a);
   if (packed && gpu::is_long(device, a.space.count / 4)) {
     gpu::launch_pass<4, 2>(stage_0_pass_kernel<4, 2, true>, a.space.count, stream, "stage_0_pass", a);
-  } else if (wide) {
+  } else if (gpu::vectorizable(a.space, 4)) {
     gpu::launch_pass<4, 1>(packed ? stage_0_pass_kernel<4, 1, true> : stage_0_pass_kernel<4, 1, false>, a.space.count, stream, "stage_0_pass", a);
   } else {
     gpu::launch_pass<1, 1>(stage_0_pass_kernel<1, 1, false>, a.space.count, stream, "stage_0_pass", a);
@@ -114,9 +128,10 @@ stage_0_operands stage_0_of(const Ints& dims, const gpu::Tensor& t0, const gpu::
   gpu::Product p = gpu::product(a, b, 1.0f);
   const gpu::View views[] = {a, b, gpu::view(t2)};
   gpu::Space<3> batches = gpu::space<3>(dims, views, 2);
-  gpu::fold_batches(p, batches, {p.a_row, 0, views[2].step(2)});
+  int64_t row[] = {p.a_row, 0, views[2].step(2)};
+  gpu::fold_batches(p, batches, row);
   const stage_0_epilogue epilogue{
-      static_cast<const float*>(t2.data), views[2].step(2), views[2].step(1),
+      static_cast<const float*>(t2.data), row[2], views[2].step(1),
       static_cast<float*>(t3.data),
       p.m, p.n};
   return {static_cast<const float*>(t0.data),
@@ -223,7 +238,8 @@ void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
   if (vendor) {
     const gpu::View matrices[] = {a, b};
     gpu::Space<2> batches = gpu::space<2>(dims, matrices, 2);
-    gpu::fold_batches(tall, batches, {tall.a_row, 0});
+    int64_t row[] = {tall.a_row, 0};
+    gpu::fold_batches(tall, batches, row);
     const gpu::Addends<float> add{static_cast<const float*>(t2.data), nullptr, false};
     auto* const out = static_cast<float*>(t3.data);
     if (batches.rank == 0 && batches.count == 1 && lt.multiply(blas, stream, lt_work, x.a, x.b, out, tall, add)) return;

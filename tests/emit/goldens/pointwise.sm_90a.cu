@@ -28,15 +28,13 @@ struct stage_0_args {
 
 // A thread has kVectors vectors, all of which are asked for before the first is used. Packed, each is whole and aligned.
 template <int V, int kVectors, bool kPacked>
-__global__ void __launch_bounds__(gpu::kPassThreads) stage_0_kernel(const stage_0_args a) {
-  gpu::let_next_begin();
-  gpu::await_earlier();
+__device__ __forceinline__ void stage_0_vectors(const stage_0_args& a, unsigned block) {
   int64_t at[kVectors][4];
   gpu::Vector<fusion::half, V> x0[kVectors];
   gpu::Vector<fusion::half, V> x1[kVectors];
   gpu::Vector<fusion::half, V> x2[kVectors];
   gpu::Vector<bool, V> x3[kVectors];
-  const int64_t first = (static_cast<int64_t>(blockIdx.x) * kVectors * blockDim.x + threadIdx.x) * V;
+  const int64_t first = (static_cast<int64_t>(block) * kVectors * blockDim.x + threadIdx.x) * V;
 #pragma unroll
   for (int u = 0; u < kVectors; ++u) {
     const int64_t e = first + u * static_cast<int>(blockDim.x) * V;
@@ -72,9 +70,16 @@ __global__ void __launch_bounds__(gpu::kPassThreads) stage_0_kernel(const stage_
   }
 }
 
-void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3, const gpu::Tensor& t4, const gpu::Tensor& t5) {
+template <int V, int kVectors, bool kPacked>
+__global__ void __launch_bounds__(gpu::kPassThreads) stage_0_kernel(const stage_0_args a) {
+  gpu::let_next_begin();
+  gpu::await_earlier();
+  stage_0_vectors<V, kVectors, kPacked>(a, blockIdx.x);
+}
+
+stage_0_args stage_0_of(const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3, const gpu::Tensor& t4, const gpu::Tensor& t5) {
   const gpu::View views[] = {gpu::view(t0), gpu::view(t1), gpu::view(t2, {1, 2, 0}), gpu::view(t3)};
-  const stage_0_args a{
+  return {
       static_cast<const fusion::half*>(t0.data),
       static_cast<const fusion::half*>(t1.data),
       static_cast<const fusion::half*>(t2.data),
@@ -82,18 +87,27 @@ void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
       static_cast<fusion::half*>(t4.data),
       static_cast<float*>(t5.data),
       gpu::space<4>(dims, views)};
-  if (a.space.count == 0) return;
-  const bool wide = gpu::vectorizable(a.space, 4);
-  bool packed = wide && a.space.small && a.space.count % 4 == 0;
+}
+
+// Whether all vectors are whole and aligned.
+bool stage_0_packs(const stage_0_args& a) {
+  bool packed = gpu::vectorizable(a.space, 4) && a.space.small && a.space.count % 4 == 0;
   packed = packed && gpu::packs<4>(a.space, 0, a.in0);
   packed = packed && gpu::packs<4>(a.space, 1, a.in1);
   packed = packed && gpu::packs<4>(a.space, 2, a.in2);
   packed = packed && gpu::packs<4>(a.space, 3, a.in3);
   packed = packed && gpu::aligned<4>(a.out0);
   packed = packed && gpu::aligned<4>(a.out1);
+  return packed;
+}
+
+void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3, const gpu::Tensor& t4, const gpu::Tensor& t5) {
+  const stage_0_args a = stage_0_of(dims, t0, t1, t2, t3, t4, t5);
+  if (a.space.count == 0) return;
+  const bool packed = stage_0_packs(a);
   if (packed && gpu::is_long(device, a.space.count / 4)) {
     gpu::launch_pass<4, 2>(stage_0_kernel<4, 2, true>, a.space.count, stream, "stage_0", a);
-  } else if (wide) {
+  } else if (gpu::vectorizable(a.space, 4)) {
     gpu::launch_pass<4, 1>(packed ? stage_0_kernel<4, 1, true> : stage_0_kernel<4, 1, false>, a.space.count, stream, "stage_0", a);
   } else {
     gpu::launch_pass<1, 1>(stage_0_kernel<1, 1, false>, a.space.count, stream, "stage_0", a);
