@@ -12,7 +12,7 @@ from fusion_cli.codegen.text import ints
 from fusion_cli.codes import emit as codes
 from fusion_cli.devices.work import Work, count
 from fusion_cli.errors import Unsupported
-from fusion_cli.kernels import skinny, tf32, tiles, wide
+from fusion_cli.kernels import skinny, skinny_stream, tf32, tiles, wide
 from fusion_cli.kernels.addends import addends_of, adding
 from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, product_work
 from fusion_cli.kernels.pointwise import PointwiseStage, epilogue
@@ -45,6 +45,8 @@ class LinearStage(CudaStage):
     """Hopper's own kernel, where the vendor's product needs a pass after it."""
     tf32: Wide | None
     """The kernel of float32 in TF32."""
+    streams: bool
+    """Whether Hopper has a kernel of its own for few rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +55,8 @@ class ProductGroup(CudaGroup):
     """Hopper's own kernel for the group's chains."""
     tf32: Wide | None
     """The kernel of float32 in TF32 for them."""
+    streams: bool
+    """Whether Hopper has a kernel of its own for few rows of them."""
 
 
 class LinearFamily(Family):
@@ -68,7 +72,7 @@ class LinearFamily(Family):
         if len(b) == 2 and not stage.trans_a and (tiled := tiles.tile_work(at, stage.a, stage.b, flops)) is not None:
             return tiled
         if at.profile.kind != "cpu" and skinny.is_skinny(at):
-            return [replace(super().work(at)[0], flops=flops, dtype=at.dtype(stage.a))]
+            return [skinny_stream.stream_work(at, replace(super().work(at)[0], flops=flops, dtype=at.dtype(stage.a)))]
         if (together := wide.work_together(at)) is not None:
             return [together]
         slowdown /= at.profile.linear_efficiency
@@ -90,6 +94,7 @@ class LinearFamily(Family):
         ]
         return (
             skinny.SCHEDULE,
+            *([skinny_stream.SCHEDULE] if skinny_stream.streams(plan, skinny_stream.launch_of(plan, position)) else []),
             *wide_schedules,
             *([_ADDING] if addends_of(plan, stage) else []),
             Schedule("vendor", "else where cuBLAS is loaded and takes the operands' strides; a pass over its result"),
@@ -129,16 +134,38 @@ class LinearFamily(Family):
         if own or wide.wide_with(plan, index):
             headers += ["linear_wgmma.cuh", "wide_choice.cuh"]
         headers += ["linear_tf32.cuh", "tf32_choice.cuh"] if rounded else []
+        # Those of a launch with others share its memory for sums and know of constants, too.
+        streams = skinny_stream.streams(plan, (index,))
+        shares = streams or skinny_stream.streams(plan, skinny_stream.launch_of(plan, index))
+        headers += ["skinny_stream.cuh"] if shares else []
         return LinearStage(
             **names.common("linear", *headers),
             wide=own,
             tf32=rounded,
-            prepares=(own or rounded) is not None,
-            takes=("const gpu::Blas& blas", "void* accumulator", *(_LT_PARAMETERS if adds else ())),
-            arguments=("blas", tail.accumulator, *((f"lt_{index}", "work + lt_work") if adds else ())),
-            members=(Member("gpu::BlasLt", f"lt_{index}", ""),) if adds else (),
+            streams=streams,
+            prepares=streams or (own or rounded) is not None,
+            takes=(
+                "const gpu::Blas& blas",
+                "void* accumulator",
+                *(_LT_PARAMETERS if adds else ()),
+                *(skinny_stream.PARAMETERS if streams else ()),
+            ),
+            arguments=(
+                "blas",
+                tail.accumulator,
+                *((f"lt_{index}", "work + lt_work") if adds else ()),
+                *(skinny_stream.arguments(plan, (index,)) if streams else ()),
+            ),
+            members=(
+                *((Member("gpu::BlasLt", f"lt_{index}", ""),) if adds else ()),
+                *(skinny_stream.members(plan, index) if shares else ()),
+            ),
             setup=(("const gpu::Blas blas", "gpu::Blas::find(run.api, run.context, stream)"),),
-            buffers=(*tail.buffers, *((LT_BUFFER,) if adds else ())),
+            buffers=(
+                *tail.buffers,
+                *((LT_BUFFER,) if adds else ()),
+                *((skinny_stream.buffer(stage, index),) if shares else ()),
+            ),
             addends=adds,
             body=body,
             a=a,
@@ -156,14 +183,17 @@ class LinearFamily(Family):
         if chains is None:
             return None
         found, rounded = wide.wide_with(plan, group.stages[0]), tf32.tf32_with(plan, group.stages[0])
+        launch = skinny_stream.launch_of(plan, group.stages[0])
+        streams = launch == group.stages and skinny_stream.streams(plan, launch)
         return ProductGroup(
             template=stages[0].template,
             chains=tuple(tuple(stages[i] for i in c) for c in chains),
             wide=found,
             tf32=rounded,
-            prepares=(found or rounded) is not None,
-            takes=("const gpu::Blas& blas",) if rounded else (),
-            arguments=("blas",) if rounded else (),
+            streams=streams,
+            prepares=streams or (found or rounded) is not None,
+            takes=(("const gpu::Blas& blas",) if rounded else ()) + (skinny_stream.PARAMETERS if streams else ()),
+            arguments=(("blas",) if rounded else ()) + (skinny_stream.arguments(plan, launch) if streams else ()),
         )
 
 

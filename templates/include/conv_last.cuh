@@ -28,12 +28,7 @@ __global__ void __launch_bounds__(kConvThreads) turn_filter(const T* from, T* to
 // A filter with its channels last. One that is a constant of the model is turned over once, before any run is captured.
 class Filter {
  public:
-  Filter(const Api& api, const OrtKernelInfo* info, size_t slot) {
-    int constant = 0;
-    const OrtValue* value = nullptr;
-    check(api, api.KernelInfoGetConstantInput_tensor(info, slot, &constant, &value));
-    constant_ = constant != 0;
-  }
+  Filter(const Api& api, const OrtKernelInfo* info, size_t slot) : constant_(is_constant(api, info, slot)) {}
   Filter(const Filter&) = delete;
   Filter& operator=(const Filter&) = delete;
   ~Filter() { cudaFree(kept_); }
@@ -72,7 +67,7 @@ class Filter {
     return to;
   }
 
-  bool constant_ = false;
+  const bool constant_;
   std::mutex mutex_;
   void* kept_ = nullptr;
 };

@@ -139,6 +139,14 @@ struct Instance {
   Kernel kernel;
 };
 
+// Whether an operator's input is a constant of the model.
+inline bool is_constant(const Api& api, const OrtKernelInfo* info, size_t slot) {
+  int constant = 0;
+  const OrtValue* value = nullptr;
+  check(api, api.KernelInfoGetConstantInput_tensor(info, slot, &constant, &value));
+  return constant != 0;
+}
+
 inline std::string node_label(const Api& api, const OrtKernelInfo* info, const char* op) {
   size_t size = 0;
   std::string node;

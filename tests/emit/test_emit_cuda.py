@@ -119,7 +119,8 @@ def test_an_identity_epilogue_needs_no_second_pass() -> None:
 
 def test_the_bare_product_goes_to_workspace_when_no_output_has_its_type() -> None:
     assert "work + product_0" in emit(fused_op(linear("float16", narrow=True)), SM_90A).text
-    assert "Workspace" not in emit(fused_op(linear("float16")), SM_90A).text
+    assert "product_0" not in emit(fused_op(linear("float16")), SM_90A).text
+    assert "Workspace" not in emit(fused_op(linear("float32")), SM_90A).text
 
 
 def _changed(plan: Plan, tensor: int, **changes: object) -> Plan:

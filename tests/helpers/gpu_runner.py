@@ -20,6 +20,8 @@ from fusion_cli.emit import emit, emit_registration
 from fusion_cli.types import FusedOp, Library, Target
 
 Array = np.ndarray
+_OWN = "#define FUSION_VENDOR_FROM 1e300\n#define FUSION_STREAM_FROM 0"
+"""The library's own products of whatever size; of few rows those that are for large ones."""
 
 
 def gpu_target() -> Target:
@@ -34,7 +36,7 @@ def build_library(ops: Sequence[FusedOp], folder: Path, *, vendor: bool = True) 
     target = gpu_target()
     sources = [emit(op, target) for op in ops]
     if not vendor:
-        sources = [replace(s, text=f"#define FUSION_VENDOR_FROM 1e300\n{s.text}") for s in sources]
+        sources = [replace(s, text=f"{_OWN}\n{s.text}") for s in sources]
     sources.append(emit_registration(target, ops))
     cache = Path(os.environ["FUSION_CLI_CACHE"]) if "FUSION_CLI_CACHE" in os.environ else folder / "cache"
     return build(sources, target, folder, cache_dir=cache)

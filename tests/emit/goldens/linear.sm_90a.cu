@@ -237,14 +237,19 @@ bool stage_0_tf32_launch(const gpu::Device& device, cudaStream_t stream, double 
   });
 }
 
-// Once: a block's tiles need more shared memory than is given without asking.
-void stage_0_prepare(const gpu::Device& device) {
+void stage_0_tf32_prepare(const gpu::Device& device) {
   gpu::for_tf32_tiles([&](auto tile) {
     using Tile = decltype(tile);
     const int bytes = Tile::template most_bytes<false>(device.shared_memory);
     gpu::allow_shared_memory(device, stage_0_tf32_kernel<Tile>, bytes);
   });
 }
+
+// Once: blocks need more shared memory than is given without asking.
+void stage_0_prepare(const gpu::Device& device) {
+  stage_0_tf32_prepare(device);
+}
+
 
 // `product` is memory for the bare product, if the vendor's kernel computes it.
 void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3, const gpu::Tensor& t4, const gpu::Blas& blas, void* accumulator) {

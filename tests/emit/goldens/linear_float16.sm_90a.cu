@@ -164,6 +164,7 @@ void stage_0_launch(const gpu::Device& device, cudaStream_t stream, const stage_
   });
 }
 
+
 // `product` is memory for the bare product, if the vendor's kernel computes it.
 void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3, const gpu::Blas& blas, void* accumulator, gpu::BlasLt& lt, void* lt_work) {
   const stage_0_operands x = stage_0_of(dims, t0, t1, t2, t3);

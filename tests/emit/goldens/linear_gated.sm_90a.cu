@@ -154,6 +154,7 @@ void stage_0_launch(const gpu::Device& device, cudaStream_t stream, const stage_
   });
 }
 
+
 // `product` is memory for the bare product, if the vendor's kernel computes it.
 void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Blas& blas, void* accumulator) {
   const stage_0_operands x = stage_0_of(dims, t0, t1, t2);
@@ -326,6 +327,7 @@ void stage_1_launch(const gpu::Device& device, cudaStream_t stream, const stage_
   });
 }
 
+
 // `product` is memory for the bare product, if the vendor's kernel computes it.
 void stage_1(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3, const gpu::Blas& blas, void* accumulator) {
   const stage_1_operands x = stage_1_of(dims, t0, t1, t2, t3);
@@ -444,8 +446,7 @@ bool group_0_wide_launch(const gpu::Device& device, cudaStream_t stream, const s
 }
 #endif
 
-// Once: a block's tiles need more shared memory than is given without asking.
-void group_0_prepare(const gpu::Device& device) {
+void group_0_wide_prepare(const gpu::Device& device) {
   (void)device;
 #if FUSION_HOPPER
   gpu::for_wide_tiles<2>([&](auto tile) {
@@ -454,6 +455,12 @@ void group_0_prepare(const gpu::Device& device) {
   });
 #endif
 }
+
+// Once: blocks need more shared memory than is given without asking.
+void group_0_prepare(const gpu::Device& device) {
+  group_0_wide_prepare(device);
+}
+
 
 bool group_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims0, const gpu::Tensor& s0_t0, const gpu::Tensor& s0_t1, const gpu::Tensor& s0_t2, const Ints& dims1, const gpu::Tensor& s1_t0, const gpu::Tensor& s1_t1, const gpu::Tensor& s1_t2, const gpu::Tensor& s1_t3) {
   const stage_0_operands x0 = stage_0_of(dims0, s0_t0, s0_t1, s0_t2);

@@ -202,14 +202,19 @@ bool stage_0_tf32_launch(const gpu::Device& device, cudaStream_t stream, double 
   });
 }
 
-// Once: a block's tiles need more shared memory than is given without asking.
-void stage_0_prepare(const gpu::Device& device) {
+void stage_0_tf32_prepare(const gpu::Device& device) {
   gpu::for_tf32_tiles([&](auto tile) {
     using Tile = decltype(tile);
     const int bytes = Tile::template most_bytes<false>(device.shared_memory);
     gpu::allow_shared_memory(device, stage_0_tf32_kernel<Tile>, bytes);
   });
 }
+
+// Once: blocks need more shared memory than is given without asking.
+void stage_0_prepare(const gpu::Device& device) {
+  stage_0_tf32_prepare(device);
+}
+
 
 // `product` is memory for the bare product, if the vendor's kernel computes it.
 void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Blas& blas, void* accumulator) {
@@ -436,14 +441,19 @@ bool stage_1_tf32_launch(const gpu::Device& device, cudaStream_t stream, double 
   });
 }
 
-// Once: a block's tiles need more shared memory than is given without asking.
-void stage_1_prepare(const gpu::Device& device) {
+void stage_1_tf32_prepare(const gpu::Device& device) {
   gpu::for_tf32_tiles([&](auto tile) {
     using Tile = decltype(tile);
     const int bytes = Tile::template most_bytes<false>(device.shared_memory);
     gpu::allow_shared_memory(device, stage_1_tf32_kernel<Tile>, bytes);
   });
 }
+
+// Once: blocks need more shared memory than is given without asking.
+void stage_1_prepare(const gpu::Device& device) {
+  stage_1_tf32_prepare(device);
+}
+
 
 // `product` is memory for the bare product, if the vendor's kernel computes it.
 void stage_1(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3, const gpu::Blas& blas, void* accumulator) {
@@ -582,14 +592,19 @@ bool stage_2_tf32_launch(const gpu::Device& device, cudaStream_t stream, double 
   });
 }
 
-// Once: a block's tiles need more shared memory than is given without asking.
-void stage_2_prepare(const gpu::Device& device) {
+void stage_2_tf32_prepare(const gpu::Device& device) {
   gpu::for_tf32_tiles([&](auto tile) {
     using Tile = decltype(tile);
     const int bytes = Tile::template most_bytes<false>(device.shared_memory);
     gpu::allow_shared_memory(device, stage_2_tf32_kernel<Tile>, bytes);
   });
 }
+
+// Once: blocks need more shared memory than is given without asking.
+void stage_2_prepare(const gpu::Device& device) {
+  stage_2_tf32_prepare(device);
+}
+
 
 // `product` is memory for the bare product, if the vendor's kernel computes it.
 void stage_2(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Blas& blas, void* accumulator) {
@@ -638,6 +653,7 @@ void group_0_launch(const gpu::Device& device, cudaStream_t stream, const stage_
   const auto kernel = x0.p.m == 1 ? group_0_skinny<1> : group_0_skinny<gpu::kSkinnyRows>;
   gpu::launch(kernel, grid, gpu::kSkinnyThreads, 0, stream, "group_0", x0, x1, lanes);
 }
+
 
 bool group_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims0, const gpu::Tensor& s0_t0, const gpu::Tensor& s0_t1, const gpu::Tensor& s0_t2, const Ints& dims1, const gpu::Tensor& s1_t0, const gpu::Tensor& s1_t1, const gpu::Tensor& s1_t2, const gpu::Tensor& s1_t3) {
   const stage_0_operands x0 = stage_0_of(dims0, s0_t0, s0_t1, s0_t2);
