@@ -6,17 +6,17 @@ that cannot be told from the inputs has a name of its own. Each correction says 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import onnx_ir as ir
 from onnx_shape_inference import ShapeInferenceContext, broadcast_shapes, check_inputs, registry
 
+from fusion_cli.simplify.broadcasts import broadcasting, contracting
 from fusion_cli.simplify.inferred import MOST_ELEMENTS, Dim, Infer, dim_of, elements, is_of_sizes, note_sizes, written
 from fusion_cli.simplify.iterations import holds, states_of
 from fusion_cli.simplify.slices import infer_slice
 from fusion_cli.sizes.algebra import Size
-from fusion_cli.sizes.operations import broadcast, operation
+from fusion_cli.sizes.operations import operation
 from fusion_cli.sizes.parsing import parse
 
 _BROADCASTING = {
@@ -36,6 +36,7 @@ def correct() -> None:
     _correct("Concat", _joining)
     _correct("ConstantOfShape", _made_by_shape)
     _correct("Div", _dividing)
+    _correct("Einsum", contracting)
     _correct("If", _branching)
     _correct("Loop", _looping)
     _correct("Range", _counting)
@@ -48,7 +49,7 @@ def correct() -> None:
     _correct("Squeeze", _squeezing)
     for domain, names in _BROADCASTING.items():
         for name in names.split():
-            _correct(name, _broadcasting, domain)
+            _correct(name, broadcasting, domain)
 
 
 def _correct(name: str, correction: Callable[[Infer], Infer], domain: str = "") -> None:
@@ -212,39 +213,6 @@ def _measuring(infer: Infer) -> Infer:
         infer(ctx, node)
 
     return corrected
-
-
-def _broadcasting(infer: Infer) -> Infer:
-    """Of two sizes of different names the library takes the first, though that one may be 1. (It does not replace a
-    name that is there already.) What it says of elements may be of fewer than there are."""
-
-    def corrected(ctx: ShapeInferenceContext, node: ir.Node) -> None:
-        first, *others = (v for v in node.inputs if v is not None)
-        result = node.outputs[0]
-        if node.op_type == "Expand" and first.shape is None:
-            ctx.set_shape_and_dtype(result, None, first.dtype)
-            return
-        expanded = node.op_type == "Expand"
-        shapes = [first.shape, *(ctx.get_symbolic_value(v) if expanded else v.shape for v in others)]
-        known = [tuple(s) for s in shapes if s is not None]
-        if result.shape is None and len(known) == len(shapes):
-            rank = max(map(len, known))
-            columns = zip(*((1,) * (rank - len(s)) + s for s in known), strict=True)
-            ctx.set_shape(result, ir.Shape([_broadcast(ctx, c) for c in columns]))
-        infer(ctx, node)
-        said = ctx.get_symbolic_value(result)
-        if said is not None and result.shape is not None and result.shape.is_static():
-            count = math.prod(result.shape.numpy())
-            if count != len(said):
-                ctx.set_symbolic_value(result, [ctx.new_symbolic_dim() for _ in range(count)])
-
-    return corrected
-
-
-def _broadcast(ctx: ShapeInferenceContext, dims: Iterable[Dim]) -> Dim:
-    named = {parse(written(d)): d for d in dims}
-    made = broadcast(*named)
-    return named[made] if made in named else ctx.new_symbolic_dim()
 
 
 def _made_by_shape(infer: Infer) -> Infer:

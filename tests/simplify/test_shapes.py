@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import pytest
 from onnx import TensorProto, helper
 
 import fusion_cli
@@ -79,6 +80,19 @@ def test_either_of_two_sizes_may_be_one(both: Both) -> None:
     runs = both(parse(text))
     for n, m in ((1, 3), (3, 1), (3, 3)):
         same(runs, x=RNG.normal(size=(n, 4)).astype(np.float32), w=RNG.normal(size=(m, 4)).astype(np.float32))
+
+
+@pytest.mark.parametrize("equation", ["ij,ij->ij", "i...,i...->i...", "...i,...i->...i"])
+def test_either_of_two_sizes_that_an_einsum_calls_the_same_may_be_one(equation: str, both: Both) -> None:
+    is_last = equation.startswith("...")
+    x, w = ("4, n", "4, m") if is_last else ("n, 4", "m, 4")
+    text = f"""g (float[{x}] x, float[{w}] w) => (float[p, q] y) {{
+        a = Einsum <equation = "{equation}"> (x, w) s = Shape (a) e = Expand (x, s) y = Sin (e)
+    }}"""
+    runs = both(parse(text))
+    for n, m in ((1, 3), (3, 1), (3, 3)):
+        arrays = [RNG.normal(size=(size, 4)).astype(np.float32) for size in (n, m)]
+        same(runs, **dict(zip("xw", (a.T if is_last else a for a in arrays), strict=True)))
 
 
 def test_any_axis_may_be_squeezed(both: Both) -> None:
