@@ -70,7 +70,7 @@ def _inferred(model: ir.Model, inputs: Mapping[str, int]) -> dict[str, int]:
     sizes = dict(inputs)
     for value in _values(model):
         for old, new in zip(value.shape or (), shapes.get(value.name) or (), strict=False):
-            if not isinstance(old, int) and old.value is not None and isinstance(new, int):
+            if not isinstance(old, int) and old.value is not None and isinstance(new, int) and new >= 0:
                 sizes.setdefault(old.value, new)
     return sizes
 

@@ -30,14 +30,16 @@ def dims_of(value: ir.Value) -> tuple[int | str, ...] | None:
 
 
 def number(dim: int | str | ir.SymbolicDim, sizes: Mapping[str, int]) -> int | None:
-    """A dimension in numbers, given those of names or of whole dimensions; None where it cannot be told."""
+    """A dimension in numbers, given those of names or of whole dimensions; None where it cannot be told, or would be
+    less than nothing."""
     if isinstance(dim, int):
         return dim
     text = dim.value if isinstance(dim, ir.SymbolicDim) else dim
     if text is None or text in sizes:
         return sizes.get(text or "")
     size = parse(text)
-    return substitute(size, {name: Size(sizes[name]) for name in names_in(size) if name in sizes}).known
+    found = substitute(size, {name: Size(sizes[name]) for name in names_in(size) if name in sizes}).known
+    return None if found is None or found < 0 else found
 
 
 def numbers(value: ir.Value, sizes: Mapping[str, int]) -> tuple[int, ...] | None:

@@ -15,6 +15,7 @@ from fusion_cli.errors import FusionError, Unsupported
 from fusion_cli.plan import plan_region
 from fusion_cli.score import Baseline, DeviceProfile, default_sizes, load_profile, read_profile, score_region
 from fusion_cli.score.vendor_fusions import fused_kernels
+from fusion_cli.sizes.dims import name_sizes
 from fusion_cli.types import Options, Region, Target
 from tests.helpers.graphs import parse, simplified
 from tests.helpers.reason_codes import explained
@@ -254,6 +255,15 @@ def test_sizes_follow_from_shape_arithmetic() -> None:
     dims = model.graph.outputs[0].shape
     assert dims is not None
     assert default_sizes(model, Options(shapes={"x": (3, 5, 8)}))[0]["s"] == 5
+
+
+def test_a_size_that_would_be_less_than_nothing_counts_as_one() -> None:
+    model = parsed("g (float[n, 4] x) => (float[n, 4] y) { e = Exp (x) y = Mul (e, x) }")
+    name_sizes(model, lambda _: "n - 2")  # of a batch, which is likely 1
+    region = whole(model)
+    baseline = Baseline(model.graph, load_profile(CPU))
+    score = score_region(region, plan_region(region), baseline, default_sizes(model, Options()), force=True)
+    assert (score.bytes_after, score.operations > 0) == (2 * 4 * 4, True)
 
 
 @pytest.mark.parametrize(("arch", "name"), [("sm_90a", "h200"), ("sm_80", "a100"), ("sm_89", "a100"), ("sm_70", "a100"),
