@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import Any, Self
 
 import numpy as np
 import onnx
@@ -13,9 +15,10 @@ from onnx import numpy_helper
 
 import fusion_cli
 from fusion_cli.errors import FusionError
-from fusion_cli.limits import MORE_TIME
-from fusion_cli.sessions.process import Process
-from tests.fuzz.together import outcomes
+from fusion_cli.limits import MORE_TIME, Budget
+from fusion_cli.runtime import find_library
+from fusion_cli.sessions import CPU, CUDA_FLOAT32, CannotRun, Providers
+from fusion_cli.sessions.process import Process, Runner
 from tests.fuzz.trial import GOOD, Trials, budget, smallest
 from tests.fuzz.variety import draw_graph
 from tests.helpers.graphs import parse
@@ -25,7 +28,7 @@ FEEDS = [{"x": np.ones((n, 4), np.float32)} for n in (1, 2, 3)]
 
 @pytest.fixture(scope="module")
 def process() -> Iterator[Process]:
-    with Process(budget()) as started:
+    with Process(budget("cpu")) as started:
         yield started
 
 
@@ -35,13 +38,6 @@ def test_graphs_compute_the_same(target: str, seeds: range, tmp_path: Path, proc
     found = {seed: trials.graph(seed) for seed in seeds}
     assert {seed: said for seed, said in found.items() if said.partition(":")[0] not in GOOD} == {}
     assert list(found.values()).count("right") > 0.9 * len(seeds)
-
-
-def test_graphs_whose_kernels_are_compiled_together_compute_the_same(tmp_path: Path, process: Process) -> None:
-    found = dict(outcomes(range(60, 64), tmp_path, process))
-    assert set(found) == set(range(60, 64))
-    assert all(said.partition(":")[0] in GOOD for said in found.values())
-    assert (tmp_path / "all.so").is_file()
 
 
 def test_damaged_models_are_refused_or_compute_the_same(tmp_path: Path, process: Process) -> None:
@@ -92,7 +88,7 @@ def littering(source: Path, output: Path, **_: object) -> None:
 @pytest.mark.parametrize(
     ("optimize", "outcome"),
     [
-        (changed, "wrong:  y is off by"),
+        (changed, "wrong: y is off by"),
         (raising(ValueError("a fault")), "fault: Traceback"),
         (raising(FusionError("no", hint=MORE_TIME)), "late"),
         (raising(FusionError("no")), "refused a valid model: no"),
@@ -107,6 +103,83 @@ def test_what_is_wrong_is_told(
     assert trials.judge(model(), FEEDS, valid=True) == "right"
     monkeypatch.setattr(fusion_cli, "optimize", optimize)
     assert trials.judge(model(), FEEDS, valid=True).startswith(outcome)
+
+
+@dataclass
+class Simulated:
+    """A process with a GPU, where the results of kernels, and those of ONNX Runtime's own, are off by a number, or do
+    not come (None)."""
+
+    process: Process
+    kernels: float | None
+    own: float | None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    @property
+    def budget(self) -> Budget:
+        return self.process.budget
+
+    def open(self, model: Path | bytes, *, providers: Providers = CPU, **options: Any) -> Shifted:
+        shift = 0.0 if providers is CPU else self.kernels if options.get("libraries") else self.own
+        return Shifted(self.process.open(model, **options), shift)
+
+
+@dataclass
+class Shifted:
+    runner: Runner
+    shift: float | None
+
+    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        if self.shift is None:
+            raise CannotRun("an illegal memory access")
+        return {name: array + np.float32(self.shift) for name, array in self.runner.run(feeds).items()}
+
+
+@pytest.mark.parametrize(
+    ("kernels", "own", "outcome"),
+    [
+        (0, 0, "right"),
+        (0, None, "right"),
+        (1, 1, "as on GPUs: y is off by"),
+        (1, 0, "wrong: y is off by"),
+        (1, 2, "wrong: y is off by"),
+        (1, None, "wrong: y is off by"),
+        (None, 0, "fails: the fused model does not run: an illegal memory access"),
+        (None, None, "does not run on GPUs"),
+    ],
+)
+def test_kernels_for_gpus_may_do_as_onnx_runtimes_own_there(
+    kernels: float | None,
+    own: float | None,
+    outcome: str,
+    tmp_path: Path,
+    process: Process,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gpu = Simulated(process, kernels, own)
+    monkeypatch.setattr("tests.fuzz.trial.Process", lambda _: gpu)
+    trials = Trials(tmp_path, "cpu", gpu)
+    assert trials.optimize(model(), FEEDS, valid=True) == ""
+    found = find_library(trials.output, CPU, ["CPUExecutionProvider"])
+    assert found is not None
+    trials.providers = CUDA_FLOAT32
+    assert trials.compare(found.path).startswith(outcome)
+
+
+def test_kernels_that_are_not_taken_are_told(tmp_path: Path, process: Process) -> None:
+    trials = Trials(tmp_path, "cpu", process)
+    assert trials.judge(model(), FEEDS, valid=True) == "right"
+    text = "g (float[n, 4] x) => (float[n, 4] y) { a = Sin (x) y = Mul (a, x) }"
+    assert trials.judge(parse(text).SerializeToString(), FEEDS, valid=True) == "right"
+    (other,) = tmp_path.glob("*.so")
+    kept = other.rename(tmp_path.with_suffix(".so"))
+    trials.optimize(model(), FEEDS, valid=True)
+    assert "is not a registered function" in trials.compare(kept)
 
 
 def test_the_part_that_is_wrong_is_kept(tmp_path: Path, process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
