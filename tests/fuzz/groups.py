@@ -15,6 +15,8 @@ from subprocess import TimeoutExpired
 
 from fusion_cli.limits import Budget, run
 
+CRASH = "crash"
+"""The outcome of a graph that ends the process of its group."""
 _Found = SimpleQueue[tuple[int, str] | None]
 _PROCESS = (sys.executable, "-m", "tests.fuzz.together")
 _LAST_WORDS = 500
@@ -60,6 +62,6 @@ class Groups:
                     ended = run(command, Budget(seconds), heard=lambda line: hear(*json.loads(line)))
                     if left:
                         words = " ".join(ended.stderr[-_LAST_WORDS:].split())
-                        hear(at, f"crash: its process ended with exit code {ended.returncode}: {words}")
+                        hear(at, f"{CRASH}: its process ended with exit code {ended.returncode}: {words}")
         finally:
             found.put(None)

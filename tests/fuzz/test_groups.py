@@ -17,7 +17,7 @@ from fusion_cli.targets import resolve_targets
 from tests.fuzz import groups, together
 from tests.fuzz.__main__ import main
 from tests.fuzz.groups import Groups
-from tests.fuzz.trial import GOOD
+from tests.fuzz.trial import GOOD, Trials
 from tests.helpers.graphs import parse
 
 (SM_90A,) = resolve_targets(["sm_90a"])
@@ -111,17 +111,28 @@ def test_the_report_says_which_seeds_ran(
     assert "1 graphs were not reached in time: seeds 3" in said
 
 
-def test_what_is_not_right_is_reported_and_kept(
+def test_a_crash_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     standing_in(monkeypatch, "os.abort()")
     arguments = ("--target", "cpu", "--seed", "2", "--graphs", "3", "--mutants", "0", "--keep", str(tmp_path))
-    monkeypatch.setattr("tests.fuzz.__main__.smallest", lambda trials, data, *_: data)
     assert asked(monkeypatch, *arguments) == 1
     said = capsys.readouterr().out
     assert "graphs 3: crash: its process ended with exit code -6" in said
     assert "3 graphs, seeds 2 to 4: 2 right, 1 crash" in said
-    assert [path.name for path in tmp_path.iterdir()] == ["graphs-3.onnx"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_not_right_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Trials, "graph", lambda trials, seed: "right" if seed < 2 else "wrong: y is off by 1")
+    monkeypatch.setattr("tests.fuzz.__main__.smallest", lambda trials, data, *_: data)
+    assert asked(monkeypatch, "--graphs", "3", "--mutants", "0", "--keep", str(tmp_path)) == 1
+    said = capsys.readouterr().out
+    assert "graphs 2: wrong: y is off by 1" in said
+    assert "3 graphs, seeds 0 to 2: 2 right, 1 wrong" in said
+    assert [path.name for path in tmp_path.iterdir()] == ["graphs-2.onnx"]
 
 
 def test_without_a_gpu_it_says_what_is_missing(
