@@ -51,9 +51,12 @@ def _reduce(ctx: Context, node: ir.Node) -> Val:
 
 
 def _log_sum_exp(ctx: Context, x: Val) -> Val:
-    highest = ctx.b.reduce("reduce_max", x)
-    total = ctx.b.reduce("reduce_sum", ctx.b.apply("Exp", ctx.b.apply("Sub", x, highest)))
-    return ctx.b.apply("Add", ctx.b.apply("Log", total), highest)
+    """Of rows without infinities their largest element is taken out; of others nothing, for inf - inf is NaN."""
+    b = ctx.b
+    highest = b.reduce("reduce_max", x)
+    shift = b.apply("Where", b.apply("IsInf", highest), 0.0, highest)
+    total = b.reduce("reduce_sum", b.apply("Exp", b.apply("Sub", x, shift)))
+    return b.apply("Add", b.apply("Log", total), shift)
 
 
 def _softmax(ctx: Context, node: ir.Node) -> Val:

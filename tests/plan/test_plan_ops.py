@@ -112,6 +112,12 @@ def test_reduction_over_last_axis(op: str, shape: tuple[int, ...]) -> None:
     check_model(text, {"x": floats(*shape)}, 1e-5)
 
 
+def test_logarithm_of_a_sum_of_exponents_that_are_infinite() -> None:
+    x = np.array([[np.inf, 1, -np.inf], [-np.inf, -np.inf, -np.inf], [-np.inf, 2, 3], [np.nan, np.inf, 1]], np.float32)
+    text = "g (float[n, 3] x) => (float[n, 1] y) { a = Constant <value_ints = [-1]> () y = ReduceLogSumExp(x, a) }"
+    check_model(text, {"x": x}, 1e-5)
+
+
 def test_reduction_over_trailing_axes_without_keeping_them() -> None:
     text = """g (float[n, c, h, w] x) => (float[n, c] y) {
         a = Constant <value_ints = [2, 3]> ()  y = ReduceMean <keepdims = 0> (x, a)
