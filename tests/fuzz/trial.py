@@ -106,11 +106,12 @@ class Trials:
         failed, off = self._off(self.cases, partial(self.opener, self.output))
         if failed or off or library is None:
             return _told(failed, off)
+        with_kernels = {"libraries": [library], "providers": self.providers}
         try:  # without what ONNX Runtime would run in place of kernels that it does not take
-            self.opener(_without_functions(self.output), libraries=[library], providers=self.providers)
+            self.opener(_without_functions(self.output), use="reference", **with_kernels)
         except CannotRun as error:
             return f"fails: {error}"
-        fused = {"model": self.output, "libraries": [library], "providers": self.providers}
+        fused = {"model": self.output, **with_kernels}
         failed, off = self._off(self.cases, partial(self.opener, **fused))
         if not (failed or off) or self.providers is CPU:
             return _told(failed, off)
