@@ -28,7 +28,9 @@ struct AttentionTile {
   // Sixteen more bytes put the eight rows that a fragment is loaded from in different banks.
   static constexpr int kPitch = kDepth + 16 / sizeof(T), kValuePitch = kValueDepth + 16 / sizeof(T);
   static constexpr int kResident = kShallow ? 2 : 1;  // blocks of a multiprocessor where kWide
-  static constexpr size_t kBytes = sizeof(T) * (kRows * kPitch + 2 * kKeys * (kPitch + kValuePitch));
+  // Results lie where queries, keys and values did, and may need more.
+  static constexpr int kOperands = kRows * kPitch + 2 * kKeys * (kPitch + kValuePitch), kResults = kRows * kValuePitch;
+  static constexpr size_t kBytes = sizeof(T) * (kOperands > kResults ? kOperands : kResults);
 };
 
 // Whether tiles of this kind, which are wide, keep the multiprocessors busy: for three rounds.

@@ -149,6 +149,7 @@ def _same_bits(case: Case, library: Path) -> None:
 def _compare(case: Case, graph: bool, library: Path, tf32: bool = False) -> None:
     op = fused_op(case)
     for sizes in case.sizes[:1] if graph else case.sizes:
+        print(case.name, dict(sizes))  # the last one is where a kernel failed
         inputs = case.inputs(sizes, np.random.default_rng())
         with np.errstate(all="ignore"):
             want = interpret(case.plan, inputs)

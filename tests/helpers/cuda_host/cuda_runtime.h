@@ -109,12 +109,18 @@ inline void launch(dim3 grid, dim3 block, size_t shared, void*, const std::funct
   if (fibers.size() < block.x) fibers.resize(block.x);
   body = &kernel;
   gridDim = grid, blockDim = block;
+  constexpr char kUntouched = 0x5a;
+  char* const begin = reinterpret_cast<char*>(fusion::gpu::dynamic);
+  char* const end = begin + sizeof(fusion::gpu::dynamic);
+  std::fill(begin + shared, end, kUntouched);
   for (unsigned y = 0; y < grid.y; ++y)
     for (unsigned x = 0; x < grid.x; ++x) {
       blockIdx = dim3(x, y);
       std::memset(static_cast<void*>(fusion::gpu::dynamic), 0xff, shared);  // NaN: nobody may count on zeros
       run_block(block.x);
     }
+  const auto untouched = [](char c) { return c == kUntouched; };
+  if (!std::all_of(begin + shared, end, untouched)) fail("a kernel writes past the end of its shared memory");
 }
 
 // Shows the warp some bytes of every thread; another thread's are valid until the call after the next.
