@@ -133,7 +133,7 @@ class LinearFamily(Family):
         headers = ["linear.cuh", "blas.h", *(["blaslt.h"] if adds else []), "skinny.cuh", "vector.cuh"]
         if own or wide.wide_with(plan, index):
             headers += ["linear_wgmma.cuh", "wide_choice.cuh"]
-        headers += ["linear_tf32.cuh", "tf32_choice.cuh"] if rounded else []
+        headers += ["tf32_choice.cuh"] if rounded else []
         # Those of a launch with others share its memory for sums and know of constants, too.
         streams = skinny_stream.streams(plan, (index,))
         shares = streams or skinny_stream.streams(plan, skinny_stream.launch_of(plan, index))

@@ -28,6 +28,10 @@ struct Mailbox {
   static __device__ __forceinline__ void await_others() {
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
   }
+  // Every thread that is left arrives and waits, so that places that others have read may be sent to.
+  static __device__ __forceinline__ void meet() {
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+  }
   // Four floats for the same place of another block's shared memory.
   __device__ __forceinline__ void send(const float* place, int block, const Chunk<float, 4>& x) {
     uint32_t to, barrier;
@@ -48,6 +52,7 @@ struct Mailbox {
   __device__ __forceinline__ void open(int) {}
   static __device__ __forceinline__ void opened() {}
   static __device__ __forceinline__ void await_others() {}
+  static __device__ __forceinline__ void meet() {}
   __device__ __forceinline__ void send(const float*, int, const Chunk<float, 4>&) {}
   __device__ __forceinline__ void await_all() {}
 #endif

@@ -25,6 +25,15 @@ __device__ __forceinline__ void bring_near(const float* matrix, int stride, int 
   }
 }
 
+// The first that a block's steps need of it, mostly a weight, while kernels before this one still run.
+template <class Tile, bool kTransB>
+__device__ __forceinline__ void bring_first(const float* matrix, int stride, int column, int columns, int first, int end,
+                                            int depth) {
+  constexpr int kAhead = 16;
+  bring_near<Tile, kTransB>(matrix, stride, column, columns, first * Tile::kDepth,
+                            min(depth, min(end, first + kAhead) * Tile::kDepth));
+}
+
 // The sums of a tile, which all its blocks and their groups of warps have a part of. Of a thread's eights every block ends
 // those that are its own, n of parts * n + part.
 template <class Tile>
@@ -111,9 +120,7 @@ __device__ __forceinline__ void linear_tf32(const Tf32Operands<kProducts>& x, co
   const float* const matrix = x.right[at.product];
   const int columns = x.columns[at.product], stride = x.right_stride[at.product];
   const int steps = (x.depth + kDepth - 1) / kDepth, first = steps * part / parts, end = steps * (part + 1) / parts;
-  // The first of the right operand, mostly a weight, comes nearer while kernels before this one still run.
-  constexpr int kAhead = 16;
-  bring_near<Tile, kTransB>(matrix, stride, at.column, columns, first * kDepth, min(x.depth, min(end, first + kAhead) * kDepth));
+  bring_first<Tile, kTransB>(matrix, stride, at.column, columns, first, end, x.depth);
   await_earlier();
 
   using Right = std::conditional_t<kTransB, DeepRows<Tile, Tile::kColumns, EveryFourth>, WideRows<Tile>>;

@@ -17,7 +17,8 @@ struct alignas(64) TensorMap {
 constexpr int kPromote128 = 2, kPromote256 = 3;
 
 // Describes a matrix of 16-bit elements, `stride` elements from row to row, that is copied in boxes of `box_rows` by 64;
-// outside it there are zeros. False if the copy engine cannot: it wants 16-byte boundaries, and a driver.
+// outside it there are zeros. Floats are two elements each. False if the copy engine cannot: it wants 16-byte boundaries,
+// and a driver.
 inline bool describe(TensorMap& map, const void* data, int64_t rows, int64_t columns, int64_t stride, int box_rows,
                      int promote = kPromote256) {
   using Encode = int (*)(TensorMap*, int, uint32_t, void*, const uint64_t*, const uint64_t*, const uint32_t*,

@@ -1,7 +1,7 @@
 // Which products of float32 our own kernel takes in TF32, by which tile and with the depth in how many parts.
 #pragma once
 
-#include "include/linear_tf32.cuh"
+#include "include/linear_tf32_wgmma.cuh"
 
 namespace fusion::gpu {
 
@@ -31,36 +31,57 @@ bool describe_tf32(Tf32Operands<1 + sizeof...(Others)>& x, const First& first, c
 }
 
 // Calls f with the tiles that are compiled in. Their cycles were measured on an H200 (of 1.75 a nanosecond) at depths of
-// 768, with the depth in one to eight parts.
+// 768 and 3072, with the depth in one to eight parts.
 template <class F>
 void for_tf32_tiles(const F& f) {
   f(Tf32Tile<32, 32, 1, 2, 2, 6, 3500, 525>{});
   f(Tf32Tile<32, 32, 2, 2, 1, 4, 3500, 750>{});
+#if FUSION_HOPPER
+  f(Tf32Groups<64, 8, 2, 6500, 740>{});
+  f(Tf32Groups<128, 6, 2, 9500, 1210>{});
+  f(Tf32Groups<192, 5, 1, 12000, 1700>{});
+#else
   f(Tf32Tile<32, 32, 4, 2, 1, 3, 7400, 1120>{});
   f(Tf32Tile<64, 32, 2, 4, 1, 3, 12000, 1930>{});
+#endif
+}
+
+// The kernel of a tile.
+template <class Tile, bool kTransB, int kProducts, class... Epilogues>
+__device__ __forceinline__ void products_in_tf32(const Tf32Operands<kProducts>& x, const Epilogues&... epilogues) {
+#if FUSION_HOPPER
+  if constexpr (Tile::kHopper) return linear_tf32_wgmma<Tile, kTransB>(x, epilogues...);
+#endif
+  if constexpr (!Tile::kHopper) linear_tf32<Tile, kTransB>(x, epilogues...);
+}
+
+// Whether a tile's kernel takes the left operand.
+template <class Tile, int kProducts>
+bool takes_left(Tf32Operands<kProducts>& x) {
+  if constexpr (Tile::kHopper) return describe(x.map, x.left, x.rows, int64_t{x.depth} * 2, int64_t{x.left_stride} * 2, Tile::kRows);
+  return true;
 }
 
 // Cycles of products by this tile, its depth in so many parts; more than anything else takes where the blocks would not
-// all run at once, which costs as much again, and clusters leave some multiprocessors out. A multiprocessor gets 4.3 bytes
-// of the right operands a cycle.
+// all run at once, which costs as much again, and clusters leave some multiprocessors out.
 template <class Tile, int kProducts>
 double tf32_cycles(const Device& device, const Tf32Operands<kProducts>& x, int parts) {
-  constexpr double kBytes = 4.3, kPart = 260;
+  constexpr double kPart = 260;
   const int64_t blocks = int64_t{tf32_tiles<Tile>(x)} * parts;
   if (blocks > (parts > 1 ? device.multiprocessors * 9 / 10 : device.multiprocessors)) return inf<double>();
   double columns = 0;
   for (const int n : x.columns) columns += n;
   const double steps = static_cast<double>(ceil_div(ceil_div(x.depth, Tile::kDepth), parts)) * Tile::kStep;
-  const double memory = columns * x.depth * 4 / device.multiprocessors / kBytes;
+  const double memory = columns * x.depth * 4 / device.multiprocessors / Tile::kBytes;
   return Tile::kStart + parts * kPart + (steps > memory ? steps : memory);
 }
 
 // Has f(tile, blocks) launch the kernel of the tile that is fastest, with the depth in as many parts as x then says; false
 // where it would take more than `most` cycles. Measured on an H200 with weights from memory, us for what cuBLASLt and a
-// pass take: 9.4 for 21.4 at three of 128x768x768 (rows, columns, depth) together, 5.2 for 7.3 at one, 16.4 for 25.0 at
-// three of 197x768x768, 20.4 for 29.6 at three of 384x768x768, 4.4 for 6.4 at 16x768x768. The vendor's is faster at
-// 128x3072x768 (11.8 with GELU, 12.9 by ours), at 128x768x3072 (10.7, 13.6) and from 1024 rows on (31 at three of
-// 1024x768x768, 52 by ours).
+// pass take: 8.5 for 21.4 at three of 128x768x768 (rows, columns, depth) together, 5.2 for 7.3 at one, 12.4 for 25.1 at
+// three of 197x768x768, 4.4 for 6.4 at 16x768x768; with GELU 10.3 for 11.8 at 128x3072x768 and 33.6 for 34.3 at
+// 1024x3072x768. The vendor's is faster at 128x768x3072 (10.7, 11.4 by ours), with GELU at 512x3072x768 (18.3, 22.1), and
+// mostly from 1024 rows on: 24.0 at 1024x768x3072, 39 by ours, and 11.0, 14.3 at 1024x768x768.
 template <bool kTransB, int kProducts, class F>
 bool with_tf32_tile(const Device& device, Tf32Operands<kProducts>& x, double most, const F& f) {
   const auto each = [&](const auto& g) {
@@ -79,7 +100,7 @@ bool with_tf32_tile(const Device& device, Tf32Operands<kProducts>& x, double mos
   bool done = false;
   each([&](auto tile, int parts, double cycles) {
     using Tile = decltype(tile);
-    if (done || cycles > least) return;
+    if (done || cycles > least || !takes_left<Tile>(x)) return;
     x.parts = parts;
     f(tile, static_cast<unsigned>(tf32_tiles<Tile>(x) * parts));
     done = true;

@@ -3,14 +3,17 @@
 
 #include "include/cluster.cuh"
 #include "include/linear.cuh"
+#include "include/tensor_map.h"
 
 namespace fusion::gpu {
 
 // What a block computes: kDown * kAcross tiles of its warps, of kWarpRows by kWarpColumns, by each of kGroups groups that
 // share the depth of a step among them. Tiles of the operands go through a ring of kSlots. A block takes kStart cycles, and
-// kStep for every 32 of the depth.
+// kStep for every 32 of the depth; a multiprocessor gets kBytes of the right operands a cycle.
 template <int kWarpRows_, int kWarpColumns_, int kDown_, int kAcross_, int kGroups_, int kSlots_, int kStart_, int kStep_>
 struct Tf32Tile {
+  static constexpr bool kHopper = false;
+  static constexpr double kBytes = 4.3;
   static constexpr int kWarpRows = kWarpRows_, kWarpColumns = kWarpColumns_, kDown = kDown_, kAcross = kAcross_;
   static constexpr int kGroups = kGroups_, kSlots = kSlots_, kStart = kStart_, kStep = kStep_;
   static constexpr int kRows = kWarpRows * kDown, kColumns = kWarpColumns * kAcross, kDepth = 32;
@@ -49,6 +52,7 @@ struct Tf32Tile {
 // Products of one left operand [rows, depth]: right ones [depth, columns], each with its own result.
 template <int kProducts>
 struct Tf32Operands {
+  TensorMap map;  // of the left operand, for warpgroups
   const float* left;
   const float* right[kProducts];
   int rows, depth, columns[kProducts];

@@ -186,6 +186,25 @@ struct WarpgroupProduct;
 FUSION_WARPGROUP_PRODUCTS(half, "f16");
 FUSION_WARPGROUP_PRODUCTS(bfloat, "bf16");
 
+// Of TF32, 8 deep: a in registers as for multiply_add, b's rows are c's columns, a panel of 32.
+#define FUSION_WARPGROUP_TF32(kColumns, kC, kNames, k0, k1, k2, k3, k4, k5)                                            \
+  template <>                                                                                                        \
+  struct WarpgroupProduct<float, kColumns> {                                                                         \
+    __device__ static __forceinline__ void by_rows(float (&c)[kColumns / 8][4], const uint32_t (&a)[4], uint64_t b,   \
+                                                   bool adds) {                                                      \
+      asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, " k5 ", 0;\n"                                             \
+                   "wgmma.mma_async.sync.aligned.m64n" #kColumns "k8.f32.tf32.tf32"                                  \
+                   " {" kNames "}, {" k0 ", " k1 ", " k2 ", " k3 "}, " k4 ", adds, 1, 1;\n}"                         \
+                   : kC                                                                                              \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int{adds}));                            \
+    }                                                                                                                \
+  }
+FUSION_WARPGROUP_TF32(64, FUSION_C32, FUSION_NAMES_32, "%32", "%33", "%34", "%35", "%36", "%37");
+FUSION_WARPGROUP_TF32(128, FUSION_C64, FUSION_NAMES_64, "%64", "%65", "%66", "%67", "%68", "%69");
+FUSION_WARPGROUP_TF32(192, FUSION_C96, FUSION_NAMES_96, "%96", "%97", "%98", "%99", "%100", "%101");
+FUSION_WARPGROUP_TF32(256, FUSION_C128, FUSION_NAMES_128, "%128", "%129", "%130", "%131", "%132", "%133");
+#undef FUSION_WARPGROUP_TF32
+
 #undef FUSION_WARPGROUP_PRODUCTS
 #undef FUSION_WARPGROUP_PRODUCT
 #undef FUSION_NAMES_128

@@ -3,7 +3,6 @@
 // Original nodes:
 #include "include/blas.h"
 #include "include/linear.cuh"
-#include "include/linear_tf32.cuh"
 #include "include/skinny.cuh"
 #include "include/tf32_choice.cuh"
 #include "include/vector.cuh"
@@ -217,9 +216,9 @@ struct stage_0_tf320 {
 };
 
 template <class Tile>
-__global__ void __launch_bounds__(Tile::kThreads)
+__global__ void __launch_bounds__(Tile::kThreads, 1)
     stage_0_tf32_kernel(const __grid_constant__ gpu::Tf32Operands<1> x, const __grid_constant__ stage_0_tf320 epilogue0) {
-  gpu::linear_tf32<Tile, false>(x, epilogue0);
+  gpu::products_in_tf32<Tile, false>(x, epilogue0);
 }
 
 // False where the kernel does not suit the operands, or would take more than so many cycles.

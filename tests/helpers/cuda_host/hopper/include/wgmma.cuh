@@ -149,4 +149,26 @@ struct WarpgroupProduct {
   }
 };
 
+// Of TF32: a in registers, b's rows are c's columns.
+template <int kColumns>
+struct WarpgroupProduct<float, kColumns> {
+  static void by_rows(float (&c)[kColumns / 8][4], const uint32_t (&a)[4], uint64_t b, bool adds) {
+    struct Shown {
+      uint32_t word[4];
+    };
+    cuda_host::show(Shown{{a[0], a[1], a[2], a[3]}});
+    const int lane = threadIdx.x % 32;
+    for (int k = 0; k < 8; ++k) {
+      const auto row = cuda_host::shown<Shown>(lane / 4 * 4 + k % 4);
+      for (int j = 0; j < kColumns / 8; ++j)
+        for (int e = 0; e < 4; ++e) {
+          uint32_t right;
+          std::memcpy(&right, at_shared(swizzled(static_cast<uint32_t>(b) + (j * 8 + lane % 4 * 2 + e % 2) * 128 + k * 4)), 4);
+          const float before = k > 0 || adds ? c[j][e] : 0;
+          c[j][e] = before + cuda_host::cut(row.word[e / 2 + k / 4 * 2]) * cuda_host::cut(right);
+        }
+    }
+  }
+};
+
 }  // namespace fusion::gpu

@@ -1,0 +1,13 @@
+"""Hopper's kernel for products of float32 in TF32 on the host: rounding, copies, barriers, products and epilogues."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from tests.helpers.cuda_host_library import host_program
+
+
+def test_all_tiles_of_all_sizes_are_rounded_computed_and_stored_where_they_belong(tmp_path: Path) -> None:
+    program = host_program("tf32_product.cc", tmp_path)
+    assert subprocess.run([program], capture_output=True, text=True, check=True, timeout=300).stdout == "0\n"
