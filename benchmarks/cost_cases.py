@@ -27,6 +27,9 @@ class Measured:
     before: float | None
     after: float | None
     rules: tuple[str, ...]
+    speed: tuple[float, float] | None = None
+    """The ends of the interval, of 95% confidence, of how many times as fast the fused model is; None where it was not
+    kept."""
 
 
 @dataclass(frozen=True)
@@ -77,24 +80,40 @@ ABLATIONS: Mapping[str, Callable[[DeviceProfile], DeviceProfile]] = {
 
 
 class Predictor:
-    """Predictions for cases; a model is analysed once for all ways that it was run."""
+    """Predictions for cases; a model is analysed once for all ways that it was run, or, with `keep`, once for all."""
 
-    def __init__(self) -> None:
+    def __init__(self, keep: bool = False) -> None:
+        self._keep = keep
         self._known: dict[Path, tuple[Analysis, Mapping[str, int]]] = {}
 
     def predict(self, case: Case) -> Prediction:
         """Raises FusionError where the model cannot be read."""
-        if case.path not in self._known:
-            found = analyse(case.path, case.options, Clock(case.options))
-            self._known = {case.path: (found, default_sizes(found.model, case.options)[0])}
-        found, sizes = self._known[case.path]
+        found, sizes = self._found(case)
         profile = load_profile(found.targets[0])
         before, after = _times(case, found, profile, sizes)
         ablated = {term: _times(case, found, change(profile), sizes) for term, change in ABLATIONS.items()}
-        rules = tuple(sorted(c.region.rule for c in found.chosen))
         return Prediction(
-            case, before, after, {k: (b.total, a.total) for k, (b, a) in ablated.items()}, rules == case.measured.rules
+            case, before, after, {k: (b.total, a.total) for k, (b, a) in ablated.items()}, _same(case, found)
         )
+
+    def totals(self, case: Case, profile: DeviceProfile) -> tuple[float, float, bool]:
+        """Predicted times with another profile, of the fusions chosen with the usual one, and whether those are what
+        was measured. Raises FusionError where the model cannot be read."""
+        found, sizes = self._found(case)
+        before, after = _times(case, found, profile, sizes)
+        return before.total, after.total, _same(case, found)
+
+    def _found(self, case: Case) -> tuple[Analysis, Mapping[str, int]]:
+        if case.path not in self._known:
+            if not self._keep:
+                self._known.clear()
+            found = analyse(case.path, case.options, Clock(case.options))
+            self._known[case.path] = found, default_sizes(found.model, case.options)[0]
+        return self._known[case.path]
+
+
+def _same(case: Case, found: Analysis) -> bool:
+    return tuple(sorted(c.region.rule for c in found.chosen)) == case.measured.rules
 
 
 def _times(case: Case, found: Analysis, profile: DeviceProfile, sizes: Mapping[str, int]) -> tuple[Terms, Terms]:

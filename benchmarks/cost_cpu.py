@@ -170,4 +170,6 @@ def measure(case: CpuCase, folder: Path) -> Measured:
         libraries = [folder / lib.path for lib in report.libraries]
         models = [process.open(path, use="timing"), process.open(made, libraries=libraries, use="timing")]
         timing = models[0].time_against(models[1:], feeds, seconds=SECONDS, most=1000)
-    return Measured(timing.us(0), timing.us(1), tuple(sorted(f.rule for f in report.fusions)))
+    speed = timing.speed(1)
+    rules = tuple(sorted(f.rule for f in report.fusions))
+    return Measured(timing.us(0), timing.us(1), rules, (speed.low, speed.high))

@@ -126,7 +126,8 @@ def cpu_machine(results: Path) -> str:
 
 
 def _measured(content: dict[str, Any]) -> Measured:
-    return Measured(content["before"], content["after"], tuple(content["rules"]))
+    speed = content.get("speed")
+    return Measured(content["before"], content["after"], tuple(content["rules"]), speed and (speed[0], speed[1]))
 
 
 def _read(path: Path, missing: Any) -> Any:

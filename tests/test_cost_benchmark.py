@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import cost_cpu, cost_model
+from benchmarks import cost_cpu, cost_fit, cost_model
 from benchmarks.cost_cases import ABLATIONS, Case, Measured, Prediction
 from benchmarks.cost_cpu import CPU_CASES
 from benchmarks.cost_model_page import HEADING, figures, group
 from fusion_cli.costs import Terms
+from fusion_cli.devices.profile import DeviceProfile
 from fusion_cli.devices.work import Work
 from fusion_cli.score import load_profile
-from fusion_cli.targets import CUDA
+from fusion_cli.targets import CPU, CUDA
 from fusion_cli.types import Options
 
 
@@ -37,6 +38,32 @@ def test_a_sign_is_right_if_the_faster_one_is_told() -> None:
     assert figures([right, wrong], of)["signs"] == 0.5
     alike = prediction(5, 10, Measured(8, 7.9, ("R",)))
     assert figures([alike], of)["signs"] is None
+    for speed, known in (((0.97, 1.2), None), ((1.05, 1.2), 0.0)):
+        assert figures([prediction(5, 10, Measured(8, 7, ("R",), speed))], of)["signs"] == known
+
+
+def test_a_fit_finds_the_numbers_that_made_the_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Made:
+        """Times that are a node's and a matrix product's."""
+
+        def totals(self, case: Case, profile: DeviceProfile) -> tuple[float, float, bool]:
+            node, product = profile.node_us, 1 / profile.tflops["float32"]
+            return node + size[case.id] * product, node + size[case.id] * product + profile.op_us, True
+
+    size, profile = {"a": 0.01, "b": 1.0, "c": 100.0}, load_profile(CPU)
+    truth = cost_fit.with_numbers(
+        profile, {**cost_fit.numbers_of(profile), "node_us": 0.6, "float32": 0.4, "op_us": 2.0}
+    )
+    found = []
+    for name in size:
+        case = prediction(1, 1, Measured(1, 1, ("R",))).case
+        before, after, _ = Made().totals(replace(case, id=name), truth)
+        found.append(replace(case, id=name, measured=Measured(before, after, ("R",))))
+    monkeypatch.setattr(cost_fit, "_PULL", 1e-3)
+    fitted, left = cost_fit.fit(Made(), found, profile)  # type: ignore[arg-type]
+    assert (fitted.node_us, fitted.op_us) == (pytest.approx(0.6, rel=0.02), pytest.approx(2.0, rel=0.02))
+    assert fitted.tflops["float32"] == pytest.approx(0.4, rel=0.02)
+    assert left < 1e-3
 
 
 def test_errors_are_relative_to_what_was_measured_and_those_of_other_fusions_do_not_count() -> None:

@@ -50,6 +50,8 @@ class DeviceProfile:
     """In float32: on GPUs in TF32, which sessions allow unless told otherwise."""
     vendor_attention_efficiency: float
     """Of ONNX Runtime's own Attention operator in half precision without a mask; 0 where it stores the scores."""
+    vendor_conv_efficiency: float
+    """Of ONNX Runtime's own convolution on CPUs, over its matrix products."""
     conv_efficiency: float
     tile_tflops: float
     """Of products of float32 by a constant factor in tiles; 0 where there are none."""
@@ -147,6 +149,7 @@ def _profile(data: dict[str, Any]) -> DeviceProfile:
         "cache_bytes": memory["cache_mb"] * 2**20,
         "onchip_bytes": memory["onchip_kb"] * 2**10,
         "vendor_attention_efficiency": data.get("vendor", {}).get("attention_efficiency", 0.0),
+        "vendor_conv_efficiency": data.get("vendor", {}).get("conv_efficiency", 1.0),
         "tile_tflops": generated.get("tile_tflops", 0.0),
         "float32_attention_efficiency": generated.get(
             "float32_attention_efficiency", generated["attention_efficiency"]

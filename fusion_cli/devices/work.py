@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusion_cli.costs import Terms
 from fusion_cli.devices.profile import DeviceProfile
@@ -31,7 +31,13 @@ class Work:
     """Of an attention: pieces of its work that multiprocessors share; 0 where that is not known."""
 
     def terms(self, profile: DeviceProfile) -> Terms:
-        """Device time, dispatch aside."""
+        """Device time, dispatch aside. Two cores of a CPU share what takes longer than waking the second."""
+        found = self._terms(profile)
+        if profile.kind != "cpu":
+            return found
+        return replace(found, launch=min(found.launch, found.total - found.launch))
+
+    def _terms(self, profile: DeviceProfile) -> Terms:
         arithmetic = self.simple / (profile.simple_gops * 1e3) + self.special / (profile.special_gops * 1e3)
         moved = self.bytes / (profile.bandwidth(self.bytes) * profile.share(self.name))
         launch = profile.launch(self.name) if self.bytes else 0.0

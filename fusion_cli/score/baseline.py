@@ -128,7 +128,9 @@ def _works(kernel: Kernel, profile: DeviceProfile, sizes: Mapping[str, int]) -> 
         return _attention(anchor, moved, profile, sizes)
     if anchor is not None:
         flops, dtype, slowdown = _flops(anchor, sizes), dtype_of(anchor.outputs[0]), 1.0
-        if anchor.op_type == "Conv" and profile.kind != "cpu":
+        if anchor.op_type == "Conv" and profile.kind == "cpu":
+            slowdown = 1 / profile.vendor_conv_efficiency
+        elif anchor.op_type == "Conv":
             slowdown = 1 / profile.conv_efficiency
             if dtype in NARROW:
                 # It turns the image over to have its channels last, and back.
