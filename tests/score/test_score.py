@@ -156,7 +156,7 @@ def test_a_saving_within_the_error_of_the_prediction_does_not_count(monkeypatch:
 
 
 def test_range_in_which_it_wins_and_loses() -> None:
-    text = "g (float[s, 8] x, float[s, 8] z) => (float[s, 8] y) { a = Add(x, z) b = Tanh(a) y = Mul(b, z) }"
+    text = "g (float[s, 8] x, float[s, 8] z) => (float[s, 8] y) { a = Add(x, z) y = Tanh(a) }"
     assert verdict(text, CPU, {"s": (100_000, 100_000)}).gain_us > 0
     with pytest.raises(Unsupported) as reason:
         verdict(text, CPU, {"s": (1, 100_000)})
@@ -274,9 +274,9 @@ def test_profile_of_architecture(arch: str, name: str) -> None:
 
 def test_profile_interpolates_gemm_slowdown() -> None:
     cpu = load_profile(CPU)
-    assert cpu.gemm_slowdown(1) == pytest.approx(1.1)
+    assert cpu.gemm_slowdown(1) == pytest.approx(0.93)
     assert 4.5 < cpu.gemm_slowdown(16) < 7.7
-    assert cpu.gemm_slowdown(100_000) == 1.0
+    assert cpu.gemm_slowdown(100_000) == 1.02
 
 
 def test_portable_target_turns_nothing_down() -> None:
