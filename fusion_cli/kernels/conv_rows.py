@@ -60,7 +60,7 @@ class RowsFamily(Family):
         made, read, *window = at.shape(w)
         wide = ceil(made / _STRIP) * _STRIP
         flops = 2.0 * count(at.dims[at.stage.dims][:-1]) * wide * count(window) * (read + _EACH_TAP)
-        product, *rest = product_work(at, (x, w), flops, _SLOWDOWN)
+        product, *rest = product_work(at, (x, w), flops, _SLOWDOWN / at.profile.vendor_conv_efficiency)
         if addends_of(at.plan, at.stage):
             product, rest = replace(product, bytes=at.moved(at.stage.tensors)), []
         side = _side(at) if _is_small(at.plan, at.stage) else 0
