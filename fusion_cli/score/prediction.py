@@ -16,6 +16,7 @@ from fusion_cli.kernels import Kind, Sized, family_of
 from fusion_cli.plan.shape_program import run_shape_program
 from fusion_cli.planir.stages import Plan
 from fusion_cli.score.baseline import Baseline, bytes_of, one_kernel, private_shape_nodes, reorder_work
+from fusion_cli.score.placement import require_gpu
 from fusion_cli.score.spans import nodes_terms, operator_terms
 from fusion_cli.score.uncertainty import uncertainty_us
 from fusion_cli.sizes.dims import number, numbers
@@ -66,6 +67,8 @@ def score_region(
     """
     profile = baseline.profile
     lenient = force or profile.advisory
+    if profile.kind == "cuda" and not profile.advisory:
+        require_gpu(region, plan)
     try:
         costs = [_cost(region, plan, baseline, s) for s in sizes]
     except Unsupported:
