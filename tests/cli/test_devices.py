@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -33,7 +34,9 @@ SM_89 = next(t for t in CUDA if t.name == "sm_89")
 def test_a_profile_that_is_added_is_taken_until_it_is_removed(tmp_path: Path) -> None:
     before = load_profile(CPU)
     own = tmp_path / "mine.toml"
-    own.write_text((BUNDLED / "cpu.toml").read_text().replace("bandwidth_gbs = 60.0", "bandwidth_gbs = 61.0", 1))
+    own.write_text(
+        re.sub(r"^bandwidth_gbs = .*$", "bandwidth_gbs = 61.0", (BUNDLED / "cpu.toml").read_text(), flags=re.MULTILINE)
+    )
     result = call("add", own)
     assert result.exit_code == 0, result.output
     assert load_profile(CPU).bandwidth_gbs == 61.0
