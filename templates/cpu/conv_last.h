@@ -5,7 +5,7 @@
 #include <memory>
 #include <mutex>
 
-#include "cpu/vendor.h"
+#include "cpu/conv_axis.h"
 #include "cpu/winograd_tiles.h"
 
 namespace fusion {
@@ -65,11 +65,7 @@ class LastConv {
 
   Axis axis(const Array<float>& x, const Array<float>& w, const Array<float>& out, int i) const {
     Axis a{x.dims[1 + i], out.dims[1 + i], w.dims[2 + i], strides_[i], dilations_[i], 0};
-    const std::string pad = auto_pad_;
-    const int64_t total = std::max<int64_t>(0, (a.out - 1) * a.stride + (a.taps - 1) * a.dilation + 1 - a.in);
-    if (pad == "NOTSET") a.before = pads_.size() ? pads_[i] : 0;
-    if (pad == "SAME_UPPER") a.before = total / 2;
-    if (pad == "SAME_LOWER") a.before = (total + 1) / 2;
+    a.before = zeros_before(a, auto_pad_, pads_, i);
     return a;
   }
 

@@ -5,6 +5,7 @@
 // Columns beyond the result's, where a row of it ends and the next begins, are computed and left out.
 #pragma once
 
+#include "cpu/conv_axis.h"
 #include "cpu/tiles.h"
 
 namespace fusion {
@@ -50,11 +51,7 @@ class TileConv {
     const int i = x.dims.size() - 3 - back;  // of the axes of space, of which there may be one
     if (i < 0) return {1, 1, 1, 1, 1, 0};
     Axis a{x.dims[2 + i], out.dims[2 + i], w.dims[2 + i], strides_[i], dilations_[i], 0};
-    const std::string pad = auto_pad_;
-    const int64_t total = std::max<int64_t>(0, (a.out - 1) * a.stride + (a.taps - 1) * a.dilation + 1 - a.in);
-    if (pad == "NOTSET") a.before = pads_.size() ? pads_[i] : 0;
-    if (pad == "SAME_UPPER") a.before = total / 2;
-    if (pad == "SAME_LOWER") a.before = (total + 1) / 2;
+    a.before = zeros_before(a, auto_pad_, pads_, i);
     return a;
   }
 
