@@ -1,4 +1,4 @@
-"""Transposes that undo one another, also with elementwise nodes between them.
+"""Transposes that undo others, also with elementwise nodes between them.
 
 The library's rule merges any two into one as well, which are forms that the rules for attention tell apart.
 """
@@ -6,6 +6,7 @@ The library's rule merges any two into one as well, which are forms that the rul
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnx_ir as ir
@@ -16,74 +17,132 @@ from fusion_cli.simplify.algebra.edits import (
     Array,
     add_constant,
     array_of,
+    count_uses,
     graph_of,
     hand_on,
-    only_reader,
     permutation,
 )
 
 Permutation = tuple[int, ...]
-Between = list[tuple[ir.Node, int]]
-"""Elementwise nodes, from the last to the first, and the operand in which each follows on the next."""
+_MOST_BETWEEN = 32
+
+
+@dataclass(frozen=True)
+class _Between:
+    """Elementwise nodes all of whose operands are transposed alike, numbers, or each other's results."""
+
+    nodes: dict[ir.Node, None] = field(default_factory=dict)
+    operands: list[tuple[ir.Node, int, ir.Node]] = field(default_factory=list)
+    """Node, index, and the Transpose that makes the operand."""
+
+    def firsts(self) -> dict[ir.Node, int]:
+        """The Transposes before, and how often they are read here."""
+        found: dict[ir.Node, int] = {}
+        for _, _, first in self.operands:
+            found[first] = found.get(first, 0) + 1
+        return found
 
 
 def cancel_transposes(graph: ir.Graph) -> Iterator[Applied]:
-    """Take out each Transpose that undoes one before it, with what is between them computed in the order that the first
-    one found, in place."""
+    """Take out each Transpose that undoes others before it, with what is between them computed in the order that the
+    first ones found, in place, wherever that leaves fewer."""
     for node in list(graph):
-        perm = permutation(node)
-        if perm is None or node.inputs[0] is None:
+        perm, value = permutation(node), node.inputs[0] if node.inputs else None
+        first = None if value is None else value.producer()
+        if perm is None or value is None or first is None:
             continue
-        found = _undone(node.inputs[0], perm)
-        if found is None:
-            continue
-        first, between = found
-        assert first.inputs[0] is not None
-        for step, index in between:
-            _reorder(step, index, perm)
-        last, index = between[-1] if between else (node, 0)
-        last.replace_input_with(index, first.inputs[0])
-        assert node.inputs[0] is not None
-        hand_on(node, node.inputs[0])
-        yield "TransposeTranspose", [first, *(n for n, _ in reversed(between)), node]
+        if _undoes(perm, permutation(first)):
+            assert first.inputs[0] is not None
+            hand_on(node, first.inputs[0])
+            yield "TransposeTranspose", [first, node]
+        elif (between := _between(first, perm)) is not None:
+            firsts, lasts = between.firsts(), [n for made in between.nodes for n in _undoing(made.outputs[0], perm)]
+            read = [made.outputs[0] for made in between.nodes if _others(made.outputs[0], between, lasts)]
+            freed = sum(count_uses(f.outputs[0]) == n and not f.outputs[0].is_graph_output() for f, n in firsts.items())
+            if len(lasts) + freed > len(read):
+                _reorder(between, perm, lasts, read)
+                yield "TransposeTranspose", [*firsts, *reversed(between.nodes), *lasts]
 
 
-def _undone(value: ir.Value, perm: Permutation) -> tuple[ir.Node, Between] | None:
-    """The Transpose that one by `perm` of the value undoes, and what is between them."""
-    between: Between = []
-    while (node := value.producer()) is not None:
-        before = permutation(node)
-        if before is not None:
-            undone = len(before) == len(perm) and all(before[p] == i for i, p in enumerate(perm))
-            return (node, between) if undone else None
-        index = _moving(node, len(perm))
-        source = None if index is None else node.inputs[index]
-        if index is None or source is None or only_reader(value) is None:
+def _undoes(perm: Permutation, before: Permutation | None) -> bool:
+    return before is not None and len(before) == len(perm) and all(before[p] == i for i, p in enumerate(perm))
+
+
+def _between(last: ir.Node, perm: Permutation) -> _Between | None:
+    """What is computed between a node and Transposes that one by `perm` undoes; None where there is anything else."""
+    found, waiting = _Between(), [last]
+    while waiting:
+        node = waiting.pop()
+        if node in found.nodes:
+            continue
+        if not _moves(node, last) or len(found.nodes) == _MOST_BETWEEN:
             return None
-        between.append((node, index))
-        value = source
-    return None
+        found.nodes[node] = None
+        follows = False
+        for index, value in enumerate(node.inputs):
+            array = array_of(value)
+            if value is None or (array is not None and array.ndim <= len(perm)) or _is_number(value):
+                continue
+            source = value.producer()
+            if source is None:
+                return None
+            if _undoes(perm, permutation(source)):
+                found.operands.append((node, index, source))
+            else:
+                waiting.append(source)
+            follows = True
+        if not follows:
+            return None
+    return found
 
 
-def _moving(node: ir.Node, rank: int) -> int | None:
-    """The operand whose axes an elementwise node hands on, if its others are constants."""
-    if not is_elementwise(node) or len(node.outputs) != 1:
-        return None
-    computed = [i for i, v in enumerate(node.inputs) if v is not None and array_of(v) is None]
-    constants = [a for v in node.inputs if (a := array_of(v)) is not None]
-    return computed[0] if len(computed) == 1 and all(a.ndim <= rank for a in constants) else None
+def _moves(node: ir.Node, last: ir.Node) -> bool:
+    """Whether a node may work in any order of the axes: an elementwise one, of whose result only nodes know."""
+    is_plain = is_elementwise(node) and len(node.outputs) == 1 and node.graph is last.graph
+    return is_plain and not node.outputs[0].is_graph_output()
 
 
-def _reorder(node: ir.Node, index: int, perm: Permutation) -> None:
-    """Let a node work on what `perm` makes of its operand."""
+def _is_number(value: ir.Value) -> bool:
+    return value.shape is not None and len(value.shape) == 0
+
+
+def _undoing(value: ir.Value, perm: Permutation) -> list[ir.Node]:
+    return [reader for reader, _ in value.uses() if permutation(reader) == perm]
+
+
+def _others(value: ir.Value, between: _Between, lasts: list[ir.Node]) -> list[tuple[ir.Node, int]]:
+    """Who else reads a value of those between, in the order that it has."""
+    return [(reader, i) for reader, i in value.uses() if reader not in between.nodes and reader not in lasts]
+
+
+def _reorder(between: _Between, perm: Permutation, lasts: list[ir.Node], read: list[ir.Value]) -> None:
+    """Compute what is between in the order that `perm` makes, and transpose what others read of it."""
+    for node, index, first in between.operands:
+        node.replace_input_with(index, first.inputs[0])
+    others = {value: _others(value, between, lasts) for value in read}
+    back = tuple(perm.index(i) for i in range(len(perm)))
+    for node in between.nodes:
+        _reorder_constants(node, perm)
+        made = node.outputs[0]
+        if made in others:
+            restored = ir.node("Transpose", [made], {"perm": back}, name=f"{node.name}_transposed")
+            restored.outputs[0].name = f"{made.name}_transposed"
+            restored.outputs[0].type, restored.outputs[0].shape = made.type, made.shape
+            graph_of(node).insert_after(node, restored)
+            for reader, index in others[made]:
+                reader.replace_input_with(index, restored.outputs[0])
+        if made.shape is not None:
+            made.shape = ir.Shape([made.shape[p] for p in perm])
+    for last in lasts:
+        assert last.inputs[0] is not None
+        hand_on(last, last.inputs[0])
+
+
+def _reorder_constants(node: ir.Node, perm: Permutation) -> None:
     for i, value in enumerate(node.inputs):
-        array = None if i == index else array_of(value)
+        array = array_of(value)
         if value is not None and array is not None and array.ndim > 0:
-            constant = add_constant(graph_of(node), str(value.name), _permuted(array, perm))
-            node.replace_input_with(i, constant)
-    shape = node.outputs[0].shape
-    if shape is not None:
-        node.outputs[0].shape = ir.Shape([shape[p] for p in perm])
+            node.replace_input_with(i, add_constant(graph_of(node), str(value.name), _permuted(array, perm)))
 
 
 def _permuted(array: Array, perm: Permutation) -> Array:
