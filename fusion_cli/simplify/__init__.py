@@ -19,6 +19,7 @@ from fusion_cli.simplify.iterations import note_declared
 from fusion_cli.simplify.libraries import Step, attempt, fold_constants, forget_shapes, infer_shapes
 from fusion_cli.simplify.names import tell_apart
 from fusion_cli.simplify.omitted import name_omitted_outputs, omit_outputs
+from fusion_cli.simplify.slices import write_backward_ends
 from fusion_cli.sizes.algebra import UNKNOWN, names_in
 from fusion_cli.sizes.dims import forget_names, shape_of
 from fusion_cli.types import Rewrite, label
@@ -88,6 +89,7 @@ def _prepare(model: ir.Model) -> ir.Model:
         # So it is spoken of, and found in the file; the passes would call it "node_1".
         node.name = label(node) if node.outputs else node.name
     passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+    write_backward_ends(model)
     return model
 
 

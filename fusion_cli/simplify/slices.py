@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir as ir
 from onnx_shape_inference import ShapeInferenceContext, check_inputs
 
+from fusion_cli.simplify.algebra.edits import add_constant
 from fusion_cli.simplify.inferred import Dim, dim_of, elements, is_of_sizes, written
 from fusion_cli.sizes.algebra import ONE, Size
 from fusion_cli.sizes.operations import BEYOND, LARGEST_ENDS, operation, slice_positions
 from fusion_cli.sizes.parsing import parse
 
 _ZERO = Size(0)
+
+
+def write_backward_ends(model: ir.Model) -> None:
+    """Of a Slice that goes backwards ONNX Runtime takes the largest number for an end to mean "all"; the shape
+    inference that it has from ONNX takes it for the last element, once it knows the size. The smallest number is "all"
+    to both."""
+    for node in model.graph.all_nodes():
+        if node.op_type != "Slice" or node.domain or len(node.inputs) < 5:
+            continue
+        ends, steps = (None if v is None or v.const_value is None else v.const_value.numpy() for v in node.inputs[2::2])
+        if ends is None or steps is None or ends.shape != steps.shape:
+            continue
+        mistaken = (steps < 0) & np.isin(ends, LARGEST_ENDS)
+        if mistaken.any() and isinstance(node.graph, ir.Graph) and node.inputs[2] is not None:
+            written_out = np.where(mistaken, np.iinfo(ends.dtype).min, ends)
+            node.replace_input_with(2, add_constant(node.graph, f"{node.inputs[2].name}_backward", written_out))
 
 
 def infer_slice(ctx: ShapeInferenceContext, node: ir.Node) -> None:

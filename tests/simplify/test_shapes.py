@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
@@ -51,6 +52,21 @@ def test_slices_with_steps(both: Both) -> None:
     forwards = [(0, 100, 3), (2, 2**31, 3), (-7, LAST, 2), (0, FIRST, 1)]
     backwards = [(-1, -100, -1), (LAST, FIRST, -1), (5, 0, -2), (-50, FIRST, -1), (100, 3, -3), (3, LAST, -1)]
     agree(both(sliced(forwards + backwards)), *((2, n) for n in (1, 2, 3, 7, 99, 100, 120)))
+
+
+def test_backwards_to_the_largest_end_is_all_once_sizes_are_known(tmp_path: Path) -> None:
+    """A graph that a fuzzer drew: ONNX Runtime infers shapes anew where it runs a kernel's function in its place."""
+    model = parse(
+        "g (float[2, K] x, float[1, 2] u) => (float[1, 4] y) <int64 zero = {0}, int64 one = {1}, int64[1] axis = {0}, "
+        f"int64[1] back = {{-1}}, int64[1] end = {{{LAST}}}, float[2, 4] w = {{1, 2, 3, 4, 5, 6, 7, 8}}> {{ "
+        "s = Shape (x) n = Gather <axis = 0> (s, zero) r = Range (zero, n, one) f = Cast <to = 1> (r) "
+        "t = Concat <axis = 0> (f, f) p = Slice (t, back, end, axis, back) m = MatMul (u, w) y = Max (p, m) }"
+    )
+    onnx.save(model, tmp_path / "in.onnx")
+    fusion_cli.optimize(tmp_path / "in.onnx", tmp_path / "out.onnx", targets=["cpu"], force=True, verify=False)
+    feeds = {"x": np.zeros((2, 3), np.float32), "u": np.array([[0.5, -1.0]], np.float32)}
+    (found,) = ort.InferenceSession(tmp_path / "out.onnx").run(None, feeds)
+    np.testing.assert_array_equal(found, [[1, 0, 1, 0]])
 
 
 def test_a_slice_may_take_nothing(both: Both) -> None:

@@ -1,0 +1,63 @@
+"""Whether results that differ from ONNX Runtime's are as near to exact ones: of the same graph in double precision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx
+from onnx.reference import ReferenceEvaluator
+
+from fusion_cli.verify.whole_model import Case
+
+_FURTHER = 4.0
+"""How many times as far as ONNX Runtime's results may be: both have errors of chance."""
+_FLOAT, _DOUBLE = onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE
+
+
+def is_as_exact(data: bytes, cases: Sequence[Case], fused: Sequence[Mapping[str, np.ndarray]]) -> bool:
+    """`fused`: its results in each of the cases, which have ONNX Runtime's. False where ONNX's reference does not run
+    the graph in double precision, or where there are NaN or infinities."""
+    proto = onnx.ModelProto.FromString(data)
+    _widen(proto.graph)
+    try:
+        names, runner = [y.name for y in proto.graph.output], ReferenceEvaluator(proto)
+        with np.errstate(all="ignore"):
+            exact = [dict(zip(names, runner.run(None, _wide(case.feeds)), strict=True)) for case in cases]
+    except Exception:  # whatever the reference does not know
+        return False
+    theirs = [case.outputs for case in cases]
+    return all(_error(name, fused, exact) <= _FURTHER * _error(name, theirs, exact) for name in exact[0])
+
+
+def _error(name: str, found: Sequence[Mapping[str, np.ndarray]], exact: Sequence[Mapping[str, np.ndarray]]) -> float:
+    """The largest in all cases; NaN, of which no comparison holds, where one is not finite."""
+    off = [one[name].astype(np.float64) - other[name] for one, other in zip(found, exact, strict=True)]
+    return float(np.max([np.abs(each).max(initial=0.0) for each in off]))
+
+
+def _wide(feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: x.astype(np.float64) if x.dtype == np.float32 else x for name, x in feeds.items()}
+
+
+def _widen(graph: onnx.GraphProto) -> None:
+    """Every float32 becomes float64, in place."""
+    for tensor in graph.initializer:
+        _widen_tensor(tensor)
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        if value.type.tensor_type.elem_type == _FLOAT:
+            value.type.tensor_type.elem_type = _DOUBLE
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.name in ("to", "dtype") and attribute.i == _FLOAT:
+                attribute.i = _DOUBLE
+            if attribute.HasField("t"):
+                _widen_tensor(attribute.t)
+            if attribute.HasField("g"):
+                _widen(attribute.g)
+
+
+def _widen_tensor(tensor: onnx.TensorProto) -> None:
+    if tensor.data_type == _FLOAT:
+        wide = onnx.numpy_helper.to_array(tensor).astype(np.float64)
+        tensor.CopyFrom(onnx.numpy_helper.from_array(wide, tensor.name))
