@@ -7,7 +7,7 @@
 namespace fusion::gpu {
 
 constexpr int kTileRows = 128, kTileKeys = 128;  // of scores: queries by keys
-constexpr int kSortThreads = 128;
+constexpr int kSortThreads = 512;
 
 // What is found, and where batches have theirs.
 struct TileMap {

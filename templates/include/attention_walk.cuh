@@ -18,7 +18,11 @@ struct WarpgroupAttention {
   using Order = std::conditional_t<kBare, InOrder, Dealt<8>>;  // of the keys
   static constexpr int kQueryBytes = 2 * 64 * kDepth, kResultBytes = 2 * 64 * kPitch;          // of a worker
   static constexpr int kKeyBytes = 2 * kKeys * kDepth, kValueBytes = 2 * kKeys * kValueDepth;  // of a slot
-  static constexpr int kBytes = 1024 + kWorkers * (kQueryBytes + kResultBytes) + kSlots * (kKeyBytes + kValueBytes);
+  // Places for queries: with two of them the next tile's come while this one's keys are walked.
+  static constexpr int kMostBytes = 200 * 1024;
+  static constexpr int kOtherBytes = 1024 + kWorkers * kResultBytes + kSlots * (kKeyBytes + kValueBytes);
+  static constexpr int kPlaces = kOtherBytes + 2 * kWorkers * kQueryBytes <= kMostBytes ? 2 : 1;
+  static constexpr int kBytes = kOtherBytes + kPlaces * kWorkers * kQueryBytes;
 
   static constexpr int64_t kLeastQueries = 65;  // of fewer half of a tile would be idle, and others share the keys out
 
@@ -94,7 +98,7 @@ struct Walk {
   const Space<N>& batches;
   const Program& program;
   const TileMap& map;
-  Sorts (&sorts)[2];                // of two tiles in turn
+  Sorts (&sorts)[Tile::kPlaces + 1];  // of tiles in turn
   bool (&again)[Tile::kMostRounds];  // which rounds come once more
   int64_t at[N], batch;
   unsigned round = ~0u, count = 0;  // tiles so far
@@ -124,9 +128,9 @@ struct Walk {
 
   __device__ __forceinline__ bool skips() const { return kSkips && map.tiles > 0; }
 
-  __device__ __forceinline__ Sorts& known() const { return sorts[count % 2]; }
+  __device__ __forceinline__ Sorts& known() const { return sorts[count % (Tile::kPlaces + 1)]; }
 
-  // Brings what is known of the tiles. For the warpgroup that copies, which may be ahead of the others by one tile.
+  // Brings what is known of the tiles. For the warpgroup that copies, which may be ahead of the others by kPlaces tiles.
   __device__ __forceinline__ void bring(int barrier) const {
     if (!skips()) return;
     int64_t places[2];

@@ -16,15 +16,15 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
   constexpr int kBrought = kWorkers + 1, kDone = kWorkers + 2;  // barriers; those before are the workers' turns
   extern __shared__ uint4 dynamic[];
   char* const tiles_q = reinterpret_cast<char*>(dynamic) + (1024 - shared_address(dynamic) % 1024) % 1024;
-  char* const ring_k = tiles_q + kWorkers * Tile::kQueryBytes;
+  char* const ring_k = tiles_q + Tile::kPlaces * kWorkers * Tile::kQueryBytes;
   char* const ring_v = ring_k + kSlots * Tile::kKeyBytes;
   char* const results = ring_v + kSlots * Tile::kValueBytes;
-  __shared__ Barrier q_full, q_empty, k_full[kSlots], k_empty[kSlots], v_full[kSlots], v_empty[kSlots];
-  __shared__ TileSorts<kKeys> sorts[2];
+  __shared__ Barrier q_full[Tile::kPlaces], q_empty[Tile::kPlaces], k_full[kSlots], k_empty[kSlots], v_full[kSlots], v_empty[kSlots];
+  __shared__ TileSorts<kKeys> sorts[Tile::kPlaces + 1];
   __shared__ bool again[Tile::kMostRounds];
   for (int i = threadIdx.x; Program::kSorted && i < Tile::kMostRounds; i += Tile::kThreads) again[i] = false;
   if (threadIdx.x == 0) {
-    q_full.init(2 * kWarpgroup), q_empty.init(kWorkers * 4);
+    for (int i = 0; i < Tile::kPlaces; ++i) q_full[i].init(2 * kWarpgroup), q_empty[i].init(kWorkers * 4);
     for (int i = 0; i < kSlots; ++i) {
       k_full[i].init(kWarpgroup), v_full[i].init(kWarpgroup);
       k_empty[i].init(kWorkers * 4), v_empty[i].init(kWorkers * 4);
@@ -38,6 +38,9 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
   // How often a place has been filled tells its phase.
   const auto slot = [](unsigned n) { return n % kSlots; };
   const auto phase = [](unsigned n) { return static_cast<int>(n / kSlots % 2); };
+  const auto place = [&] { return (walk.count - 1) % Tile::kPlaces; };
+  const auto turn = [&] { return static_cast<int>((walk.count - 1) / Tile::kPlaces); };
+  const auto queries_of = [&](int worker) { return tiles_q + (place() * kWorkers + worker) * Tile::kQueryBytes; };
   const int worker = static_cast<int>(threadIdx.x) / kWarpgroup - 1;
   if (worker < 0) {
     give_registers<Tile::kFew>();
@@ -48,13 +51,13 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
       const Matrix<T> mq{q + walk.at[0], s.q_row, 1, s.queries, s.depth};
       const Matrix<T> mk{k + walk.at[1], s.k_row, 1, s.keys, s.depth};
       const Matrix<T> mv{v + walk.at[2], s.v_row, 1, s.keys, s.value_depth};
-      if (walk.count > 1) q_empty.wait(walk.count % 2);
+      if (turn() > 0) q_empty[place()].wait((turn() - 1) % 2);
 #pragma unroll 1
       for (int i = 0; i < kWorkers; ++i) {
-        load_panels<64, kDepth>(reinterpret_cast<T*>(tiles_q + i * Tile::kQueryBytes), mq, walk.first_query + i * 64);
+        load_panels<64, kDepth>(reinterpret_cast<T*>(queries_of(i)), mq, walk.first_query + i * 64);
       }
-      copies.arrive_at(q_full);
-      q_full.arrive();  // and what masks do is known
+      copies.arrive_at(q_full[place()]);
+      q_full[place()].arrive();  // and what masks do is known
       const auto load_k = [&](int t, unsigned n) {
         if (n >= kSlots) k_empty[slot(n)].wait(phase(n - kSlots));
         T* const tile = reinterpret_cast<T*>(ring_k + slot(n) * Tile::kKeyBytes);
@@ -79,7 +82,6 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
 
   take_registers<Tile::kMany>();
   const int lane = threadIdx.x % 32, warp = threadIdx.x % kWarpgroup / 32;
-  const uint32_t tile_q = shared_address(tiles_q + worker * Tile::kQueryBytes);
   T* const result = reinterpret_cast<T*>(results + worker * Tile::kResultBytes) + warp * 16 * Tile::kPitch;
   // Turns at the tensor cores: a worker's numbered barrier is passed once all others have started their products.
   constexpr int kTogether = kWorkers * kWarpgroup;
@@ -101,6 +103,7 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
     const int first_row = walk.first_query + worker * 64 + warp * 16;
     WarpgroupRows<T, kDepth, kValueDepth, kKeys, Order, N, Program> mine(s, program, walk.at, walk.batch, first_row,
                                                                          walk.whole);
+    const uint32_t tile_q = shared_address(queries_of(worker));
     const auto start_scores = [&](unsigned n) {
       k_full[slot(n)].wait(phase(n));
       my_turn();
@@ -124,7 +127,7 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
       else if constexpr (!Program::kBare) finish(std::false_type{});
     };
 
-    q_full.wait((walk.count - 1) % 2);
+    q_full[place()].wait(turn() % 2);
     int t = walk.next(walk.steps);
     if (t >= 0) {
       float shrink[2];
@@ -150,13 +153,13 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
     }
     if constexpr (walk.kSkips) {
       if (walk.highest_left_out(0.0f) > -INFINITY) {
-        const T* const own = reinterpret_cast<const T*>(tiles_q + worker * Tile::kQueryBytes);
+        const T* const own = reinterpret_cast<const T*>(queries_of(worker));
         const float top = walk.highest_left_out(Program::kFirm ? 0.0f : longest_row<kDepth>(own, warp * 16));
         const bool far = mine.rows.is_far(top, 0, 0) && mine.rows.is_far(top, 0, 1);
         if (first_row < queries && !far) again[walk.round] = true;
       }
     }
-    release(q_empty);
+    release(q_empty[place()]);
     __syncwarp();  // the last result has been stored
     const Matrix<T> to{out + walk.at[3], s.out_row, s.out_column, s.queries, s.value_depth};
     store_result<kProb, 1, kValueDepth, Tile::kPitch>(to, first_row, mine.o, mine.rows.sum, keys, result);

@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(gpu::kTensorThreads)
 template <class Tile>
 __global__ void __launch_bounds__(gpu::kFewThreads, 1)
     stage_0_skinny(const stage_0_operands x0) {
-  int64_t strip = blockIdx.x;
+  int64_t strip = blockIdx.x / Tile::kParts;
   gpu::few_chain<Tile>(strip, x0);
 }
 
@@ -156,11 +156,11 @@ void stage_0_launch(const gpu::Device& device, cudaStream_t stream, const stage_
   const gpu::Product* const widths[] = {&x0.p};
   int64_t columns = 0, strips = 0;
   for (const gpu::Product* p : widths) columns += p->n;
-  gpu::with_few_tile(device, x0.p.m, columns, [&](auto tile) {
+  gpu::with_few_tile<1>(device, x0.p.m, columns, x0.p.k, [&](auto tile) {
     using Tile = decltype(tile);
     for (const gpu::Product* p : widths) strips += gpu::few_strips<Tile>(*p);
-    const unsigned grid = gpu::grid_size(strips, "stage_0");
-    gpu::launch(stage_0_skinny<Tile>, grid, gpu::kFewThreads, 0, stream, "stage_0", x0);
+    const unsigned grid = gpu::grid_size(strips * Tile::kParts, "stage_0");
+    gpu::launch_clusters(stage_0_skinny<Tile>, grid, Tile::kParts, gpu::kFewThreads, 0, stream, "stage_0", x0);
   });
 }
 

@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(gpu::kTensorThreads)
 template <class Tile>
 __global__ void __launch_bounds__(gpu::kFewThreads, 1)
     stage_0_skinny(const stage_0_operands x0) {
-  int64_t strip = blockIdx.x;
+  int64_t strip = blockIdx.x / Tile::kParts;
   gpu::few_chain<Tile>(strip, x0);
 }
 
@@ -146,11 +146,11 @@ void stage_0_launch(const gpu::Device& device, cudaStream_t stream, const stage_
   const gpu::Product* const widths[] = {&x0.p};
   int64_t columns = 0, strips = 0;
   for (const gpu::Product* p : widths) columns += p->n;
-  gpu::with_few_tile(device, x0.p.m, columns, [&](auto tile) {
+  gpu::with_few_tile<1>(device, x0.p.m, columns, x0.p.k, [&](auto tile) {
     using Tile = decltype(tile);
     for (const gpu::Product* p : widths) strips += gpu::few_strips<Tile>(*p);
-    const unsigned grid = gpu::grid_size(strips, "stage_0");
-    gpu::launch(stage_0_skinny<Tile>, grid, gpu::kFewThreads, 0, stream, "stage_0", x0);
+    const unsigned grid = gpu::grid_size(strips * Tile::kParts, "stage_0");
+    gpu::launch_clusters(stage_0_skinny<Tile>, grid, Tile::kParts, gpu::kFewThreads, 0, stream, "stage_0", x0);
   });
 }
 
@@ -311,7 +311,7 @@ __global__ void __launch_bounds__(gpu::kTensorThreads)
 template <class Tile>
 __global__ void __launch_bounds__(gpu::kFewThreads, 1)
     stage_1_skinny(const stage_1_operands x0) {
-  int64_t strip = blockIdx.x;
+  int64_t strip = blockIdx.x / Tile::kParts;
   gpu::few_chain<Tile>(strip, x0);
 }
 
@@ -319,11 +319,11 @@ void stage_1_launch(const gpu::Device& device, cudaStream_t stream, const stage_
   const gpu::Product* const widths[] = {&x0.p};
   int64_t columns = 0, strips = 0;
   for (const gpu::Product* p : widths) columns += p->n;
-  gpu::with_few_tile(device, x0.p.m, columns, [&](auto tile) {
+  gpu::with_few_tile<1>(device, x0.p.m, columns, x0.p.k, [&](auto tile) {
     using Tile = decltype(tile);
     for (const gpu::Product* p : widths) strips += gpu::few_strips<Tile>(*p);
-    const unsigned grid = gpu::grid_size(strips, "stage_1");
-    gpu::launch(stage_1_skinny<Tile>, grid, gpu::kFewThreads, 0, stream, "stage_1", x0);
+    const unsigned grid = gpu::grid_size(strips * Tile::kParts, "stage_1");
+    gpu::launch_clusters(stage_1_skinny<Tile>, grid, Tile::kParts, gpu::kFewThreads, 0, stream, "stage_1", x0);
   });
 }
 
@@ -359,7 +359,7 @@ void stage_1(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
 template <class Tile>
 __global__ void __launch_bounds__(gpu::kFewThreads, 1)
     group_0_skinny(const stage_0_operands x0, const stage_1_operands x1) {
-  int64_t strip = blockIdx.x;
+  int64_t strip = blockIdx.x / Tile::kParts;
   gpu::few_chain<Tile>(strip, x0, x1);
 }
 
@@ -367,11 +367,11 @@ void group_0_launch(const gpu::Device& device, cudaStream_t stream, const stage_
   const gpu::Product* const widths[] = {&x0.p};
   int64_t columns = 0, strips = 0;
   for (const gpu::Product* p : widths) columns += p->n;
-  gpu::with_few_tile(device, x0.p.m, columns, [&](auto tile) {
+  gpu::with_few_tile<2>(device, x0.p.m, columns, x0.p.k, [&](auto tile) {
     using Tile = decltype(tile);
     for (const gpu::Product* p : widths) strips += gpu::few_strips<Tile>(*p);
-    const unsigned grid = gpu::grid_size(strips, "group_0");
-    gpu::launch(group_0_skinny<Tile>, grid, gpu::kFewThreads, 0, stream, "group_0", x0, x1);
+    const unsigned grid = gpu::grid_size(strips * Tile::kParts, "group_0");
+    gpu::launch_clusters(group_0_skinny<Tile>, grid, Tile::kParts, gpu::kFewThreads, 0, stream, "group_0", x0, x1);
   });
 }
 
