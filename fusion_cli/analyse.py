@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -11,11 +11,8 @@ import onnx_ir as ir
 
 from fusion_cli.build import advice
 from fusion_cli.clock import Clock
-from fusion_cli.codes import emit as emit_codes
-from fusion_cli.codes import plan as plan_codes
-from fusion_cli.codes import score as score_codes
-from fusion_cli.costs import Forecast, Score
-from fusion_cli.errors import FusionError, Unsupported, did_you_mean
+from fusion_cli.costs import Forecast
+from fusion_cli.errors import FusionError, did_you_mean
 from fusion_cli.explain.break_even import BreakEven, with_break_even
 from fusion_cli.explain.fates import after, fates
 from fusion_cli.explain.near_misses import near_misses
@@ -23,22 +20,22 @@ from fusion_cli.explain.potential import Potential
 from fusion_cli.explain.rank import rank
 from fusion_cli.explain.why import Answer, answer, unconcerned
 from fusion_cli.files import file_sha256
-from fusion_cli.kernels.user_template import find_template
 from fusion_cli.load import fix_sizes, is_fused, load_model
 from fusion_cli.match import find_regions, load_rules
 from fusion_cli.measured import Choice
 from fusion_cli.outline import inline_back
-from fusion_cli.plan import Plan, Planner
+from fusion_cli.plan import Planner
 from fusion_cli.report import Fusion, Report, summarise
 from fusion_cli.report.asked import asked
-from fusion_cli.report.readable import counted, show_us
-from fusion_cli.score import Baseline, default_sizes, forecasts, load_profile, profile_id, score_region
+from fusion_cli.report.readable import counted
+from fusion_cli.score import Baseline, default_sizes, forecasts, load_profile, profile_id
+from fusion_cli.scored import score_regions
 from fusion_cli.select import select
 from fusion_cli.simplify import simplify
 from fusion_cli.simplify.trace import Traced, names, trace
 from fusion_cli.sizes.parsing import written
-from fusion_cli.targets import CPU, DEFINITE, resolve_targets, takes_blocks
-from fusion_cli.types import Candidate, GraphNode, Options, Region, Rejection, Rewrite, Stage, Target, label
+from fusion_cli.targets import CPU, DEFINITE, resolve_targets, runs_here, takes_blocks
+from fusion_cli.types import Candidate, GraphNode, Options, Rejection, Rewrite, Target, label
 from fusion_cli.verify.feeds import load_feeds, open_sizes
 from fusion_cli.verify.signature import Signature, check_names, signature_of
 
@@ -83,12 +80,14 @@ def analyse(
     node: str | None = None,
     rule: str | None = None,
     blocks: bool | None = None,
+    decided: bool = False,
 ) -> Analysis:
     """Run the stages load, simplify, match, plan, score and select.
 
     With `node`, the name of a node of the model (or of a value it makes), every rejection that concerns it is kept,
     and with `rule` fainter misses of that rule. `blocks` says whether convolutions take channels in blocks where the
-    model will run; None is as on this machine. Raises FusionError for what the user can mend.
+    model will run; None is as on this machine. What may pay as far as predictions go, and is not predicted to, is taken
+    where it will be measured or was `decided` on. Raises FusionError for what the user can mend.
     """
     targets = resolve_targets(options.targets)
     blocks = takes_blocks(targets) if blocks is None else blocks
@@ -117,9 +116,11 @@ def analyse(
         sizes = default_sizes(model, replace(options, shapes=shapes))
         baselines = {t: Baseline(model.graph, load_profile(t)) for t in targets}
     planner = Planner()
-    candidates, rejections = score_regions(regions, planner, baselines, sizes, options, clock)
+    uncertain = {t for t in targets if decided or (options.tune and (t == CPU or runs_here(t.name)))}
+    scored = score_regions(regions, planner, baselines, sizes, options, clock, uncertain)
     with clock.stage("select"):
-        chosen, lost = select(candidates, model.graph, [t.name for t in targets])
+        chosen, lost = select(scored.candidates, model.graph, [t.name for t in targets])
+        chosen, rejections = scored.with_uncertain(chosen, model.graph)
         for told in (*(f"{c.region.rule} at {c.region.node_names[-1]}: taken" for c in chosen), *lost):
             clock.listener.decided(f"{told}")
         potential = Potential(baselines[targets[0]], chosen, sizes[0])
@@ -137,7 +138,7 @@ def analyse(
         model,
         signature,
         targets,
-        candidates,
+        scored.candidates,
         chosen,
         idioms,
         ranked + nothing_near,
@@ -204,71 +205,6 @@ def _trace(name: str, path: Path, model: ir.Model) -> Traced:
             hint = f"{name} is the operator of {', '.join(alike[:3])}{' and others' if len(alike) > 3 else ''}"
         raise FusionError(f"no node '{name}'", where=str(path), hint=hint)
     return traced
-
-
-def score_regions(
-    regions: Sequence[Region],
-    planner: Planner,
-    baselines: Mapping[Target, Baseline],
-    sizes: Sequence[Mapping[str, int]],
-    options: Options,
-    clock: Clock,
-) -> tuple[tuple[Candidate, ...], list[Rejection]]:
-    """Plan each region that is not to have its rule's own kernel, and score it on each target. Regions that cannot be
-    planned, have no template for a target or do not pay become rejections."""
-    candidates: list[Candidate] = []
-    rejections: list[Rejection] = []
-    for region in regions:
-        try:
-            with clock.stage("plan"):
-                plan = planner.plan(region)
-        except Unsupported as e:
-            rejections.append(_rejection(region, "plan", e))
-            clock.listener.decided(f"{rejections[-1]}")
-            continue
-        with clock.stage("score"):
-            candidate, reasons = _score(region, plan, baselines, sizes, options)
-            for told in (*reasons, *_worth(candidate)):
-                clock.listener.decided(f"{told}")
-        rejections += reasons
-        if candidate.targets:
-            candidates.append(candidate)
-    return tuple(candidates), rejections
-
-
-def _worth(candidate: Candidate) -> Iterator[str]:
-    """What is predicted of a candidate on the targets that it is for."""
-    region = candidate.region
-    place = f"{region.rule} at {region.node_names[-1]} ({counted(len(region.nodes), 'node')})"
-    for target, score in candidate.scores.items():
-        yield f"{place} on {target}: would save {show_us(score.gain_us)} of {show_us(score.before_us)}"
-
-
-def _score(
-    region: Region,
-    plan: Plan | None,
-    baselines: Mapping[Target, Baseline],
-    sizes: Sequence[Mapping[str, int]],
-    options: Options,
-) -> tuple[Candidate, list[Rejection]]:
-    scores: dict[str, Score] = {}
-    reasons: list[Rejection] = []
-    for target, baseline in baselines.items():
-        stage: Stage = "emit"
-        try:
-            if plan is None and target.kind != "portable":
-                find_template(region.kernel, target, options.rule_paths)
-            stage = "score"
-            scores[target.name] = score_region(region, plan, baseline, sizes, force=options.force)
-        except Unsupported as e:
-            reasons.append(_rejection(region, stage, e, target.name))
-    return Candidate(region, plan, scores, tuple(scores), forced=options.force), reasons
-
-
-def _rejection(region: Region, stage: Stage, reason: Unsupported, target: str = "") -> Rejection:
-    expected = f"{reason.expected} on {target}" if target else reason.expected
-    hint = reason.hint or {**plan_codes.HINTS, **score_codes.HINTS, **emit_codes.HINTS}.get(reason.code, "")
-    return Rejection.of(region, stage, reason.code, expected, reason.found, hint, target)
 
 
 def report_of(

@@ -71,10 +71,10 @@ def optimize(
     blocks = None if decisions is None else decisions.blocks
     if output is None or options.dry_run:
         with blaming(model):
-            found = analyse(model, options, clock, blocks=blocks)
+            found = analyse(model, options, clock, blocks=blocks, decided=decisions is not None)
         return report_of(model, found, clock, planned_fusions(found.chosen))
     with staging(output, model, options.overwrite, options.in_place) as stage, blaming(model):
-        found = analyse(model, options, clock, blocks=blocks)
+        found = analyse(model, options, clock, blocks=blocks, decided=decisions is not None)
         with clock.stage("outline"):
             if options.algebra and all(t.kind != "cuda" for t in found.targets):
                 found = replace(found, algebra=(*found.algebra, *keep_apart(found.model)))

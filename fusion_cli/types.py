@@ -182,11 +182,15 @@ class Candidate:
     targets: tuple[str, ...]
     forced: bool = False
     """Taken whatever the scores say, so as to leave as few operators as possible."""
+    uncertain: bool = False
+    """Not predicted to pay, by less than predictions are off."""
 
     def weight(self, target: str) -> float:
         """What the choice among overlapping candidates adds up."""
         if self.forced:
             return len(self.region.nodes) - 0.5
+        if self.uncertain:
+            return self.scores[target].gain_us + self.scores[target].uncertainty_us
         gain = max(self.scores[target].gain_us, 0.0)
         return max(gain - _OPERATOR_US, gain / 2)
 

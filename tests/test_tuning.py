@@ -12,6 +12,8 @@ from click.testing import CliRunner
 
 import fusion_cli
 from fusion_cli.cli import main
+from fusion_cli.codes.score import DOES_NOT_PAY
+from fusion_cli.devices.profile import DeviceProfile
 from fusion_cli.errors import FusionError, NotTuned
 from fusion_cli.report import Report
 from fusion_cli.report.tuning import read_tuning
@@ -68,6 +70,38 @@ def test_what_was_tuned_is_written_again_and_nothing_is_timed(
     assert first.choice is not None
     assert again.choice is not None
     assert (again.choice.chosen, again.choice.why) == (first.choice.chosen, f"as {file} decided")
+
+
+def test_what_may_pay_is_measured_with_tune_and_done_again(
+    layer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fusion_cli.score.prediction.MARGIN", 0.999)
+    monkeypatch.setattr(DeviceProfile, "uncertainty", lambda *_: 100.0)
+    plain = fusion_cli.optimize(layer, tmp_path / "plain.onnx", targets=["cpu"])
+    assert (plain.fusions, {r.code for r in plain.rejected} >= {DOES_NOT_PAY}) == ((), True)
+    file, out = tmp_path / "tuning.json", [tmp_path / name / "out.onnx" for name in "abc"]
+    first = tuned(layer, out[0], file, tune=True)
+    assert first.fusions
+    assert not [r for r in first.rejected if r.code == DOES_NOT_PAY and set(r.nodes) == set(first.fusions[0].nodes)]
+    tuned(layer, out[1], file, require_tuned=True)
+    out[2].parent.mkdir()
+    fusion_cli.optimize(layer, out[2], targets=["cpu"], decisions=out[0].with_suffix(".fusion") / "report.json")
+    assert files(out[0]) == files(out[1]) == files(out[2])
+
+
+def test_what_may_pay_is_given_up_where_it_is_slower(
+    layer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: Callable[[str], None]
+) -> None:
+    monkeypatch.setattr("fusion_cli.score.prediction.MARGIN", 0.999)
+    monkeypatch.setattr(DeviceProfile, "uncertainty", lambda *_: 100.0)
+    times("original")
+    assert tuned(layer, tmp_path / "out.onnx", tmp_path / "tuning.json", tune=True).fusions == ()
+
+
+def test_what_surely_does_not_pay_is_not_tried(layer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fusion_cli.score.prediction.MARGIN", 0.999)
+    monkeypatch.setattr(DeviceProfile, "uncertainty", lambda *_: 0.0)
+    assert tuned(layer, tmp_path / "out.onnx", tmp_path / "tuning.json", tune=True).fusions == ()
 
 
 def test_a_file_collects_models_and_keeps_the_latest_of_each(
