@@ -206,7 +206,7 @@ __device__ __forceinline__ void few_chain(int64_t strip, const Operands&... x) {
   static_assert(kEach > 0, "more products than warps");
   constexpr bool kAlone = Tile::kParts == 1;
   __shared__ FewSums<Tile> sums;
-  __shared__ FewSent<Tile> sent[kAlone ? 1 : Tile::kHalves][kAlone ? 1 : kCount];
+  __shared__ alignas(16) FewSent<Tile> sent[kAlone ? 1 : Tile::kHalves][kAlone ? 1 : kCount];
   __shared__ Mailbox mail;
   const int part = static_cast<int>(blockIdx.x % Tile::kParts);
   if constexpr (!kAlone) {
