@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -71,6 +71,8 @@ class Analysis:
     """At how many places rules matched, overlapping ones included."""
     was_fused: bool = False
     """Whether the model came with functions of ours, which were put back into nodes."""
+    tried: tuple[str, ...] = ()
+    """The targets for which fusions are taken that are not predicted to pay, but may."""
 
 
 def analyse(
@@ -80,14 +82,15 @@ def analyse(
     node: str | None = None,
     rule: str | None = None,
     blocks: bool | None = None,
-    decided: bool = False,
+    tried: Collection[str] = (),
 ) -> Analysis:
     """Run the stages load, simplify, match, plan, score and select.
 
     With `node`, the name of a node of the model (or of a value it makes), every rejection that concerns it is kept,
     and with `rule` fainter misses of that rule. `blocks` says whether convolutions take channels in blocks where the
     model will run; None is as on this machine. What may pay as far as predictions go, and is not predicted to, is taken
-    where it will be measured or was `decided` on. Raises FusionError for what the user can mend.
+    for the targets `tried`, or with `--tune` those that this machine can measure. Raises FusionError for what the user
+    can mend.
     """
     targets = resolve_targets(options.targets)
     blocks = takes_blocks(targets) if blocks is None else blocks
@@ -116,7 +119,7 @@ def analyse(
         sizes = default_sizes(model, replace(options, shapes=shapes))
         baselines = {t: Baseline(model.graph, load_profile(t)) for t in targets}
     planner = Planner()
-    uncertain = {t for t in targets if decided or (options.tune and (t == CPU or runs_here(t.name)))}
+    uncertain = [t for t in targets if t.name in tried or (options.tune and (t == CPU or runs_here(t.name)))]
     scored = score_regions(regions, planner, baselines, sizes, options, clock, uncertain)
     with clock.stage("select"):
         chosen, lost = select(scored.candidates, model.graph, [t.name for t in targets])
@@ -151,6 +154,7 @@ def analyse(
         options,
         len(regions),
         was_fused,
+        tuple(t.name for t in uncertain),
     )
 
 
@@ -231,6 +235,7 @@ def report_of(
         timings=dict(clock.seconds),
         notes=found.notes,
         profiles={t.name: profile_id(t) for t in found.targets},
+        tried=found.tried,
         operators=dict(sorted(found.signature.operators.items())),
         graph=after(found.graph, (n for f in fusions for n in f.nodes)),
     )

@@ -68,13 +68,13 @@ def optimize(
         decisions = find_tuned(options.tuning, file_sha256(model), asked(options), required=options.require_tuned)
     if decisions is not None:
         options = replace(options, targets=decisions.targets, decisions=decisions.path)
-    blocks = None if decisions is None else decisions.blocks
+    blocks, tried = (None, ()) if decisions is None else (decisions.blocks, decisions.tried)
     if output is None or options.dry_run:
         with blaming(model):
-            found = analyse(model, options, clock, blocks=blocks, decided=decisions is not None)
+            found = analyse(model, options, clock, blocks=blocks, tried=tried)
         return report_of(model, found, clock, planned_fusions(found.chosen))
     with staging(output, model, options.overwrite, options.in_place) as stage, blaming(model):
-        found = analyse(model, options, clock, blocks=blocks, decided=decisions is not None)
+        found = analyse(model, options, clock, blocks=blocks, tried=tried)
         with clock.stage("outline"):
             if options.algebra and all(t.kind != "cuda" for t in found.targets):
                 found = replace(found, algebra=(*found.algebra, *keep_apart(found.model)))

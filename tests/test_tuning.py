@@ -82,11 +82,29 @@ def test_what_may_pay_is_measured_with_tune_and_done_again(
     file, out = tmp_path / "tuning.json", [tmp_path / name / "out.onnx" for name in "abc"]
     first = tuned(layer, out[0], file, tune=True)
     assert first.fusions
+    assert first.tried == ("cpu",)
     assert not [r for r in first.rejected if r.code == DOES_NOT_PAY and set(r.nodes) == set(first.fusions[0].nodes)]
     tuned(layer, out[1], file, require_tuned=True)
     out[2].parent.mkdir()
     fusion_cli.optimize(layer, out[2], targets=["cpu"], decisions=out[0].with_suffix(".fusion") / "report.json")
     assert files(out[0]) == files(out[1]) == files(out[2])
+
+
+def test_decisions_of_a_run_that_tried_nothing_more_are_done_again_without(
+    layer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DeviceProfile, "uncertainty", lambda *_: 100.0)
+    out = [tmp_path / name / "out.onnx" for name in "ab"]
+    for path in out:
+        path.parent.mkdir()
+    rules = ["ResidualNorm", "HorizontalLinear"]  # one that pays, and one that does not and may
+    first = fusion_cli.optimize(layer, out[0], targets=["cpu"], rules=rules)
+    assert {f.rule for f in first.fusions} == {"ResidualNorm"}
+    assert "HorizontalLinear" in {r.rule for r in first.rejected if r.code == DOES_NOT_PAY}
+    decisions = out[0].with_suffix(".fusion") / "report.json"
+    again = fusion_cli.optimize(layer, out[1], targets=["cpu"], rules=rules, decisions=decisions)
+    assert files(out[0]) == files(out[1])
+    assert (first.tried, again.tried) == ((), ())
 
 
 def test_what_may_pay_is_given_up_where_it_is_slower(

@@ -97,7 +97,8 @@ class Lock:
         kept = {f.operator: tuple(f.kernels) for f in self.fusions}
         places = {(f.rule, nodes): tuple(f.kernels) for f in self.fusions for nodes in f.places}
         choice = Choice(self.written, f"as {path} says")
-        return Decisions(path, self.options.targets, self.blocks, kept, choice, places)
+        tried = tuple(sorted({target for targets in kept.values() for target in targets}))
+        return Decisions(path, self.options.targets, self.blocks, kept, choice, places, tried)
 
 
 def lock_of(report: Report) -> Lock:

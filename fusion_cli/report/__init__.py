@@ -95,6 +95,8 @@ class Report:
     machine: str = field(default_factory=machine)
     profiles: Mapping[str, str] = field(default_factory=dict)
     """By target: the profile that predictions were made with, "" for that of the program."""
+    tried: tuple[str, ...] = ()
+    """The targets for which fusions were tried that are not predicted to pay, but may."""
     operators: Mapping[str, int] = field(default_factory=dict)
     graph: tuple[GraphNode, ...] = ()
 

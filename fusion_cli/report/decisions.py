@@ -30,6 +30,8 @@ class Decisions:
     places: Mapping[tuple[str, tuple[str, ...]], tuple[str, ...]] | None = None
     """The targets of each place, by its rule and nodes, where it is to be seen what of the decisions still holds: then
     operators may be missing or be others, and the result is timed. None where the very same is to be written."""
+    tried: tuple[str, ...] = ()
+    """The targets for which fusions are tried that are not predicted to pay, but may."""
 
     @property
     def is_check(self) -> bool:
@@ -77,7 +79,7 @@ def decisions_of(report: Report, path: Path) -> Decisions:
     # Without a choice all that was made was written.
     chosen = "kernels" if report.choice is None else report.choice.chosen
     blocks = any(applied.rule in BLOCK_RULES for applied in report.algebra)
-    return Decisions(path, report.targets, blocks, kept, Choice(chosen, f"as {path} decided"))
+    return Decisions(path, report.targets, blocks, kept, Choice(chosen, f"as {path} decided"), tried=report.tried)
 
 
 def check_profiles(profiles: Mapping[str, str], path: Path) -> None:

@@ -43,6 +43,8 @@ class Tuned:
     timed_on: Device
     sizes: Sizes
     profiles: Mapping[str, str]
+    tried: tuple[str, ...] = ()
+    """The targets for which fusions were tried that are not predicted to pay."""
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -84,7 +86,8 @@ def find_tuned(path: Path, sha256: str, options: Asked, *, required: bool) -> De
         raise FusionError(f"it decides otherwise for each of {told}", where=str(path), hint="keep a file for each")
     first = fitting[0]
     check_profiles(first.profiles, path)
-    return Decisions(path, first.targets, first.blocks, first.kernels, Choice(first.chosen, f"as {path} decided"))
+    choice = Choice(first.chosen, f"as {path} decided")
+    return Decisions(path, first.targets, first.blocks, first.kernels, choice, tried=first.tried)
 
 
 def _nearest(entries: Sequence[Tuned], sha256: str) -> str:
@@ -116,6 +119,7 @@ def add_tuned(path: Path, report: Report, device: str, driver: str) -> bool:
         first.device,
         dict(first.sizes),
         dict(report.profiles),
+        report.tried,
     )
     entries = {e.key: e for e in read_tuning(path, missing_ok=True)} | {new.key: new}
     content: dict[str, Any] = {"schema": _SCHEMA, "entries": [plain(entries[key]) for key in sorted(entries)]}
