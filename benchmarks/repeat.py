@@ -86,9 +86,8 @@ def files(output: Path) -> dict[str, Any]:
     if not output.exists():
         return {"error": (output.parent / "error.txt").read_text()}
     bundle = bundle_of(output)
-    found: dict[str, Any] = {
-        str(p.relative_to(output.parent)): p.read_bytes() for p in (output, *bundle.rglob("*")) if p.is_file()
-    }
+    written = (p for p in (output, *bundle.rglob("*")) if p.is_file() and p.name != "report.html")  # it shows times
+    found: dict[str, Any] = {str(p.relative_to(output.parent)): p.read_bytes() for p in written}
     found[str(report_of(output).relative_to(output.parent))] = decided(json.loads(report_of(output).read_text()))
     return found
 
