@@ -22,8 +22,8 @@ import click
 from benchmarks.runs import ROOT, default_folder
 from fusion_cli.save.ownership import bundle_of
 
-_MEASURED = ("timings", "choice", "verification", "libraries", "model", "output")
-"""What of a report is of one run only, or says where files lie."""
+_MEASURED = ("timings", "choice", "verification", "libraries", "model", "output", "options")
+"""What of a report is of one run only, was asked of it, or says where files lie."""
 
 
 @click.command(help=(__doc__ or "").split("\n\n")[0])
