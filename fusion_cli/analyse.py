@@ -122,8 +122,9 @@ def analyse(
     uncertain = [t for t in targets if t.name in tried or (options.tune and (t == CPU or runs_here(t.name)))]
     scored = score_regions(regions, planner, baselines, sizes, options, clock, uncertain)
     with clock.stage("select"):
-        chosen, lost = select(scored.candidates, model.graph, [t.name for t in targets])
-        chosen, rejections = scored.with_uncertain(chosen, model.graph)
+        names_of_targets = [t.name for t in targets]
+        chosen, lost = select(scored.candidates, model.graph, names_of_targets)
+        chosen, rejections = scored.with_uncertain(chosen, model.graph, names_of_targets)
         for told in (*(f"{c.region.rule} at {c.region.node_names[-1]}: taken" for c in chosen), *lost):
             clock.listener.decided(f"{told}")
         potential = Potential(baselines[targets[0]], chosen, sizes[0])

@@ -33,15 +33,14 @@ class Scored:
     uncertain: tuple[Candidate, ...]
 
     def with_uncertain(
-        self, chosen: tuple[Candidate, ...], graph: ir.Graph
+        self, chosen: tuple[Candidate, ...], graph: ir.Graph, targets: Sequence[str]
     ) -> tuple[tuple[Candidate, ...], tuple[Rejection, ...]]:
         """Those that were chosen and the best uncertain ones of what these leave, and what is still turned down."""
         taken = {node for c in chosen for node in c.region.nodes}
         free = [c for c in self.uncertain if taken.isdisjoint(c.region.nodes)]
         if not free:
             return chosen, self.rejections
-        targets = dict.fromkeys(target for c in (*chosen, *free) for target in c.targets)
-        found, _ = select([*chosen, *free], graph, list(targets))
+        found, _ = select([*chosen, *free], graph, targets)
         tried = {(c.region.rule, c.region.node_names, t) for c in found if c.uncertain for t in c.targets}
         return found, tuple(r for r in self.rejections if (r.rule, r.nodes, r.target) not in tried)
 

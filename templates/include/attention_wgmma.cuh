@@ -19,7 +19,8 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
   char* const ring_k = tiles_q + Tile::kPlaces * kWorkers * Tile::kQueryBytes;
   char* const ring_v = ring_k + kSlots * Tile::kKeyBytes;
   char* const results = ring_v + kSlots * Tile::kValueBytes;
-  __shared__ Barrier q_full[Tile::kPlaces], q_empty[Tile::kPlaces], k_full[kSlots], k_empty[kSlots], v_full[kSlots], v_empty[kSlots];
+  __shared__ Barrier q_full[Tile::kPlaces], q_empty[Tile::kPlaces];
+  __shared__ Barrier k_full[kSlots], k_empty[kSlots], v_full[kSlots], v_empty[kSlots];
   __shared__ TileSorts<kKeys> sorts[Tile::kPlaces + 1];
   __shared__ bool again[Tile::kMostRounds];
   for (int i = threadIdx.x; Program::kSorted && i < Tile::kMostRounds; i += Tile::kThreads) again[i] = false;

@@ -5,7 +5,7 @@ The library's rule merges any two into one as well, which are forms that the rul
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,6 +24,8 @@ from fusion_cli.simplify.algebra.edits import (
 )
 
 Permutation = tuple[int, ...]
+Readers = list[tuple[ir.Node, int]]
+"""Nodes, and as which operand each reads a value."""
 _MOST_BETWEEN = 32
 
 
@@ -57,10 +59,11 @@ def cancel_transposes(graph: ir.Graph) -> Iterator[Applied]:
             yield "TransposeTranspose", [first, node]
         elif (between := _between(first, perm)) is not None:
             firsts, lasts = between.firsts(), [n for made in between.nodes for n in _undoing(made.outputs[0], perm)]
-            read = [made.outputs[0] for made in between.nodes if _others(made.outputs[0], between, lasts)]
+            made = (node.outputs[0] for node in between.nodes)
+            others = {value: read for value in made if (read := _others(value, between, lasts))}
             freed = sum(count_uses(f.outputs[0]) == n and not f.outputs[0].is_graph_output() for f, n in firsts.items())
-            if len(lasts) + freed > len(read):
-                _reorder(between, perm, lasts, read)
+            if len(lasts) + freed > len(others):
+                _reorder(between, perm, lasts, others)
                 yield "TransposeTranspose", [*firsts, *reversed(between.nodes), *lasts]
 
 
@@ -110,16 +113,15 @@ def _undoing(value: ir.Value, perm: Permutation) -> list[ir.Node]:
     return [reader for reader, _ in value.uses() if permutation(reader) == perm]
 
 
-def _others(value: ir.Value, between: _Between, lasts: list[ir.Node]) -> list[tuple[ir.Node, int]]:
+def _others(value: ir.Value, between: _Between, lasts: list[ir.Node]) -> Readers:
     """Who else reads a value of those between, in the order that it has."""
     return [(reader, i) for reader, i in value.uses() if reader not in between.nodes and reader not in lasts]
 
 
-def _reorder(between: _Between, perm: Permutation, lasts: list[ir.Node], read: list[ir.Value]) -> None:
+def _reorder(between: _Between, perm: Permutation, lasts: list[ir.Node], others: Mapping[ir.Value, Readers]) -> None:
     """Compute what is between in the order that `perm` makes, and transpose what others read of it."""
     for node, index, first in between.operands:
         node.replace_input_with(index, first.inputs[0])
-    others = {value: _others(value, between, lasts) for value in read}
     back = tuple(perm.index(i) for i in range(len(perm)))
     for node in between.nodes:
         _reorder_constants(node, perm)
