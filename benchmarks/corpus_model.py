@@ -66,7 +66,7 @@ def run_mode(
 ) -> dict[str, Any]:
     """One mode's outcome: `status` ok, wrong, error or skipped, why, and what the report said."""
     try:
-        report = fusion_cli.optimize(model, fused, **MODES[mode])
+        report = fusion_cli.optimize(model, fused, remeasure=True, **MODES[mode])
     except FusionError as error:
         return {"status": "error", "detail": str(error)}
     except Exception as error:  # a defect: told apart from what a user can mend, and the tally goes on

@@ -68,7 +68,7 @@ def run_mode(model: Path, mode: Mode, made: Path, feeds: dict[str, Array]) -> di
     """One mode's outcome: `status` ok, wrong or error, why, the times, and what the report said."""
     options = {**mode.options, "inputs": model.with_suffix(".npz")} if mode.given_inputs else mode.options
     try:
-        report = fusion_cli.optimize(model, made, **options)
+        report = fusion_cli.optimize(model, made, remeasure=True, **options)
         libraries = [lib.path for lib in report.libraries if lib.target == "cpu"] if mode.library else []
         checks = compare_outputs(model, open_model(made, libraries=libraries), feeds)
         openers = [partial(open_model, model), partial(open_model, made, libraries=libraries)]

@@ -46,7 +46,7 @@ def run_mode(path: Path, mode: str) -> dict[str, Any]:
     try:
         # All else as on the default command line.
         options: dict[str, Any] = {"verify": False, "jobs": _COMPILERS} if mode == "quick" else {}
-        return {"status": "ok", **facts(fusion_cli.optimize(path, made_path(path, mode), **options))}
+        return {"status": "ok", **facts(fusion_cli.optimize(path, made_path(path, mode), remeasure=True, **options))}
     except FusionError as problem:
         return {"status": "error", "detail": str(problem)}
 

@@ -1,8 +1,9 @@
 """Optimize models several times with the default command line, and name those whose files differ from run to run.
 
-    python -m benchmarks.repeat [--models GLOB] [--runs N] [--keep FOLDER]
+    python -m benchmarks.repeat [--models GLOB] [--runs N] [--remeasure] [--keep FOLDER]
 
-Every run is a process of its own, as a user's; then `--decisions` does the first one again, with verification and
+Every run is a process of its own, as a user's; the first one measures. With `--remeasure` all do, which tells how often
+measurements decide alike. Then `--decisions` does the first one again, with verification and
 without. Compared are the model and its bundle; of report.json what is not measured.
 """
 
@@ -29,14 +30,16 @@ _MEASURED = ("timings", "choice", "verification", "libraries", "model", "output"
 @click.command(help=(__doc__ or "").split("\n\n")[0])
 @click.option("--models", default=str(default_folder() / "*.onnx"), show_default=True, metavar="GLOB")
 @click.option("--runs", type=click.IntRange(2), default=2, show_default=True, help="How often each model is optimized.")
+@click.option("--remeasure", is_flag=True, help="Measure in every run.")
 @click.option("--keep", type=click.Path(path_type=Path), help="Leave what was written here, in a folder per model.")
-def main(models: str, runs: int, keep: Path | None) -> None:
+def main(models: str, runs: int, remeasure: bool, keep: Path | None) -> None:
     paths = [Path(name) for name in sorted(glob.glob(models))]
     unlike, broken = [], []
     for path in paths:
         with tempfile.TemporaryDirectory() as temporary:
             folder = (keep or Path(temporary)) / path.stem
-            outputs = [optimize(path, folder / f"{i}") for i in range(runs)]
+            measured = ["--remeasure" if remeasure or i == 0 else "" for i in range(runs)]
+            outputs = [optimize(path, folder / f"{i}", *filter(None, [option])) for i, option in enumerate(measured)]
             decisions = ("--decisions", str(report_of(outputs[0])))
             replays = [
                 optimize(path, folder / name, *decisions, *options)

@@ -48,6 +48,8 @@ class Choice:
     chosen: ModelName
     why: str
     measured: tuple[Measurement, ...] = ()
+    measured_at: str = ""
+    """When an earlier run on this machine measured that, in UTC; "" where this one did."""
 
     def speed_of(self, model: ModelName) -> Speed | None:
         """A candidate's speed against the original's where that decides, if it was timed."""

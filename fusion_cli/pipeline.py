@@ -4,12 +4,14 @@ report."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from fusion_cli import collector
 from fusion_cli.analyse import analyse, report_of
 from fusion_cli.clock import Clock
+from fusion_cli.errors import ModelError, NumbersDiffer
 from fusion_cli.explain.why import Answer
 from fusion_cli.files import file_sha256
 from fusion_cli.listener import NOBODY, Listener
@@ -17,6 +19,7 @@ from fusion_cli.match import load_rules
 from fusion_cli.outline import outline
 from fusion_cli.outline.apart import keep_apart
 from fusion_cli.produce import Production
+from fusion_cli.recall import is_recalled, recall, remember
 from fusion_cli.report import Report, planned_fusions
 from fusion_cli.report.asked import asked
 from fusion_cli.report.decisions import Decisions, read_decisions
@@ -61,13 +64,28 @@ def optimize(
 
     Raises FusionError with what went wrong, where and how to mend it; what was at `output` before is then unchanged.
     """
-    clock = Clock(options, listener)
     if decisions is None and options.decisions is not None:
         decisions = read_decisions(options.decisions, file_sha256(model))
     if decisions is None and options.tuning is not None and not options.tune:
         decisions = find_tuned(options.tuning, file_sha256(model), asked(options), required=options.require_tuned)
     if decisions is not None:
-        options = replace(options, targets=decisions.targets, decisions=decisions.path)
+        replayed = replace(options, targets=decisions.targets, decisions=decisions.path)
+        return _made(model, output, replayed, listener, decisions)
+    if output is None or not is_recalled(options):
+        return _made(model, output, options, listener)
+    if (earlier := recall(model, options)) is not None:
+        with suppress(ModelError, NumbersDiffer):  # where it does not hold any more, it is measured anew
+            return _made(model, output, replace(options, decisions=earlier.path), listener, earlier)
+    report = _made(model, output, options, listener)
+    remember(model, options, report)
+    return report
+
+
+def _made(
+    model: Path, output: Path | None, options: Options, listener: Listener, decisions: Decisions | None = None
+) -> Report:
+    """All stages; raises as `optimize` does."""
+    clock = Clock(options, listener)
     blocks, tried = (None, ()) if decisions is None else (decisions.blocks, decisions.tried)
     if output is None or options.dry_run:
         with blaming(model):

@@ -63,7 +63,7 @@ class Production:
         report = replace(
             report_of(self.path, found, self.clock, fusions, done.choice),
             output=str(self.stage.output),
-            rejected=tuple(self.rejections),
+            rejected=(*self.rejections, *self._taken_back_before()),
             verification=done.verification,
             sources=tuple(s for s in sources if s.op in {o.name for o in done.ops if s.target in o.targets}),
             libraries=tuple(done.libraries),
@@ -75,12 +75,19 @@ class Production:
         self._manifest(done)
         return report
 
+    def _taken_back_before(self) -> list[Rejection]:
+        """What the run whose times stand for this one's took back."""
+        if self.decisions is None or self.decisions.recalled is None:
+            return []
+        return [r for r in self.decisions.recalled.rejected if r.stage == "verify"]
+
     def _settle(self, trial: Trial, ops: Sequence[FusedOp], sources: Sequence[Source]) -> _Written:
         """Build, save and verify; without the kernels that fail or do not help, until none does. Then write the whole
         model that was chosen."""
         if self.decisions is not None:
             decided = self.decisions
-            return self._as_decided(trial, decided.apply(ops), sources, decided.choice, decided.is_check)
+            done = self._as_decided(trial, decided.apply(ops), sources, decided.choice, decided.is_check)
+            return replace(done, verification=done.verification and decided.with_times(done.verification))
         least: ModelName = "simplified" if self.options.fixed_dims or self.found.was_fused else "original"
         contest = Contest(trial, self.found.targets, least)
         untouched = not ops and self._is_as_it_was()

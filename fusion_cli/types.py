@@ -262,6 +262,8 @@ class Options:
     """Whether to measure anew, and keep what is decided in `tuning`."""
     require_tuned: bool = False
     """Whether it is an error where `tuning` has nothing for the model."""
+    remeasure: bool = False
+    """Whether to time again what an earlier run on this machine has timed."""
     algebra: bool = True
     """Whether to write what a model computes with fewer stock operators, before anything is fused."""
     force: bool = False

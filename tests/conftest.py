@@ -23,6 +23,15 @@ def made_up_times() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
+def nothing_recalled() -> Iterator[None]:
+    """What other tests decided, and other times made up, is not taken over, but where that is what is tested."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fusion_cli.pipeline.recall", lambda model, options: None)
+        patch.setattr("fusion_cli.pipeline.remember", lambda model, options, report: None)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def users_key(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A user of their own, with a key of their own."""
     with pytest.MonkeyPatch.context() as patch:

@@ -18,7 +18,9 @@ from pathlib import Path
 from fusion_cli.errors import BuildError, FusionError
 from fusion_cli.files import file_sha256
 
-KINDS = ("objects", "libraries", "logs")
+DECISIONS = "decisions"
+"""The folder for what was decided by measuring."""
+KINDS = ("objects", "libraries", "logs", DECISIONS)
 """The folders of the cache."""
 DEFAULT_SIZE = 5 * 10**9
 SPARED = 3600.0

@@ -125,6 +125,7 @@ analysis_options = option_group(
 )
 @click.option("--tune", is_flag=True, help="Measure, and keep what is decided in the file of --tuning.")
 @click.option("--require-tuned", is_flag=True, help="Exit with 6 where the file of --tuning has nothing for MODEL.")
+@click.option("--remeasure", is_flag=True, help="Time again what was timed on this machine before.")
 @click.option("--lock", type=click.Path(path_type=Path), metavar="FILE", help="Write what was fused, for check.")
 @click.option("--force", is_flag=True, help="Take candidates whatever their score and measured time.")
 @click.option("--in-place", is_flag=True, help="Let OUT take the place of MODEL.")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fusion_cli.devices.known import profile_id
 from fusion_cli.errors import FusionError, ModelError
-from fusion_cli.measured import Choice
+from fusion_cli.measured import Choice, Verification
 from fusion_cli.report import Report
 from fusion_cli.report.read import read_report
 from fusion_cli.simplify.algebra import BLOCK_RULES
@@ -32,6 +32,8 @@ class Decisions:
     operators may be missing or be others, and the result is timed. None where the very same is to be written."""
     tried: tuple[str, ...] = ()
     """The targets for which fusions are tried that are not predicted to pay, but may."""
+    recalled: Report | None = None
+    """What the run tells that measured this on this machine, where that one's times stand for those of this one."""
 
     @property
     def is_check(self) -> bool:
@@ -50,6 +52,14 @@ class Decisions:
                 hint="decisions are for the same model, options and version of fusion-cli",
             )
         return [replace(o, targets=tuple(t for t in o.targets if t in self.kept.get(o.name, ()))) for o in ops]
+
+    def with_times(self, verification: Verification) -> Verification:
+        """What was found of this run's kernels, with the times of them that are told again."""
+        if self.recalled is None or self.recalled.verification is None:
+            return verification
+        before = {(c.op, c.target): c for c in self.recalled.verification.ops}
+        ops = (replace(before.get((c.op, c.target), c), error=c.error, note=c.note) for c in verification.ops)
+        return replace(verification, ops=tuple(ops))
 
     def _targets_of(self, op: FusedOp) -> set[str]:
         """Those of the operator, or of its places where it is another one now."""
@@ -80,6 +90,12 @@ def decisions_of(report: Report, path: Path) -> Decisions:
     chosen = "kernels" if report.choice is None else report.choice.chosen
     blocks = any(applied.rule in BLOCK_RULES for applied in report.algebra)
     return Decisions(path, report.targets, blocks, kept, Choice(chosen, f"as {path} decided"), tried=report.tried)
+
+
+def recalled(report: Report, path: Path) -> Decisions:
+    """What a run on this machine decided by its times, which are told again."""
+    assert report.choice is not None
+    return replace(decisions_of(report, path), choice=report.choice, recalled=report)
 
 
 def check_profiles(profiles: Mapping[str, str], path: Path) -> None:

@@ -42,9 +42,9 @@ def _came_to(report: Report) -> str:
         place = f"on {_place(first)} it is {speed} without kernels"
         return f"written for {elsewhere}, which was not run here; predicted: {_predicted(report)}; {place}"
     if speed.is_faster:
-        return f"{speed.ratio:.2f}x on {_place(first)}"
+        return f"{speed.ratio:.2f}x on {_place(first)}{_when(choice)}"
     kept = "slower than the original" if speed.is_slower else "as fast as the original"
-    return f"{kept} on {_place(first)}: {speed}; written all the same: {choice.why}"
+    return f"{kept} on {_place(first)}{_when(choice)}: {speed}; written all the same: {choice.why}"
 
 
 def shapes(sizes: Mapping[str, tuple[int, ...]]) -> str:
@@ -56,12 +56,16 @@ def _place(measured: Measurement) -> str:
     return f"{_PLACES[measured.device]} at {shapes(measured.sizes)}"
 
 
+def _when(choice: Choice) -> str:
+    return f", as measured on {choice.measured_at} UTC (--remeasure does it again)" if choice.measured_at else ""
+
+
 def _nothing_faster(choice: Choice, targets: Sequence[str]) -> str:
     """Why the original is what is written."""
     if choice.measured:
         first = choice.measured[0]
         best = max(first.models[1:], key=lambda c: c.speed.ratio)
-        where, why = _place(first), f"the best is {best.speed}"
+        where, why = f"{_place(first)}{_when(choice)}", f"the best is {best.speed}"
     else:
         where, why = "this CPU" if "cpu" in targets else ", ".join(targets), choice.why
     advice = "try the sizes that you run (--dim, --shape, --inputs), another --target, or --force"
