@@ -247,6 +247,7 @@ def test_the_report_and_the_first_line_tell_what_is_written(model: Path, times: 
     assert written["choice"] == {
         "chosen": "original",
         "why": "nothing is faster by more than noise",
+        "measured_at": "",
         "measured": [
             {
                 "device": "cpu",

@@ -14,6 +14,7 @@ from onnx_shape_inference import ShapeInferenceContext, broadcast_shapes, check_
 from fusion_cli.simplify.broadcasts import broadcasting, contracting
 from fusion_cli.simplify.inferred import MOST_ELEMENTS, Dim, Infer, dim_of, elements, is_of_sizes, note_sizes, written
 from fusion_cli.simplify.iterations import holds, states_of
+from fusion_cli.simplify.selected import choosing, comparing
 from fusion_cli.simplify.slices import infer_slice
 from fusion_cli.sizes.algebra import Size
 from fusion_cli.sizes.operations import operation
@@ -37,6 +38,7 @@ def correct() -> None:
     _correct("ConstantOfShape", _made_by_shape)
     _correct("Div", _dividing)
     _correct("Einsum", contracting)
+    _correct("Equal", comparing)
     _correct("If", _branching)
     _correct("Loop", _looping)
     _correct("Range", _counting)
@@ -47,6 +49,7 @@ def correct() -> None:
     _correct("Slice", lambda _: infer_slice)
     _correct("Split", _splitting)
     _correct("Squeeze", _squeezing)
+    _correct("Where", choosing)
     for domain, names in _BROADCASTING.items():
         for name in names.split():
             _correct(name, broadcasting, domain)
@@ -216,13 +219,16 @@ def _measuring(infer: Infer) -> Infer:
 
 
 def _made_by_shape(infer: Infer) -> Infer:
-    """The library knows the result's shape only where it is a constant."""
+    """The library knows the result's shape only where it is a constant, and its elements never."""
 
     def corrected(ctx: ShapeInferenceContext, node: ir.Node) -> None:
-        dims = elements(ctx, *check_inputs(node, "input"))
+        dims, given = elements(ctx, *check_inputs(node, "input")), node.attributes.get("value")
         if dims is not None:
             ctx.set_shape(node.outputs[0], ir.Shape(dims))
         infer(ctx, node)
+        number = None if given is None else given.as_tensor().numpy().item()
+        if isinstance(number, int) and dims is not None and len(dims) == 1 and isinstance(dims[0], int):
+            ctx.set_symbolic_value(node.outputs[0], [number] * min(dims[0], MOST_ELEMENTS + 1))
 
     return corrected
 

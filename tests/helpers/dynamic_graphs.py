@@ -224,9 +224,9 @@ class Drawn:
             case 3:
                 return self.add(self.rng.choice(("Min", "Max")), number, self.ints(self.rng.choice((1, 3, 100))))
             case 4:
-                return self.add(
-                    "Where", self.add("Equal", number, self.ints(3)), self.ints(self.rng.choice((1, -1))), number
-                )
+                other = self.rng.choice((1, -1))  # 1 for -1, as exporters write it for an Expand
+                is_asked = self.add("Equal", number, self.ints(-1 if other == 1 else 3))
+                return self.add("Where", is_asked, self.ints(other), number)
             case 5:
                 real = self.add("Cast", number, to=TensorProto.FLOAT)
                 if self.rng.random() < 0.5:

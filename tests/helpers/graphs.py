@@ -32,8 +32,8 @@ def parse(
     return model
 
 
-def simplified(model: onnx.ModelProto) -> ir.Model:
-    return simplify(ir.from_proto(model), partial(ir.from_proto, model)).model
+def simplified(model: onnx.ModelProto, algebra: bool = True) -> ir.Model:
+    return simplify(ir.from_proto(model), partial(ir.from_proto, model), algebra).model
 
 
 def simplified_file(path: Path) -> ir.Model:

@@ -22,6 +22,7 @@ from fusion_cli.simplify.algebra.fold_affine import fold_affine_nodes
 from fusion_cli.simplify.algebra.gates import combine_gates
 from fusion_cli.simplify.algebra.layers import LAYERS
 from fusion_cli.simplify.algebra.padding import fold_pads
+from fusion_cli.simplify.algebra.reshapes import drop_expansions, write_shapes
 from fusion_cli.simplify.algebra.softmaxes import put_channels_last
 from fusion_cli.simplify.algebra.splits import split_convolutions
 from fusion_cli.simplify.algebra.tables import compute_tables, gather_one_hot
@@ -35,6 +36,8 @@ BLOCK_RULES = frozenset({"Conv1D", "ConvSplit", "PadChannels", "PadConvChannels"
 _FIRST_OPSET = 7
 """Before it arithmetic did not broadcast as it does."""
 _FAMILIES: Mapping[Callable[[ir.Graph], Iterator[Applied]], tuple[str, ...]] = {
+    write_shapes: ("ReshapeSizes",),  # first: what computes them is gone then
+    drop_expansions: ("ExpandSame",),
     drop_neutral: ("NeutralTensor",),
     combine_bounds: ("ClipClip",),  # before activations, in which they may be two nodes
     name_activations: ("HardSigmoid", "HardSwish"),  # before the additions in them are taken for biases

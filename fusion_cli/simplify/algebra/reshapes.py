@@ -1,0 +1,74 @@
+"""Shapes that are computed when the model runs, though it is known what they come to: numbers, and sizes that the
+operand has at the same place, or all of those."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import onnx_ir as ir
+
+from fusion_cli.operators.versions import opset_version
+from fusion_cli.simplify.algebra.edits import (
+    Applied,
+    add_constant,
+    array_of,
+    become,
+    graph_of,
+    hand_on,
+    is_one_of,
+    producer_of,
+)
+from fusion_cli.sizes.dims import shape_of
+
+_OPSET = 5
+"""The first in which a Reshape has its shape as an input."""
+_SAME, _REST = 0, -1
+"""What a Reshape takes for the operand's size at the same place, and for what is left."""
+
+
+def write_shapes(graph: ir.Graph) -> Iterator[Applied]:
+    """Give Reshapes as constants the shapes that nodes compute for them, in place."""
+    for node in list(graph):
+        if not is_one_of(node, "Reshape") or len(node.inputs) != 2 or opset_version(node) < _OPSET:
+            continue
+        value, target = node.inputs
+        if value is None or target is None or target.producer() is None or array_of(target) is not None:
+            continue
+        if (numbers := _written(value, node.outputs[0], target)) is not None:
+            shape = add_constant(graph_of(node), f"{node.outputs[0].name}_shape", np.array(numbers, np.int64))
+            become(node, "Reshape", [value, shape])
+            yield "ReshapeSizes", [node]
+
+
+def _written(value: ir.Value, result: ir.Value, target: ir.Value) -> list[int] | None:
+    """The shape of a result as a constant; None where that cannot say it."""
+    before, after = shape_of(value), shape_of(result)
+    if before is None or after is None or any(size.known == 0 for size in after):
+        return None
+    found = [
+        size.known if size.known is not None else _SAME if axis < len(before) and before[axis] == size else _REST
+        for axis, size in enumerate(after)
+    ]
+    if found.count(_REST) > 1:
+        return None
+    # Beside a size of 0 what is left cannot be told, and a model that asks for no such thing runs.
+    is_told = _REST not in found or _SAME not in found or _asks_for_the_rest(target)
+    return found if is_told else None
+
+
+def _asks_for_the_rest(target: ir.Value) -> bool:
+    """Whether the model itself leaves a size to be told."""
+    parts = producer_of(target, "Concat")
+    arrays = () if parts is None else map(array_of, parts.inputs)
+    return any(array is not None and bool((array == _REST).any()) for array in arrays)
+
+
+def drop_expansions(graph: ir.Graph) -> Iterator[Applied]:
+    """Take what an Expand gives for its operand, where that is as large already, in place."""
+    for node in list(graph):
+        value = node.inputs[0] if is_one_of(node, "Expand") else None
+        shape = None if value is None else shape_of(value)
+        if value is not None and shape is not None and shape == shape_of(node.outputs[0]):
+            hand_on(node, value)
+            yield "ExpandSame", [node]

@@ -1,0 +1,128 @@
+"""Shapes that are known become constants, and what they were computed by goes; those that are not are computed."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from fusion_cli.sizes.dims import dims_of
+from tests.helpers.foreign import Both, same
+from tests.helpers.graphs import parse, simplified
+
+RNG = np.random.default_rng(5)
+SIZES = "shape = Shape (x) batch = Gather (shape, at0) length = Gather (shape, at1)"
+ONES = "int64[1] at0 = {0}, int64[1] at1 = {1}"
+
+
+def reshaped(target: str, given: str = "float[b, s, 6] x", constants: str = "") -> onnx.ModelProto:
+    return parse(
+        f"g ({given}) => (float[m, n, o] y) <{ONES}{constants}> {{ {SIZES} {target} z = Relu (x) y = Reshape (z, t) }}"
+    )
+
+
+def operators(model: onnx.ModelProto) -> list[str]:
+    return [node.op_type for node in simplified(model).graph]
+
+
+def shape_of_reshape(model: onnx.ModelProto) -> list[int]:
+    (node,) = (n for n in simplified(model).graph if n.op_type == "Reshape")
+    target = node.inputs[1]
+    assert target is not None
+    assert target.const_value is not None
+    return target.const_value.numpy().tolist()
+
+
+@pytest.mark.parametrize(
+    ("target", "constants", "written"),
+    [
+        ("t = Concat <axis = 0> (batch, length, six)", ", int64[1] six = {6}", [0, 0, 6]),
+        ("t = Concat <axis = 0> (batch, rest, three)", ", int64[1] rest = {-1}, int64[1] three = {3}", [0, -1, 3]),
+        (
+            "i = Cast <to = 6> (shape) b32 = Gather (i, at0) b64 = Cast <to = 7> (b32) "
+            "t = Concat <axis = 0> (b64, two, rest)",
+            ", int64[1] two = {2}, int64[1] rest = {-1}",
+            [0, 2, -1],
+        ),
+        ("m = Mul (batch, length) t = Concat <axis = 0> (m, two)", ", int64[2] two = {2, 3}", [-1, 2, 3]),
+    ],
+)
+def test_what_a_shape_comes_to_is_written(both: Both, target: str, constants: str, written: list[int]) -> None:
+    model = reshaped(target, constants=constants)
+    assert shape_of_reshape(model) == written
+    runs = both(model)
+    for b, s in ((1, 1), (2, 5), (3, 4)):
+        same(runs, x=RNG.normal(size=(b, s, 6)).astype(np.float32))
+
+
+def test_a_batch_of_nothing_is_reshaped_too(both: Both) -> None:
+    """What is left of nothing cannot be told: a size beside one that may be 0 goes on being computed."""
+    model = reshaped(
+        "twice = Mul (length, two) t = Concat <axis = 0> (batch, twice, three)",
+        constants=", int64[1] two = {2}, int64[1] three = {3}",
+    )
+    assert "Concat" in operators(model)
+    runs = both(model)
+    for b, s in ((0, 4), (2, 0), (2, 3)):
+        same(runs, x=RNG.normal(size=(b, s, 6)).astype(np.float32))
+
+
+def test_two_sizes_that_are_not_the_operands_are_computed(both: Both) -> None:
+    model = reshaped(
+        "l = Mul (length, two) b3 = Mul (batch, three) t = Concat <axis = 0> (b3, l, at1)",
+        constants=", int64[1] two = {2}, int64[1] three = {3}",
+    )
+    assert "Concat" in operators(model)
+    runs = both(model)
+    for b, s in ((0, 4), (2, 0), (2, 3), (1, 1)):
+        same(runs, x=RNG.normal(size=(b, s, 6)).astype(np.float32))
+
+
+EXPANDED = (
+    "ones = ConstantOfShape <value = int64[1] {1}> (two) minus = Mul (ones, less) left = Equal (wanted, minus) "
+    "target = Where (left, ones, wanted) e = Expand (x, target) y = Relu (e)"
+)
+
+
+@pytest.mark.parametrize("size", ["s", 4])
+def test_what_exporters_write_for_an_expansion_is_understood(size: int | str) -> None:
+    """A -1 stands for the operand's own size: 1 takes its place."""
+    model = parse(
+        f"g (float[b, {size}] u, float[1] x) => (float[m, n] y) <{ONES}, int64[1] two = {{2}}, "
+        f"int64 less = {{-1}}> {{ wanted = Shape (u) {EXPANDED} }}"
+    )
+    result = simplified(model).graph.outputs[0]
+    assert dims_of(result) == ("b", size)
+
+
+def test_an_expansion_to_what_is_there_goes() -> None:
+    model = parse(
+        f"g (float[b, s] x) => (float[m, n] y) <{ONES}, int64[1] two = {{2}}, int64 less = {{-1}}> {{ "
+        f"wanted = Shape (x) {EXPANDED} }}"
+    )
+    assert operators(model) == ["Relu"]
+
+
+def test_a_difference_of_sizes_may_be_minus_one(both: Both) -> None:
+    """Sizes are not negative, but what is computed of them can be."""
+    model = parse(
+        f"g (float[n] u, float[1] x) => (float[m] y) <{ONES}, int64[1] five = {{5}}, int64[1] less = {{-1}}, "
+        "int64[1] ones = {1}> { shape = Shape (u) wanted = Sub (shape, five) left = Equal (wanted, less) "
+        "target = Where (left, ones, wanted) e = Expand (x, target) y = Relu (e) }"
+    )
+    assert dims_of(simplified(model).graph.outputs[0]) != ("n - 5",)
+    runs = both(model, dims={"n": 7})
+    for n in (4, 6, 9):
+        same(runs, u=np.zeros(n, np.float32), x=np.ones(1, np.float32))
+
+
+def test_sizes_of_inputs_that_may_differ_are_compared_when_the_model_runs(both: Both) -> None:
+    model = parse(
+        f"g (float[n] u, float[k] v, float[1] x) => (float[m] y) <{ONES}, int64[1] three = {{3}}> {{ a = Shape (u) "
+        "b = Shape (v) same = Equal (a, b) target = Where (same, three, a) e = Expand (x, target) y = Relu (e) }"
+    )
+    assert isinstance(simplified(model).graph, ir.Graph)
+    runs = both(model)
+    for n, k in ((2, 2), (2, 4), (3, 3)):
+        same(runs, u=np.zeros(n, np.float32), v=np.zeros(k, np.float32), x=np.ones(1, np.float32))
