@@ -153,7 +153,7 @@ def _tensor(model: onnx.ModelProto, rng: Random) -> None:
             tensor.external_data.add(key="location", value=location)
         case _:
             array = numpy_helper.to_array(tensor)
-            other = np.full(array.shape, rng.choice(_NUMBERS) if array.dtype.kind == "i" else np.nan, array.dtype)
+            other = np.full(array.shape, rng.choice(_NUMBERS) if array.dtype.kind == "i" else np.nan).astype(array.dtype)
             tensor.CopyFrom(numpy_helper.from_array(other, tensor.name))
 
 
