@@ -142,7 +142,7 @@ def _body(plan: Plan, stage: Linear, n: int, made: dict[int, str]) -> Body:
     outs = names.outs()
 
     def load(k: int) -> str:
-        return made.get(stage.operands[k].tensor) or f"fusion::load(&x.in{n}_{k}.element[i])"
+        return made.get(stage.operands[k].tensor) or f"gpu::get(x.in{n}_{k}, i)"
 
     body = names.body(
         stage.program, [o.instr for o in outs], outs, load=load, position=lambda back: f"e{n}.axis_{back}.at(e + i)"

@@ -79,16 +79,17 @@ def trust_model(model: Path) -> tuple[LibraryEntry, ...]:
 
 def _bundle(model: Path | bytes, head: Head) -> Path | None:
     """The bundle beside a model: the one of its name, else the one that it names, from before it was renamed. A tool
-    that has written the model again may have left that name out."""
+    that has written the model again may have left that name out, and what was written as it was may name anything."""
     if isinstance(model, bytes) or (head.bundle is None and not head.functions):
         return None
-    named = None if head.bundle is None else inside(model.parent, head.bundle)
     beside = inside(model.parent, bundle_of(model).name)
     if any(beside.parent.glob(f".{escape(beside.name)}-*")):  # only then is it worth to read all of the model
         interrupted = switching(beside, file_sha256(model))
         if interrupted.is_dir():
             return interrupted
-    return beside if beside.is_dir() else named
+    if beside.is_dir():
+        return beside
+    return None if head.bundle is None else inside(model.parent, head.bundle)
 
 
 def _kind(providers: Sequence[Provider], available: Sequence[str]) -> str:

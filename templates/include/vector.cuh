@@ -56,6 +56,10 @@ struct Vector {
 
 // An element in the type that it is computed in.
 template <class T, int N>
+__device__ __forceinline__ auto get(const Chunk<T, N>& x, int i) {
+  return load(&x.element[i]);
+}
+template <class T, int N>
 __device__ __forceinline__ auto get(const Vector<T, N>& x, int i) {
   const T value = x.element(i);
   return load(&value);

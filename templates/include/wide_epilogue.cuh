@@ -25,13 +25,13 @@ __device__ __forceinline__ bool by_lines(int64_t step, int64_t column_step) {
 // one element may stand for all columns. By lines a lane reads eight neighbours, the four pairs of which `share_lines`
 // brings to the lanes that have them.
 template <class T, class Operands>
-__device__ __forceinline__ void fetch_pairs(Operands (&to)[kAhead][2], Chunk<T, 2> Operands::*operand, const T* p, int64_t step,
+__device__ __forceinline__ void fetch_pairs(Operands (&to)[kAhead][2], Vector<T, 2> Operands::*operand, const T* p, int64_t step,
                                             int64_t column_step, const int (&row)[2], int column, int eights) {
   if (step == 0 && column_step != 0) {  // a bias, say
-    const Chunk<T, 2>* const pairs = reinterpret_cast<const Chunk<T, 2>*>(p + column + threadIdx.x % 4 * 2);
+    const T* const pairs = p + column + threadIdx.x % 4 * 2;
 #pragma unroll
     for (int j = 0; j < kAhead; ++j) {
-      if (j < eights) to[j][0].*operand = to[j][1].*operand = pairs[j * 4];
+      if (j < eights) to[j][0].*operand = to[j][1].*operand = load_whole<T, 2>(pairs + j * 8);
     }
     return;
   }
@@ -39,31 +39,33 @@ __device__ __forceinline__ void fetch_pairs(Operands (&to)[kAhead][2], Chunk<T, 
   for (int half = 0; half < 2; ++half) {
     const T* const line = p + row[half] * step;
     if (column_step == 0) {
-      const T element = *line;
+      Vector<T, 2> both{};
+      both.set(0, *line), both.set(1, *line);
 #pragma unroll
-      for (int j = 0; j < kAhead; ++j) to[j][half].*operand = {element, element};
+      for (int j = 0; j < kAhead; ++j) to[j][half].*operand = both;
     } else if (by_lines<T>(step, column_step)) {
       const int own = threadIdx.x % 4;
       if (own >= eights) continue;
-      const Chunk<T, 8> chunk = *reinterpret_cast<const Chunk<T, 8>*>(line + column + own * 8);
+      const uint4 eight = *reinterpret_cast<const uint4*>(line + column + own * 8);
+      const uint32_t pairs[] = {eight.x, eight.y, eight.z, eight.w};
 #pragma unroll
-      for (int j = 0; j < kAhead; ++j) to[j][half].*operand = {chunk.element[j * 2], chunk.element[j * 2 + 1]};
+      for (int j = 0; j < kAhead; ++j) (to[j][half].*operand).word[0] = pairs[j];
     } else {
 #pragma unroll
       for (int j = 0; j < kAhead; ++j) {
-        if (j < eights) to[j][half].*operand = *reinterpret_cast<const Chunk<T, 2>*>(line + column + threadIdx.x % 4 * 2 + j * 8);
+        if (j < eights) to[j][half].*operand = load_whole<T, 2>(line + column + threadIdx.x % 4 * 2 + j * 8);
       }
     }
   }
 }
 template <class T, class Operands>
-__device__ __forceinline__ void share_lines(Operands (&x)[kAhead][2], Chunk<T, 2> Operands::*operand, int64_t step,
+__device__ __forceinline__ void share_lines(Operands (&x)[kAhead][2], Vector<T, 2> Operands::*operand, int64_t step,
                                             int64_t column_step, unsigned char* shared) {
   if (!by_lines<T>(step, column_step)) return;
   const int own = threadIdx.x % 4, row = threadIdx.x % 32 / 4;
   // Piece p of row r lies at p ^ r / 2, so that rows meet in no bank.
   const auto place = [&](int half, int piece) {
-    return reinterpret_cast<Chunk<T, 2>*>(shared + half * 512 + row * 64 + (piece ^ row / 2) * 16);
+    return reinterpret_cast<Vector<T, 2>*>(shared + half * 512 + row * 64 + (piece ^ row / 2) * 16);
   };
 #pragma unroll
   for (int half = 0; half < 2; ++half) {

@@ -153,7 +153,8 @@ def _tensor(model: onnx.ModelProto, rng: Random) -> None:
             tensor.external_data.add(key="location", value=location)
         case _:
             array = numpy_helper.to_array(tensor)
-            other = np.full(array.shape, rng.choice(_NUMBERS) if array.dtype.kind == "i" else np.nan).astype(array.dtype)
+            number = rng.choice(_NUMBERS) if array.dtype.kind == "i" else np.nan
+            other = np.full(array.shape, number).astype(array.dtype)
             tensor.CopyFrom(numpy_helper.from_array(other, tensor.name))
 
 

@@ -8,12 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import fusion_cli
 from fusion_cli.errors import ModelError
 from fusion_cli.files import file_sha256
 from fusion_cli.runtime import read_manifest, session, write_manifest
 from fusion_cli.runtime.manifest import inside
 from fusion_cli.types import Library
 from tests.helpers.emit_helpers import CPU, library
+from tests.helpers.graphs import parse
 from tests.helpers.plus_one import FALLBACK, KERNEL, X, plus_one, quietly, result, write_model
 
 
@@ -61,6 +63,17 @@ def test_a_bundle_outside_the_models_folder_is_refused(tmp_path: Path, bundle: s
     write_model(path, bundle)
     with pytest.warns(UserWarning, match="leads out of its folder"):
         np.testing.assert_array_equal(result(path), FALLBACK)
+
+
+def test_a_model_that_is_written_as_it_was_may_name_any_bundle(tmp_path: Path) -> None:
+    """A fuzzer's model: its own metadata have nothing to do with the bundle that lies beside it now."""
+    model = parse("g (float[2] x) => (float[2] y) { y = Relu (x) }")
+    model.metadata_props.add(key="fusion.bundle", value="../../etc")
+    (tmp_path / "in.onnx").write_bytes(model.SerializeToString())
+    report = fusion_cli.optimize(tmp_path / "in.onnx", tmp_path / "out.onnx", targets="portable")
+    assert report.choice is not None
+    assert report.choice.chosen == "original"
+    np.testing.assert_array_equal(quietly(tmp_path / "out.onnx"), np.maximum(X, 0))
 
 
 def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:

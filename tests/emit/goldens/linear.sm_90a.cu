@@ -203,11 +203,11 @@ struct stage_0_tf320 {
     for (int i = 0; i < 8; ++i) {
       const float acc = alpha * sums[i];
       const float v0 = acc;
-      const float v1 = fusion::load(&x.in0_2.element[i]);
+      const float v1 = gpu::get(x.in0_2, i);
       const float v2 = v0 + v1;
       const float v6 = v2 * 0.707106781f;
       const float v10 = v2 * fusion::normal_float(v6);
-      const float v11 = fusion::load(&x.in0_3.element[i]);
+      const float v11 = gpu::get(x.in0_3, i);
       const float v12 = v10 + v11;
       fusion::store(&y0.element[i], v12);
     }

@@ -185,7 +185,7 @@ struct stage_0_tf320 {
     for (int i = 0; i < 8; ++i) {
       const float acc = alpha * sums[i];
       const float v0 = acc;
-      const float v1 = fusion::load(&x.in0_2.element[i]);
+      const float v1 = gpu::get(x.in0_2, i);
       const float v2 = v0 + v1;
       fusion::store(&y0.element[i], v2);
     }
@@ -308,7 +308,7 @@ struct group_0_tf320 {
     for (int i = 0; i < 8; ++i) {
       const float acc = alpha * sums[i];
       const float v0 = acc;
-      const float v1 = fusion::load(&x.in0_2.element[i]);
+      const float v1 = gpu::get(x.in0_2, i);
       const float v2 = v0 + v1;
       fusion::store(&y0.element[i], v2);
     }
@@ -338,7 +338,7 @@ struct group_0_tf321 {
     for (int i = 0; i < 8; ++i) {
       const float acc = alpha * sums[i];
       const float v0 = acc;
-      const float v1 = fusion::load(&x.in0_2.element[i]);
+      const float v1 = gpu::get(x.in0_2, i);
       const float v2 = v0 + v1;
       fusion::store(&y0.element[i], v2);
     }

@@ -412,7 +412,7 @@ struct stage_1_tf320 {
     for (int i = 0; i < 8; ++i) {
       const float acc = alpha * sums[i];
       const float v0 = acc;
-      const float v1 = fusion::load(&x.in0_2.element[i]);
+      const float v1 = gpu::get(x.in0_2, i);
       const float v2 = v1 * v0;
       fusion::store(&y0.element[i], v2);
     }

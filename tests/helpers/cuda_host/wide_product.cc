@@ -15,8 +15,8 @@ struct Epilogue {
   float* out1;
   int64_t columns;
   struct Operands {
-    gpu::Chunk<half, 2> bias, matrix;
-    gpu::Chunk<float, 2> line;
+    gpu::Vector<half, 2> bias, matrix;
+    gpu::Vector<float, 2> line;
   };
   struct Results {
     gpu::Chunk<half, 2> out0;
@@ -37,8 +37,8 @@ struct Epilogue {
     Results y;
     float first[2], second[2];
     for (int i = 0; i < 2; ++i) {
-      first[i] = sums[0][i] + fusion::load(&x.bias.element[i]);
-      second[i] = sums[kProducts - 1][i] * x.line.element[i] + fusion::load(&x.matrix.element[i]) + (row * 3 + column + i) % 5;
+      first[i] = sums[0][i] + gpu::get(x.bias, i);
+      second[i] = sums[kProducts - 1][i] * gpu::get(x.line, i) + gpu::get(x.matrix, i) + (row * 3 + column + i) % 5;
     }
     gpu::store_pair(y.out0, first);
     gpu::store_pair(y.out1, second);
