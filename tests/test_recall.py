@@ -27,8 +27,8 @@ Optimize = Callable[..., Report]
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of its own, in which decisions are kept."""
-    monkeypatch.setenv("FUSION_CLI_CACHE", str(tmp_path / "cache"))
+    """A cache of its own, in which decisions are kept; kernels lie where they do."""
+    monkeypatch.setattr(recall, "default_cache_dir", lambda: tmp_path / "cache")
     monkeypatch.setattr(pipeline, "recall", recall.recall)
     monkeypatch.setattr(pipeline, "remember", recall.remember)
     monkeypatch.setattr(rollback, "_OPS_SECONDS", 0.0)
