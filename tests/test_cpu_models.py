@@ -14,8 +14,10 @@ import onnx
 import pytest
 from click.testing import CliRunner
 from onnx import numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from benchmarks import cpu_models, cpu_models_model, cpu_models_page, wheel_models
+from benchmarks.norms_written_out import with_norms
 from benchmarks.wheel_models import ModelInput, Unavailable, WheelModel
 from tests.helpers.graphs import parse
 
@@ -71,6 +73,25 @@ def test_what_cannot_be_had_is_skipped_with_the_reason(tmp_path: Path) -> None:
     assert [entry["id"] for entry in json.loads((tmp_path / "index.json").read_text())] == ["small"]
     assert onnx.load(SMALL.path(tmp_path)).graph.node[0].op_type == "Conv"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["index.json", "skipped.json", "small.npz", "small.onnx"]
+
+
+def test_norms_are_written_out_behind_convolutions(tmp_path: Path) -> None:
+    folded = parse("g (float[1, 3, 8, 8] x) => (float[1, 4, 6, 6] y) { c = Conv (x, w, b) y = Relu (c) }")
+    folded.graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in (("w", WEIGHT), ("b", FACTOR.ravel())))
+    made = onnx.ModelProto.FromString(with_norms(folded.SerializeToString()))
+    onnx.checker.check_model(made)
+    assert [n.op_type for n in made.graph.node] == ["Conv", "Transpose", "Sub", "Mul", "Add", "Transpose", "Relu"]
+    assert {t.name for t in made.graph.initializer} == {f"c/{part}" for part in ("kernel", "mean", "scale", "shift")}
+    feeds = {"x": np.random.default_rng(0).normal(size=(1, 3, 8, 8)).astype(np.float32)}
+    want, found = (ReferenceEvaluator(m).run(None, feeds)[0] for m in (folded, made))
+    np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)
+
+
+def test_what_is_made_of_a_wheels_file_is_kept(tmp_path: Path) -> None:
+    made = replace(SMALL, id="made", norms=True)
+    wheel_models.download([SMALL, made], tmp_path, fetch)
+    assert wheel_models.is_there(made, tmp_path)
+    assert made.path(tmp_path).read_bytes() == with_norms(DATA)
 
 
 def test_what_is_there_is_not_fetched_again(tmp_path: Path) -> None:

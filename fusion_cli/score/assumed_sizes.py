@@ -27,7 +27,7 @@ def default_sizes(model: ir.Model, options: Options) -> list[dict[str, int]]:
     ends: list[dict[str, int]] = []
     for end in (0, 1) if options.bounds else (0,):
         best: dict[str, int] = {}
-        for likely in likely_sizes(_open_inputs(model)):
+        for likely in likely_sizes(_open_inputs(model), list(map(_dims, model.graph.outputs))):
             bound = likely | _given(model, options, end)
             if all(number(dim, bound) is not None for dim in symbols.values()):
                 best = bound
@@ -41,8 +41,11 @@ def default_sizes(model: ir.Model, options: Options) -> list[dict[str, int]]:
 
 def _open_inputs(model: ir.Model) -> list[OpenInput]:
     wanted = [v for v in model.graph.inputs if v.name not in model.graph.initializers]
-    dims = ([d if isinstance(d, int) else d.value for d in v.shape or ()] for v in wanted)
-    return [OpenInput.of(v.name or "", v.dtype, d) for v, d in zip(wanted, dims, strict=True)]
+    return [OpenInput.of(v.name or "", v.dtype, _dims(v)) for v in wanted]
+
+
+def _dims(value: ir.Value) -> list[int | str | None]:
+    return [d if isinstance(d, int) else d.value for d in value.shape or ()]
 
 
 def _given(model: ir.Model, options: Options, end: int) -> dict[str, int]:

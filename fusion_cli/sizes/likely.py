@@ -13,6 +13,8 @@ import onnx_ir as ir
 from fusion_cli.sizes.algebra import names_in
 from fusion_cli.sizes.parsing import parse
 
+Dims = Sequence[int | str | None]
+"""Numbers, and names of dimensions; "", None or a negative number for one without."""
 Role = Literal["batch", "length", "past", "total", "channels", "height", "width", "frames", "samples"]
 
 _BY_NAME: Mapping[str, Role] = {
@@ -36,6 +38,7 @@ _STATES = frozenset({"h", "c", "h0", "c0", "state", "states"})
 """Names of inputs that are what a recurrent layer remembers: layers, batch, numbers of each."""
 _RATES = ("sr", "sample_rate", "sampling_rate")
 _CHANNELS = (1, 3, 4)
+_COLOURS, _IMAGE_RANK = 3, 4
 _LIKELY: Mapping[Role, tuple[int, ...]] = {
     "batch": (1, 1, 1, 1, 1),
     "length": (128, 64, 16, 512, 8),
@@ -61,6 +64,8 @@ _OTHERS: Mapping[Role, tuple[int, ...]] = {
 _APART, _APARTS = 8, {"batch": 1, "channels": 0}
 _LINE_HEIGHT, _LINE_WIDTH = 100, 320
 """An image of a known height below this is a line of text, and longer than it is high."""
+_SCENE = 640
+"""Height and width of images of which a model makes maps: what it looks for in them is smaller than they are."""
 _WINDOW = 512
 """Samples at a time, where the sampling rate is an input: such models listen as it comes."""
 
@@ -106,12 +111,15 @@ def roles(inputs: Sequence[OpenInput]) -> dict[str, Role]:
     return weak | found
 
 
-def likely_sizes(inputs: Sequence[OpenInput]) -> Iterator[dict[str, int]]:
-    """Sizes of the dimensions that have a name, the likeliest first."""
+def likely_sizes(inputs: Sequence[OpenInput], outputs: Sequence[Dims | None]) -> Iterator[dict[str, int]]:
+    """Sizes of the dimensions that have a name, the likeliest first. `outputs` are the shapes of what the model gives,
+    as far as it says."""
     known, streams = roles(inputs), any(is_rate(v.name) for v in inputs)
     for attempt in range(len(_LIKELY["batch"])):
         sizes = {name: _LIKELY[role][attempt] for name, role in known.items() if role != "total"}
         if attempt == 0:
+            if any(map(_is_map, outputs)):
+                sizes |= dict.fromkeys(_scene_sides(inputs, known), _SCENE)
             sizes |= dict.fromkeys(_line_widths(inputs, known), _LINE_WIDTH)
             sizes |= {name: _WINDOW for name, role in known.items() if role == "samples" and streams}
         if "past" in known.values():  # with what came before in a cache, one token is new
@@ -161,9 +169,22 @@ def _is_image(dims: Sequence[int | str]) -> bool:
     return dims[1] in _CHANNELS or dims[-1] in _CHANNELS or all(isinstance(d, str) for d in dims[-2:])
 
 
+def _is_map(dims: Dims | None) -> bool:
+    """Whether it keeps a height and a width that are open, as what detects and segments does."""
+    if dims is None or len(dims) != _IMAGE_RANK:
+        return False
+    return any(all(not isinstance(d, int) or d < 0 for d in sides) for sides in (dims[2:], dims[1:3]))
+
+
+def _scene_sides(inputs: Sequence[OpenInput], known: Mapping[str, Role]) -> list[str]:
+    """Heights and widths of pictures in colour: four channels may be what another model makes smaller pictures of."""
+    pictures = [v.dims for v in inputs if len(v.dims) == _IMAGE_RANK and _COLOURS in (v.dims[1], v.dims[-1])]
+    return [d for dims in pictures for d in dims if isinstance(d, str) and known.get(d) in ("height", "width")]
+
+
 def _line_widths(inputs: Sequence[OpenInput], known: Mapping[str, Role]) -> list[str]:
     """Widths beside a height that is known and small."""
-    images = [v.dims for v in inputs if v.is_float and len(v.dims) == 4]
+    images = [v.dims for v in inputs if v.is_float and len(v.dims) == _IMAGE_RANK]
     widths = [(d, before) for dims in images for before, d in pairwise(dims)]
     return [
         d

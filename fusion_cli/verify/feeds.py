@@ -72,7 +72,7 @@ def make_feeds(
     inputs = signature.inputs
     problem = ""
     seen = set() if unlike is None else {tuple(unlike[v.name].shape for v in inputs)}
-    for sizes in _assignments(inputs, options, other=unlike is not None):
+    for sizes in _assignments(signature, options, other=unlike is not None):
         shapes = tuple(_concrete(v, sizes, options) for v in inputs)
         if shapes in seen:
             continue
@@ -93,17 +93,17 @@ def make_feeds(
 def open_sizes(signature: Signature, options: Options) -> dict[str, int]:
     """The dimensions, by name, whose sizes neither the model nor the user tells, and what they are likely."""
     inputs = [v for v in signature.inputs if v.name not in options.shapes]
-    likely = next(likely_sizes([v.opened for v in signature.inputs]))
+    likely = next(likely_sizes([v.opened for v in signature.inputs], signature.outputs))
     return {s: likely[s] for s in _symbols(inputs) if s not in options.bounds} if options.inputs is None else {}
 
 
-def _assignments(inputs: Sequence[Input], options: Options, *, other: bool) -> Iterator[Mapping[str, int]]:
+def _assignments(signature: Signature, options: Options, *, other: bool) -> Iterator[Mapping[str, int]]:
     """Sizes by symbol: what is likely, or others than that; then equal ones; then the same with one symbol larger by
     one (a total that includes a cache's length and the new token); then the least and the largest."""
-    symbols = _symbols(inputs)
+    symbols, opened = _symbols(signature.inputs), [v.opened for v in signature.inputs]
     leading = [s for s, axes in symbols.items() if axes == {0}]
     fixed = {s: bounds[0] if other else _middle(*bounds) for s, bounds in options.bounds.items()}
-    for likely in (other_sizes if other else likely_sizes)([v.opened for v in inputs]):
+    for likely in other_sizes(opened) if other else likely_sizes(opened, signature.outputs):
         yield likely | fixed
 
     def sizes(batch: int, rest: int) -> dict[str, int]:
@@ -117,7 +117,7 @@ def _assignments(inputs: Sequence[Input], options: Options, *, other: bool) -> I
     yield sizes(1, 1)
     for batch, length in _LARGE:
         assignment = sizes(batch, length)
-        if sum(math.prod(_concrete(v, assignment, options)) for v in inputs) <= _MOST_ELEMENTS:
+        if sum(math.prod(_concrete(v, assignment, options)) for v in signature.inputs) <= _MOST_ELEMENTS:
             yield assignment
 
 

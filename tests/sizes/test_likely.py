@@ -38,7 +38,23 @@ def floats(name: str, *dims: int | str) -> OpenInput:
     ],
 )
 def test_sizes_go_by_names_and_places(inputs: list[OpenInput], expected: dict[str, int]) -> None:
-    assert next(likely_sizes(inputs)) == expected
+    assert next(likely_sizes(inputs, [])) == expected
+
+
+@pytest.mark.parametrize(
+    ("image", "outputs", "size"),
+    [
+        (floats("x", "n", 3, "h", "w"), [("n", 1, "h", "w")], 640),
+        (floats("x", "n", 3, "h", "w"), [("n", 1000), (-1, 1, -1, -1)], 640),
+        (floats("x", "n", "h", "w", 3), [("n", "", "", 21)], 640),
+        (floats("x", "n", 3, "h", "w"), [("n", 1000), None], 224),
+        (floats("x", "n", 3, "h", "w"), [("n", 16, 7, 7)], 224),
+        (floats("x", "n", 3, "h", "w"), [("n", "w", 6625)], 224),
+        (floats("latents", "n", 4, "h", "w"), [("n", 4, "h", "w")], 224),
+    ],
+)
+def test_where_maps_are_made_of_pictures_these_are_large(image: OpenInput, outputs: list[Any], size: int) -> None:
+    assert next(likely_sizes([image], outputs)) == {"n": 1, "h": size, "w": size}
 
 
 def test_with_a_cache_one_token_is_new_and_totals_add_up() -> None:
@@ -48,14 +64,14 @@ def test_with_a_cache_one_token_is_new_and_totals_add_up() -> None:
         floats("past_key", "batch", 2, "past_sequence_length", 16),
     ]
     sizes: dict[str, Any] = {"batch": 1, "sequence_length": 1, "past_sequence_length": 127}
-    assert next(likely_sizes(step)) == {**sizes, "total_sequence_length": 128}
+    assert next(likely_sizes(step, [None])) == {**sizes, "total_sequence_length": 128}
     other = next(other_sizes(step))
     assert other["total_sequence_length"] == other["past_sequence_length"] + other["sequence_length"] > 2
 
 
 def test_another_run_has_another_batch_odd_lengths_and_no_two_alike() -> None:
     inputs = [TOKENS, OpenInput("decoder_ids", False, ("b", "t")), floats("pixels", "b", 3, "h", "w")]
-    first, other = next(likely_sizes(inputs)), next(other_sizes(inputs))
+    first, other = next(likely_sizes(inputs, [])), next(other_sizes(inputs))
     assert other["b"] == 2
     assert all(other[name] % 2 for name in "sthw")
     assert len({other[name] for name in "sthw"}) == 4
