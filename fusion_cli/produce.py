@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from fusion_cli.report.decisions import Decisions
 from fusion_cli.runtime import write_manifest
 from fusion_cli.save import Staging, save_model, save_original
 from fusion_cli.sessions.process import Process
+from fusion_cli.sizes.parsing import written
 from fusion_cli.types import FusedOp, Library, Options, Rejection, Source
 from fusion_cli.verify.contest import Contest
 from fusion_cli.verify.gate import require
@@ -59,7 +60,8 @@ class Production:
         if done.choice is not None:
             self.clock.listener.decided(f"written: {WORDS[done.choice.chosen]}, {done.choice.why}")
         checks = () if done.verification is None else done.verification.ops
-        found, fusions = replace(self.found, model=self.model), written_fusions(done.ops, checks)
+        found = replace(self.found, model=self.model, assumed=self._assumed(done))
+        fusions = written_fusions(done.ops, checks)
         report = replace(
             report_of(self.path, found, self.clock, fusions, done.choice),
             output=str(self.stage.output),
@@ -74,6 +76,19 @@ class Production:
             (self.stage.bundle / "report.html").write_text(page(report), encoding="utf-8")
         self._manifest(done)
         return report
+
+    def _assumed(self, done: _Written) -> Mapping[str, int]:
+        """The sizes that were made up: where models ran those that they ran at, which may not be the likeliest."""
+        measured = () if done.choice is None else tuple(m.sizes for m in done.choice.measured)
+        checked = () if done.verification is None else done.verification.sizes
+        shapes = next(iter((*measured, *checked)), {})
+        ran = {
+            written(dim): size
+            for value in self.found.signature.inputs
+            for dim, size in zip(value.opened.dims, shapes.get(value.name, ()), strict=False)
+            if isinstance(dim, str)
+        }
+        return {name: ran.get(name, size) for name, size in self.found.assumed.items()}
 
     def _taken_back_before(self) -> list[Rejection]:
         """What the run whose times stand for this one's took back."""

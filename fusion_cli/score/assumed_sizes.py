@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 
 import onnx_ir as ir
 
@@ -26,16 +27,17 @@ def default_sizes(model: ir.Model, options: Options) -> list[dict[str, int]]:
     symbols = _symbols(model)
     ends: list[dict[str, int]] = []
     for end in (0, 1) if options.bounds else (0,):
-        best: dict[str, int] = {}
+        best: tuple[dict[str, int], int] | None = None
         for likely in likely_sizes(_open_inputs(model), list(map(_dims, model.graph.outputs))):
             bound = likely | _given(model, options, end)
             if all(number(dim, bound) is not None for dim in symbols.values()):
-                best = bound
+                best = bound, 0
                 break
-            best = max(best, _inferred(model, bound), key=len)
-            if symbols.keys() <= best.keys():
+            found = _inferred(model, bound)
+            best = found if best is None else min(best, found, key=itemgetter(1))
+            if not best[1]:
                 break
-        ends.append(best)
+        ends.append(best[0] if best else {})
     return ends[:1] if ends[0] == ends[-1] else ends
 
 
@@ -59,23 +61,31 @@ def _given(model: ir.Model, options: Options, end: int) -> dict[str, int]:
     return sizes | {name: bounds[end] for name, bounds in options.bounds.items()}
 
 
-def _inferred(model: ir.Model, inputs: Mapping[str, int]) -> dict[str, int]:
-    """Infer shapes on a copy with numbers at the inputs, and read off what each symbol became.
+def _inferred(model: ir.Model, inputs: Mapping[str, int]) -> tuple[dict[str, int], int]:
+    """Infer shapes on a copy with numbers at the inputs, and read off what each symbol became, and how many became
+    nothing: sizes that do not go together leave some.
 
-    With numbers the shape arithmetic of exporters folds to constants, which inference alone does not see through.
+    With numbers the shape arithmetic of exporters folds to constants, which inference alone does not see through. What
+    goes with it has no shape any more, and does not count.
     """
     fold = partial(fold_constants, input_bytes=_FOLDED, output_bytes=_FOLDED)
     start = partial(_with_inputs, model, inputs)
     with quiet():
         copy = attempt({"infer shapes": infer_shapes, "fold constants": fold}, start(), start)
         infer_shapes(copy)
-    shapes = {v.name: v.shape for v in _values(copy)}
-    sizes = dict(inputs)
-    for value in _values(model):
-        for old, new in zip(value.shape or (), shapes.get(value.name) or (), strict=False):
-            if not isinstance(old, int) and old.value is not None and isinstance(new, int) and new >= 0:
+    shapes = {v.name: v.shape for v in (*_values(copy), *copy.graph.initializers.values())}
+    sizes, left = dict(inputs), set()
+    for value in (v for v in _values(model) if v.name in shapes):
+        now = shapes[value.name]
+        for axis, old in enumerate(value.shape or ()):
+            if isinstance(old, int) or old.value is None:
+                continue
+            new = now[axis] if now is not None and axis < len(now) else None
+            if isinstance(new, int) and new >= 0:
                 sizes.setdefault(old.value, new)
-    return sizes
+            else:
+                left.add(old.value)
+    return sizes, len(left - sizes.keys())
 
 
 def _with_inputs(model: ir.Model, sizes: Mapping[str, int]) -> ir.Model:
