@@ -1,5 +1,5 @@
-// What follows a product on Hopper: a generated epilogue takes a warpgroup's sums in pairs of neighbours, as the products
-// leave them, and its results of 16 bits change places in shared memory so that memory gets whole lines.
+// What follows a product on Hopper: sums go through shared memory, eight of a warp's rows at a time, to lanes that have eight
+// neighbours of a row, as memory gives and takes them, and that a generated epilogue computes at once.
 #pragma once
 
 #include "include/vector.cuh"
@@ -13,192 +13,108 @@ bool in_eights(const T* p, int64_t row, int64_t column) {
   return column == 0 || (column == 1 && row % 8 == 0 && reinterpret_cast<uintptr_t>(p) % alignof(Chunk<T, 8>) == 0);
 }
 
-// An epilogue's operands come for so many times eight columns at a time.
-constexpr int kAhead = 4;
-
-// Whether rows differ and are read sixteen bytes at a time, which costs memory less than pairs do.
+// Eight neighbours of a row, of which one element may stand for all columns; words, so that nothing waits for them yet.
 template <class T>
-__device__ __forceinline__ bool by_lines(int64_t step, int64_t column_step) {
-  return sizeof(T) == 2 && step != 0 && column_step != 0;
+__device__ __forceinline__ Vector<T, 8> fetch_eight(const T* p, int64_t step, int64_t column_step, uint32_t row, uint32_t column) {
+  const T* const at = p + row * step + (column_step != 0 ? column : 0);
+  if (column_step != 0) return load_whole<T, 8>(at);
+  Vector<T, 8> x{};
+  const T element = *at;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) x.set(i, element);
+  return x;
 }
-// Of each of `eights` times eight columns from `column` on a pair in two rows, as a lane has them: one operand's, of which
-// one element may stand for all columns. By lines a lane reads eight neighbours, the four pairs of which `share_lines`
-// brings to the lanes that have them.
-template <class T, class Operands>
-__device__ __forceinline__ void fetch_pairs(Operands (&to)[kAhead][2], Vector<T, 2> Operands::*operand, const T* p, int64_t step,
-                                            int64_t column_step, const int (&row)[2], int column, int eights) {
-  if (step == 0 && column_step != 0) {  // a bias, say
-    const T* const pairs = p + column + threadIdx.x % 4 * 2;
-#pragma unroll
-    for (int j = 0; j < kAhead; ++j) {
-      if (j < eights) to[j][0].*operand = to[j][1].*operand = load_whole<T, 2>(pairs + j * 8);
-    }
-    return;
-  }
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const T* const line = p + row[half] * step;
-    if (column_step == 0) {
-      Vector<T, 2> both{};
-      both.set(0, *line), both.set(1, *line);
-#pragma unroll
-      for (int j = 0; j < kAhead; ++j) to[j][half].*operand = both;
-    } else if (by_lines<T>(step, column_step)) {
-      const int own = threadIdx.x % 4;
-      if (own >= eights) continue;
-      const uint4 eight = *reinterpret_cast<const uint4*>(line + column + own * 8);
-      const uint32_t pairs[] = {eight.x, eight.y, eight.z, eight.w};
-#pragma unroll
-      for (int j = 0; j < kAhead; ++j) (to[j][half].*operand).word[0] = pairs[j];
-    } else {
-#pragma unroll
-      for (int j = 0; j < kAhead; ++j) {
-        if (j < eights) to[j][half].*operand = load_whole<T, 2>(line + column + threadIdx.x % 4 * 2 + j * 8);
-      }
-    }
-  }
-}
-template <class T, class Operands>
-__device__ __forceinline__ void share_lines(Operands (&x)[kAhead][2], Vector<T, 2> Operands::*operand, int64_t step,
-                                            int64_t column_step, unsigned char* shared) {
-  if (!by_lines<T>(step, column_step)) return;
-  const int own = threadIdx.x % 4, row = threadIdx.x % 32 / 4;
-  // Piece p of row r lies at p ^ r / 2, so that rows meet in no bank.
-  const auto place = [&](int half, int piece) {
-    return reinterpret_cast<Vector<T, 2>*>(shared + half * 512 + row * 64 + (piece ^ row / 2) * 16);
-  };
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-#pragma unroll
-    for (int j = 0; j < kAhead; ++j) place(half, own)[j] = x[j][half].*operand;
-  }
-  __syncwarp();
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-#pragma unroll
-    for (int j = 0; j < kAhead; ++j) x[j][half].*operand = place(half, j)[own];
-  }
-  __syncwarp();
-}
+
 template <class T, class X>
-__device__ __forceinline__ void store_pair(Chunk<T, 2>& to, const X (&x)[2]) {
-  if constexpr (std::is_same_v<T, half> || std::is_same_v<T, bfloat>) {
-    to = bit_cast<Chunk<T, 2>>(pack<T>(static_cast<float>(x[0]), static_cast<float>(x[1])));
-  } else {
-    store(&to.element[0], x[0]), store(&to.element[1], x[1]);
-  }
-}
-
-// Four 8x8 matrices of 16-bit elements go to shared memory, lane l giving the address of row l % 8 of matrix l / 8.
-__device__ __forceinline__ void store_matrices(void* shared, const uint32_t (&r)[4]) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(shared_address(shared)), "r"(r[0]),
-               "r"(r[1]), "r"(r[2]), "r"(r[3])
-               : "memory");
-}
-
-// Stores a warp's 16 rows of 64 results, at `column` of `rows` rows from `row` on. Of every eight columns lane l has a pair
-// of row l / 4, results[...][0], and one of the eighth row after it; so that whole lines are written, those of 16 bits
-// trade places in shared memory, in the order of panels.
-template <class T, class Get>
-__device__ __forceinline__ void store_panel(T* out, int rows, int columns, int row, int column, unsigned char* shared,
-                                             const Get& get) {
-  const int lane = threadIdx.x % 32;
-  if constexpr (sizeof(T) == 2) {
-    const int at = lane % 16 * 128 + (lane / 16 ^ lane % 8) * 16;
+__device__ __forceinline__ void store_eight(T* p, const X (&x)[8]) {
+  Vector<T, 8> y{};
 #pragma unroll
-    for (int j = 0; j < 8; j += 2) {
-      uint32_t r[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) r[i] = bit_cast<uint32_t>(get(j + i / 2, i % 2));
-      store_matrices(shared + (at ^ j * 16), r);
-    }
-    __syncwarp();
-    const int across = column + lane % 8 * 8;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int line = i * 4 + lane / 8;
-      const uint4 eight = *reinterpret_cast<const uint4*>(shared + line * 128 + (lane % 8 ^ line % 8) * 16);
-      if (row + line < rows && across < columns) {
-        *reinterpret_cast<uint4*>(out + static_cast<int64_t>(row + line) * columns + across) = eight;
-      }
-    }
-    __syncwarp();
-  } else {
-#pragma unroll
-    for (int j = 0; j < 8; ++j) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int line = row + lane / 4 + half * 8, across = column + j * 8 + lane % 4 * 2;
-        if (line < rows && across < columns) {
-          *reinterpret_cast<Chunk<T, 2>*>(out + static_cast<int64_t>(line) * columns + across) = get(j, half);
-        }
-      }
+  for (int i = 0; i < 8; i += 2) {
+    if constexpr (std::is_same_v<T, half> || std::is_same_v<T, bfloat>) {
+      y.word[i / 2] = pack<T>(static_cast<float>(x[i]), static_cast<float>(x[i + 1]));
+    } else {
+      put(y, i, x[i]), put(y, i + 1, x[i + 1]);
     }
   }
+  store_whole(p, y);
 }
 
-// Hands the sums of a worker's tile from `row` and `column` on to an epilogue, which computes pairs of neighbours as the
-// products leave them; it reads its operands, `fetch`, some time before it has the sums; `finish` waits for these.
+// A warp's place in shared memory: eight rows of 64 sums, of all products of a tile side by side. Halves of eights change
+// places in every other row, and in those of a row's end, so that neither those that products leave nor those that an
+// epilogue takes meet in a bank.
+struct WarpSums {
+  static constexpr int kPitch = kPanel * 4 + 32, kBytes = 8 * kPitch;
+
+  // Where a half of an eight lies; of what the other half of a row has, the halves are the other way round.
+  __device__ static __forceinline__ int half(int row, int eight, int i) {
+    return row * kPitch + eight * 32 + ((i ^ eight / 4 ^ row) & 1) * 16;
+  }
+};
+
+// Hands the sums of a worker's tile from `row` and `column` on to an epilogue: it reads its operands, `fetch`, some time
+// before it has the sums, `store`; `finish` waits for these.
 template <class Tile, class Epilogue, class Finish>
 __device__ __forceinline__ void hand_on(float (&c)[Tile::kHeight][Tile::kAcross / 8][4], int rows, int columns, int row,
                                         int column, unsigned char* shared, const Epilogue& epilogue, const Finish& finish) {
-  constexpr int kPanels = Tile::kColumns / kPanel, kParts = kPanels * Tile::kHeight;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x % kWarpgroup / 32;
-  row += warp * 16;
+  // Eights across of each product that go through shared memory at a time, taken by as many lanes, and rows by the others.
+  constexpr int kEights = 8 / Tile::kProducts, kRows = 32 / kEights, kTurns = 8 / kRows;
+  constexpr int kPieces = Tile::kColumns / 8 / kEights, kParts = Tile::kHeight * kPieces * 2;
+  const int lane = threadIdx.x % 32, line = lane / kEights, own = lane % kEights;
+  unsigned char *to[2], *from[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    to[i] = shared + WarpSums::half(lane / 4, 0, lane / 2 ^ i) + lane % 2 * 8;
+    from[i] = shared + WarpSums::half(line, own, i);
+  }
+  row += threadIdx.x % kWarpgroup / 32 * 16 + line, column += own * 8;
+  int down = row, across = column;
   struct Ahead {
-    typename Epilogue::Operands pair[kAhead][2];
+    typename Epilogue::Operands turn[kTurns];
   } ahead;
-  constexpr int kPieces = 8 / kAhead;  // of a panel
-  const auto fetch = [&](int piece) {
-    const int part = piece / kPieces, across = column + part % kPanels * kPanel + piece % kPieces * (kAhead * 8);
-    const int down = row + part / kPanels * 64 + lane / 4;
-    const int both[] = {min(down, rows - 1), min(down + 8, rows - 1)};  // what lies outside is never stored
-    if (across < columns) epilogue.fetch(ahead.pair, both, across, (columns - across) / 8);
+  const auto fetch = [&] {  // what lies outside is never stored
+#pragma unroll
+    for (int turn = 0; turn < kTurns; ++turn) {
+      ahead.turn[turn] = epilogue.fetch(min(down + turn * kRows, rows - 1), min(across, columns - 8));
+    }
   };
-  fetch(0);
+  fetch();
   finish();
-  // Loops, since their body is long and instructions have to come from memory, too: what is next moves down to its place.
+  // A loop, since its body is long and instructions have to come from memory, too.
 #pragma unroll 1
-  for (int h = 0; h < Tile::kHeight; ++h) {
-#pragma unroll 1
-    for (int panel = 0; panel < kPanels; ++panel) {
-      const int part = h * kPanels + panel;
-      const int down = row + h * 64, across = column + panel * kPanel;
-      typename Epilogue::Results results[8][2];
-      Ahead now;
+  for (int part = 0; part < kParts; ++part) {
+    const int here = down, there = across;
+    const Ahead now = ahead;
+    down ^= 8;
+    if ((down & 8) == 0) across += kEights * 8;
+    if (Tile::kHeight > 1 && across == column + Tile::kColumns) across = column, down += 64;
+    if (part + 1 < kParts) fetch();
+    __syncwarp();
 #pragma unroll
-      for (int j = 0; j < 8; ++j) {
-        if (j % kAhead == 0) {
-          const int next = part * kPieces + j / kAhead + 1;
-          now = ahead;
-          if (next < kParts * kPieces) fetch(next);
-          epilogue.share(now.pair, shared);
-        }
+    for (int known = 0; known < kParts; ++known) {  // registers have no index
+      if (known != part) continue;
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          float sums[Tile::kProducts][2];
-#pragma unroll
-          for (int p = 0; p < Tile::kProducts; ++p) {
-            const float(&four)[4] = c[0][p * (Tile::kColumns / 8) + j];
-            sums[p][0] = four[half * 2], sums[p][1] = four[half * 2 + 1];
-          }
-          results[j][half] =
-              epilogue.compute(down + lane / 4 + half * 8, across + j * 8 + lane % 4 * 2, sums, now.pair[j % kAhead][half]);
-        }
-      }
-      epilogue.stored([&](auto* out, auto member) {
-        store_panel(out, rows, columns, down, across, shared, [&](int j, int half) { return results[j][half].*member; });
-      });
-#pragma unroll
-      for (int j = 0; j + 8 < Tile::kAcross / 8; ++j) {
-#pragma unroll
-        for (int e = 0; e < 4; ++e) c[0][j][e] = c[0][j + 8][e];
+      for (int i = 0; i < 8; ++i) {
+        const int j = i / kEights * (Tile::kColumns / 8) + known / 2 % kPieces * kEights + i % kEights;
+        const float* const pair = &c[known / (kPieces * 2)][j][known % 2 * 2];
+        *reinterpret_cast<Chunk<float, 2>*>(to[i / 4] + i * 32) = {pair[0], pair[1]};
       }
     }
+    __syncwarp();
 #pragma unroll
-    for (int j = 0; j < Tile::kAcross / 8; ++j) {
+    for (int turn = 0; turn < kTurns; ++turn) {
+      float sums[Tile::kProducts][8];
 #pragma unroll
-      for (int e = 0; e < 4; ++e) c[0][j][e] = c[Tile::kHeight - 1][j][e];
+      for (int p = 0; p < Tile::kProducts; ++p) {
+#pragma unroll
+        for (int i = 0; i < 8; i += 4) {
+          const unsigned char* const four = from[(i / 4 + p) % 2] + p * kEights * 32 + turn * kRows * WarpSums::kPitch;
+          const auto x = *reinterpret_cast<const Chunk<float, 4>*>(four);
+#pragma unroll
+          for (int e = 0; e < 4; ++e) sums[p][i + e] = x.element[e];
+        }
+      }
+      const int below = here + turn * kRows;
+      epilogue.store(below, there, below < rows && there < columns, sums, now.turn[turn]);
     }
   }
 }

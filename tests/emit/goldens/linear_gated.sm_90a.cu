@@ -376,7 +376,7 @@ void group_0_launch(const gpu::Device& device, cudaStream_t stream, const stage_
 }
 
 #if FUSION_HOPPER
-// Pairs of neighbours in a row.
+// Eight neighbours of a row at a time.
 struct group_0_wide0 {
   stage_0_epilogue e0;
   float alpha0;
@@ -385,22 +385,18 @@ struct group_0_wide0 {
 
   struct Operands {
   };
-  struct Results {
-    gpu::Chunk<fusion::half, 2> out0_1;
-  };
 
-  __device__ __forceinline__ void fetch(Operands (&x)[gpu::kAhead][2], const int (&row)[2], int column, int eights) const {
+  __device__ __forceinline__ Operands fetch(int row, int column) const {
+    Operands x;
+    return x;
   }
 
-  __device__ __forceinline__ void share(Operands (&x)[gpu::kAhead][2], unsigned char* shared) const {
-  }
-
-  __device__ __forceinline__ Results compute(int64_t row, int64_t column, const float (&sums)[2][2], const Operands& x) const {
+  __device__ __forceinline__ void store(uint32_t row, uint32_t column, bool inside, const float (&sums)[2][8], const Operands& x) const {
     [[maybe_unused]] const int64_t e = row * e0.columns + column;
-    float y0_0[2];
-    float y1_0[2];
+    float y0_0[8];
+    float y1_0[8];
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < 8; ++i) {
       {
         const float acc = alpha0 * sums[0][i];
         const float v0 = acc;
@@ -416,14 +412,7 @@ struct group_0_wide0 {
         y1_0[i] = v2;
       }
     }
-    Results y;
-    gpu::store_pair(y.out0_1, y1_0);
-    return y;
-  }
-
-  template <class F>
-  __device__ __forceinline__ void stored(const F& f) const {
-    f(e1.out0, &Results::out0_1);
+    if (inside) gpu::store_eight(e1.out0 + e, y1_0);
   }
 };
 
