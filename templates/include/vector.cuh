@@ -32,9 +32,9 @@ __device__ __forceinline__ void fetch_chunk(Chunk<T, N>& to, const T* p, int64_t
 // than those would be taken apart as soon as they are there, and the next load waits.
 template <class T, int N>
 struct Vector {
-  static constexpr int kBytes = sizeof(T) * N;
+  static constexpr int kBytes = sizeof(T) * N, kWords = (kBytes + 3) / 4;
   static_assert(kBytes <= 16 || kBytes % 16 == 0, "whole accesses");
-  uint32_t word[(kBytes + 3) / 4];
+  uint32_t word[kWords];
 
   __device__ __forceinline__ T element(int i) const {
     if constexpr (sizeof(T) == 8) return bit_cast<T>(word[2 * i] | static_cast<uint64_t>(word[2 * i + 1]) << 32);

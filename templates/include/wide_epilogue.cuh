@@ -13,16 +13,27 @@ bool in_eights(const T* p, int64_t row, int64_t column) {
   return column == 0 || (column == 1 && row % 8 == 0 && reinterpret_cast<uintptr_t>(p) % alignof(Chunk<T, 8>) == 0);
 }
 
-// Eight neighbours of a row, of which one element may stand for all columns; words, so that nothing waits for them yet.
+// Eight neighbours of a row, or the first of them where it stands for all columns: `spread` makes them eight later, as the
+// load would be waited for at once.
 template <class T>
-__device__ __forceinline__ Vector<T, 8> fetch_eight(const T* p, int64_t step, int64_t column_step, uint32_t row, uint32_t column) {
+__device__ __forceinline__ void fetch_eight(Vector<T, 8>& to, const T* p, int64_t step, int64_t column_step, uint32_t row,
+                                            uint32_t column) {
   const T* const at = p + row * step + (column_step != 0 ? column : 0);
-  if (column_step != 0) return load_whole<T, 8>(at);
-  Vector<T, 8> x{};
-  const T element = *at;
+  if (column_step != 0) {
+    to = load_whole<T, 8>(at);
+  } else {
+    const auto one = load_whole<T, 1>(at);
 #pragma unroll
-  for (int i = 0; i < 8; ++i) x.set(i, element);
-  return x;
+    for (int i = 0; i < one.kWords; ++i) to.word[i] = one.word[i];
+  }
+}
+template <class T>
+__device__ __forceinline__ void spread(Vector<T, 8>& x, int64_t column_step) {
+  if (column_step != 0) return;
+  const T one = x.element(0);
+  x = {};
+#pragma unroll
+  for (int i = 0; i < 8; ++i) x.set(i, one);
 }
 
 template <class T, class X>
@@ -74,7 +85,7 @@ __device__ __forceinline__ void hand_on(float (&c)[Tile::kHeight][Tile::kAcross 
   const auto fetch = [&] {  // what lies outside is never stored
 #pragma unroll
     for (int turn = 0; turn < kTurns; ++turn) {
-      ahead.turn[turn] = epilogue.fetch(min(down + turn * kRows, rows - 1), min(across, columns - 8));
+      epilogue.fetch(ahead.turn[turn], min(down + turn * kRows, rows - 1), min(across, columns - 8));
     }
   };
   fetch();
@@ -83,7 +94,9 @@ __device__ __forceinline__ void hand_on(float (&c)[Tile::kHeight][Tile::kAcross 
 #pragma unroll 1
   for (int part = 0; part < kParts; ++part) {
     const int here = down, there = across;
-    const Ahead now = ahead;
+    Ahead now = ahead;
+#pragma unroll
+    for (auto& x : now.turn) epilogue.spread(x);
     down ^= 8;
     if ((down & 8) == 0) across += kEights * 8;
     if (Tile::kHeight > 1 && across == column + Tile::kColumns) across = column, down += 64;

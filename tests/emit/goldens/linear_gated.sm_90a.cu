@@ -386,9 +386,10 @@ struct group_0_wide0 {
   struct Operands {
   };
 
-  __device__ __forceinline__ Operands fetch(int row, int column) const {
-    Operands x;
-    return x;
+  __device__ __forceinline__ void fetch(Operands& x, uint32_t row, uint32_t column) const {
+  }
+
+  __device__ __forceinline__ void spread(Operands& x) const {
   }
 
   __device__ __forceinline__ void store(uint32_t row, uint32_t column, bool inside, const float (&sums)[2][8], const Operands& x) const {

@@ -18,9 +18,15 @@ struct Epilogue {
     gpu::Vector<half, 8> bias, matrix;
     gpu::Vector<float, 8> line;
   };
-  Operands fetch(int row, int column) const {
-    return {gpu::fetch_eight(bias, 0, 1, row, column), gpu::fetch_eight(matrix, columns, 1, row, column),
-            gpu::fetch_eight(line, 1, 0, row, column)};
+  void fetch(Operands& x, uint32_t row, uint32_t column) const {
+    gpu::fetch_eight(x.bias, bias, 0, 1, row, column);
+    gpu::fetch_eight(x.matrix, matrix, columns, 1, row, column);
+    gpu::fetch_eight(x.line, line, 1, 0, row, column);
+  }
+  void spread(Operands& x) const {
+    gpu::spread(x.bias, 1);
+    gpu::spread(x.matrix, 1);
+    gpu::spread(x.line, 0);
   }
   template <int kProducts>
   void store(uint32_t row, uint32_t column, bool inside, const float (&sums)[kProducts][8], const Operands& x) const {
