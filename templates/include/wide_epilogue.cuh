@@ -50,84 +50,104 @@ __device__ __forceinline__ void store_eight(T* p, const X (&x)[8]) {
   store_whole(p, y);
 }
 
-// A warp's place in shared memory: eight rows of 64 sums, of all products of a tile side by side. Halves of eights change
-// places in every other row, and in those of a row's end, so that neither those that products leave nor those that an
-// epilogue takes meet in a bank.
-struct WarpSums {
-  static constexpr int kPitch = kPanel * 4 + 32, kBytes = 8 * kPitch;
+// Has a value kept in a register, where the compiler would rather work it out again in every round of a loop.
+__device__ __forceinline__ void keep(int& x) { asm volatile("" : "+r"(x)); }
 
-  // Where a half of an eight lies; of what the other half of a row has, the halves are the other way round.
-  __device__ static __forceinline__ int half(int row, int eight, int i) {
-    return row * kPitch + eight * 32 + ((i ^ eight / 4 ^ row) & 1) * 16;
+// Bytes of a warp's place in shared memory: eight rows of 64 sums.
+constexpr int kSumsPitch = kPanel * 4 + 32, kSumsBytes = 8 * kSumsPitch;
+
+// A warp's sums on their way to its lanes, a part of them at a time, the next eight rows after those above: of each product
+// kEights eights side by side, which as many lanes take, in kTurns rows each.
+template <class Tile>
+struct WarpSums {
+  static constexpr int kEights = 8 / Tile::kProducts, kRows = 32 / kEights, kTurns = 8 / kRows;
+  static constexpr int kPieces = Tile::kColumns / 8 / kEights, kParts = Tile::kHeight * kPieces * 2;
+  static_assert(Tile::kProducts <= 2);
+  unsigned char* shared;
+  int line = threadIdx.x % 32 / kEights, own = threadIdx.x % kEights, to[2], from[2];
+
+  // `place` is where the warp's own begins.
+  __device__ __forceinline__ WarpSums(unsigned char* shared, int place) : shared(shared) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      to[i] = place + at(lane / 4, 0, lane / 2 ^ i) + lane % 2 * 8;
+      from[i] = place + at(line, own, i);
+      keep(to[i]), keep(from[i]);
+    }
+  }
+  // The halves of an eight change places in every other row, and at a row's end, so that neither what the products leave
+  // nor what an epilogue takes meets in a bank.
+  __device__ static __forceinline__ int at(int row, int eight, int half) {
+    return row * kSumsPitch + eight * 32 + ((half ^ eight / 4 ^ row) & 1) * 16;
+  }
+  // A part of what the products left in registers, which have no index.
+  __device__ __forceinline__ void give(const float (&c)[Tile::kHeight][Tile::kAcross / 8][4], int part) const {
+#pragma unroll
+    for (int known = 0; known < kParts; ++known) {
+      if (known != part) continue;
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const int j = i / kEights * (Tile::kColumns / 8) + known / 2 % kPieces * kEights + i % kEights;
+        const float* const pair = &c[known / (kPieces * 2)][j][known % 2 * 2];
+        *reinterpret_cast<Chunk<float, 2>*>(shared + to[i / 4] + i * 32) = {pair[0], pair[1]};
+      }
+    }
+  }
+  __device__ __forceinline__ void take(int turn, float (&sums)[Tile::kProducts][8]) const {
+#pragma unroll
+    for (int p = 0; p < Tile::kProducts; ++p) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const unsigned char* const place = shared + from[(half + p) % 2] + p * kEights * 32 + turn * kRows * kSumsPitch;
+        const auto four = *reinterpret_cast<const Chunk<float, 4>*>(place);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) sums[p][half * 4 + e] = four.element[e];
+      }
+    }
   }
 };
 
-// Hands the sums of a worker's tile from `row` and `column` on to an epilogue: it reads its operands, `fetch`, some time
-// before it has the sums, `store`; `finish` waits for these.
+// Hands the sums of a worker's tile from `row` and `column` on to an epilogue: it reads its operands, `fetch`, a part ahead
+// of the sums, `store`; `finish` waits for these.
 template <class Tile, class Epilogue, class Finish>
-__device__ __forceinline__ void hand_on(float (&c)[Tile::kHeight][Tile::kAcross / 8][4], int rows, int columns, int row,
-                                        int column, unsigned char* shared, const Epilogue& epilogue, const Finish& finish) {
-  // Eights across of each product that go through shared memory at a time, taken by as many lanes, and rows by the others.
-  constexpr int kEights = 8 / Tile::kProducts, kRows = 32 / kEights, kTurns = 8 / kRows;
-  constexpr int kPieces = Tile::kColumns / 8 / kEights, kParts = Tile::kHeight * kPieces * 2;
-  const int lane = threadIdx.x % 32, line = lane / kEights, own = lane % kEights;
-  unsigned char *to[2], *from[2];
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    to[i] = shared + WarpSums::half(lane / 4, 0, lane / 2 ^ i) + lane % 2 * 8;
-    from[i] = shared + WarpSums::half(line, own, i);
-  }
-  row += threadIdx.x % kWarpgroup / 32 * 16 + line, column += own * 8;
+__device__ __forceinline__ void hand_on(const float (&c)[Tile::kHeight][Tile::kAcross / 8][4], int rows, int columns, int row,
+                                        int column, const WarpSums<Tile>& sums, const Epilogue& epilogue,
+                                        const Finish& finish) {
+  using Sums = WarpSums<Tile>;
+  row += threadIdx.x % kWarpgroup / 32 * 16 + sums.line, column += sums.own * 8;
   int down = row, across = column;
   struct Ahead {
-    typename Epilogue::Operands turn[kTurns];
+    typename Epilogue::Operands turn[Sums::kTurns];
   } ahead;
   const auto fetch = [&] {  // what lies outside is never stored
 #pragma unroll
-    for (int turn = 0; turn < kTurns; ++turn) {
-      epilogue.fetch(ahead.turn[turn], min(down + turn * kRows, rows - 1), min(across, columns - 8));
+    for (int turn = 0; turn < Sums::kTurns; ++turn) {
+      epilogue.fetch(ahead.turn[turn], min(down + turn * Sums::kRows, rows - 1), min(across, columns - 8));
     }
   };
   fetch();
   finish();
   // A loop, since its body is long and instructions have to come from memory, too.
 #pragma unroll 1
-  for (int part = 0; part < kParts; ++part) {
+  for (int part = 0; part < Sums::kParts; ++part) {
     const int here = down, there = across;
     Ahead now = ahead;
 #pragma unroll
     for (auto& x : now.turn) epilogue.spread(x);
     down ^= 8;
-    if ((down & 8) == 0) across += kEights * 8;
+    if ((down & 8) == 0) across += Sums::kEights * 8;
     if (Tile::kHeight > 1 && across == column + Tile::kColumns) across = column, down += 64;
-    if (part + 1 < kParts) fetch();
+    if (part + 1 < Sums::kParts) fetch();
+    __syncwarp();
+    sums.give(c, part);
     __syncwarp();
 #pragma unroll
-    for (int known = 0; known < kParts; ++known) {  // registers have no index
-      if (known != part) continue;
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const int j = i / kEights * (Tile::kColumns / 8) + known / 2 % kPieces * kEights + i % kEights;
-        const float* const pair = &c[known / (kPieces * 2)][j][known % 2 * 2];
-        *reinterpret_cast<Chunk<float, 2>*>(to[i / 4] + i * 32) = {pair[0], pair[1]};
-      }
-    }
-    __syncwarp();
-#pragma unroll
-    for (int turn = 0; turn < kTurns; ++turn) {
-      float sums[Tile::kProducts][8];
-#pragma unroll
-      for (int p = 0; p < Tile::kProducts; ++p) {
-#pragma unroll
-        for (int i = 0; i < 8; i += 4) {
-          const unsigned char* const four = from[(i / 4 + p) % 2] + p * kEights * 32 + turn * kRows * WarpSums::kPitch;
-          const auto x = *reinterpret_cast<const Chunk<float, 4>*>(four);
-#pragma unroll
-          for (int e = 0; e < 4; ++e) sums[p][i + e] = x.element[e];
-        }
-      }
-      const int below = here + turn * kRows;
-      epilogue.store(below, there, below < rows && there < columns, sums, now.turn[turn]);
+    for (int turn = 0; turn < Sums::kTurns; ++turn) {
+      float eight[Tile::kProducts][8];
+      sums.take(turn, eight);
+      const int below = here + turn * Sums::kRows;
+      epilogue.store(below, there, below < rows && there < columns, eight, now.turn[turn]);
     }
   }
 }

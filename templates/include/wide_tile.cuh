@@ -23,7 +23,7 @@ struct WideTile {
   static constexpr int kBoxBytes = kPanel * kPanel * 2, kLeftBytes = kRows / 64 * kBoxBytes, kBoxes = kAcross / kPanel;
   static constexpr int kSlotBytes = kLeftBytes + kBoxes * kBoxBytes;
   // Beside the ring every warp has a place for sums.
-  static constexpr int kBytes = 1024 + kSlots * kSlotBytes + kWorkers * 4 * WarpSums::kBytes;
+  static constexpr int kBytes = 1024 + kSlots * kSlotBytes + kWorkers * 4 * kSumsBytes;
   static constexpr int kThreads = kWarpgroup * (1 + kWorkers);
   // Registers of a thread: of all at first, of the copying warpgroup, of the others; where a tile is small they stay.
   static constexpr int kEven = 65536 / (kThreads * kBlocks) / 8 * 8, kFew = 40;
