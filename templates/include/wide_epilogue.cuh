@@ -56,15 +56,13 @@ __device__ __forceinline__ void keep(int& x) { asm volatile("" : "+r"(x)); }
 // Bytes of a warp's place in shared memory: eight rows of 64 sums.
 constexpr int kSumsPitch = kPanel * 4 + 32, kSumsBytes = 8 * kSumsPitch;
 
-// A warp's sums on their way to its lanes, a part of them at a time, the next eight rows after those above: of each product
-// kEights eights side by side, which as many lanes take, in kTurns rows each.
+// A warp's sums on their way to its lanes, eight rows of a panel at a time, those above before those below: eight lanes take
+// a row, and so every lane one of the first four rows and one of the others.
 template <class Tile>
 struct WarpSums {
-  static constexpr int kEights = 8 / Tile::kProducts, kRows = 32 / kEights, kTurns = 8 / kRows;
-  static constexpr int kPieces = Tile::kColumns / 8 / kEights, kParts = Tile::kHeight * kPieces * 2;
-  static_assert(Tile::kProducts <= 2);
+  static constexpr int kPanels = Tile::kColumns / kPanel, kParts = Tile::kHeight * kPanels * 2;
   unsigned char* shared;
-  int line = threadIdx.x % 32 / kEights, own = threadIdx.x % kEights, to[2], from[2];
+  int to[2], from[2];
 
   // `place` is where the warp's own begins.
   __device__ __forceinline__ WarpSums(unsigned char* shared, int place) : shared(shared) {
@@ -72,38 +70,33 @@ struct WarpSums {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       to[i] = place + at(lane / 4, 0, lane / 2 ^ i) + lane % 2 * 8;
-      from[i] = place + at(line, own, i);
+      from[i] = place + at(lane / 8, lane % 8, i);
       keep(to[i]), keep(from[i]);
     }
   }
-  // The halves of an eight change places in every other row, and at a row's end, so that neither what the products leave
-  // nor what an epilogue takes meets in a bank.
+  // The halves of an eight change places in every other row, and in the second half of a row, so that neither what the
+  // products leave nor what an epilogue takes meets in a bank.
   __device__ static __forceinline__ int at(int row, int eight, int half) {
     return row * kSumsPitch + eight * 32 + ((half ^ eight / 4 ^ row) & 1) * 16;
   }
-  // A part of what the products left in registers, which have no index.
-  __device__ __forceinline__ void give(const float (&c)[Tile::kHeight][Tile::kAcross / 8][4], int part) const {
+  // A part of what a product left in registers, which have no index.
+  __device__ __forceinline__ void give(const float (&c)[Tile::kHeight][Tile::kAcross / 8][4], int product, int part) const {
 #pragma unroll
     for (int known = 0; known < kParts; ++known) {
       if (known != part) continue;
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const int j = i / kEights * (Tile::kColumns / 8) + known / 2 % kPieces * kEights + i % kEights;
-        const float* const pair = &c[known / (kPieces * 2)][j][known % 2 * 2];
-        *reinterpret_cast<Chunk<float, 2>*>(shared + to[i / 4] + i * 32) = {pair[0], pair[1]};
+      for (int j = 0; j < 8; ++j) {
+        const float(&four)[4] = c[known / (kPanels * 2)][(product * kPanels + known / 2 % kPanels) * 8 + j];
+        *reinterpret_cast<Chunk<float, 2>*>(shared + to[j / 4] + j * 32) = {four[known % 2 * 2], four[known % 2 * 2 + 1]};
       }
     }
   }
-  __device__ __forceinline__ void take(int turn, float (&sums)[Tile::kProducts][8]) const {
+  __device__ __forceinline__ void take(float (&eight)[8], int turn) const {
 #pragma unroll
-    for (int p = 0; p < Tile::kProducts; ++p) {
+    for (int half = 0; half < 2; ++half) {
+      const auto four = *reinterpret_cast<const Chunk<float, 4>*>(shared + from[half] + turn * 4 * kSumsPitch);
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const unsigned char* const place = shared + from[(half + p) % 2] + p * kEights * 32 + turn * kRows * kSumsPitch;
-        const auto four = *reinterpret_cast<const Chunk<float, 4>*>(place);
-#pragma unroll
-        for (int e = 0; e < 4; ++e) sums[p][half * 4 + e] = four.element[e];
-      }
+      for (int e = 0; e < 4; ++e) eight[half * 4 + e] = four.element[e];
     }
   }
 };
@@ -114,40 +107,44 @@ template <class Tile, class Epilogue, class Finish>
 __device__ __forceinline__ void hand_on(const float (&c)[Tile::kHeight][Tile::kAcross / 8][4], int rows, int columns, int row,
                                         int column, const WarpSums<Tile>& sums, const Epilogue& epilogue,
                                         const Finish& finish) {
-  using Sums = WarpSums<Tile>;
-  row += threadIdx.x % kWarpgroup / 32 * 16 + sums.line, column += sums.own * 8;
+  constexpr int kTurns = 2, kParts = WarpSums<Tile>::kParts;
+  row += threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 32 / 8, column += threadIdx.x % 8 * 8;
   int down = row, across = column;
   struct Ahead {
-    typename Epilogue::Operands turn[Sums::kTurns];
+    typename Epilogue::Operands turn[kTurns];
   } ahead;
   const auto fetch = [&] {  // what lies outside is never stored
 #pragma unroll
-    for (int turn = 0; turn < Sums::kTurns; ++turn) {
-      epilogue.fetch(ahead.turn[turn], min(down + turn * Sums::kRows, rows - 1), min(across, columns - 8));
+    for (int turn = 0; turn < kTurns; ++turn) {
+      epilogue.fetch(ahead.turn[turn], min(down + turn * 4, rows - 1), min(across, columns - 8));
     }
   };
   fetch();
   finish();
   // A loop, since its body is long and instructions have to come from memory, too.
 #pragma unroll 1
-  for (int part = 0; part < Sums::kParts; ++part) {
+  for (int part = 0; part < kParts; ++part) {
     const int here = down, there = across;
     Ahead now = ahead;
 #pragma unroll
     for (auto& x : now.turn) epilogue.spread(x);
     down ^= 8;
-    if ((down & 8) == 0) across += Sums::kEights * 8;
+    if ((down & 8) == 0) across += kPanel;
     if (Tile::kHeight > 1 && across == column + Tile::kColumns) across = column, down += 64;
-    if (part + 1 < Sums::kParts) fetch();
-    __syncwarp();
-    sums.give(c, part);
-    __syncwarp();
+    if (part + 1 < kParts) fetch();
+    float eights[kTurns][Tile::kProducts][8];
 #pragma unroll
-    for (int turn = 0; turn < Sums::kTurns; ++turn) {
-      float eight[Tile::kProducts][8];
-      sums.take(turn, eight);
-      const int below = here + turn * Sums::kRows;
-      epilogue.store(below, there, below < rows && there < columns, eight, now.turn[turn]);
+    for (int p = 0; p < Tile::kProducts; ++p) {
+      __syncwarp();
+      sums.give(c, p, part);
+      __syncwarp();
+#pragma unroll
+      for (int turn = 0; turn < kTurns; ++turn) sums.take(eights[turn][p], turn);
+    }
+#pragma unroll
+    for (int turn = 0; turn < kTurns; ++turn) {
+      const int below = here + turn * 4;
+      epilogue.store(below, there, below < rows && there < columns, eights[turn], now.turn[turn]);
     }
   }
 }

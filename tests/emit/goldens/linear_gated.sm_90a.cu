@@ -379,9 +379,7 @@ void group_0_launch(const gpu::Device& device, cudaStream_t stream, const stage_
 // Eight neighbours of a row at a time.
 struct group_0_wide0 {
   stage_0_epilogue e0;
-  float alpha0;
   stage_1_epilogue e1;
-  float alpha1;
 
   struct Operands {
   };
@@ -399,14 +397,14 @@ struct group_0_wide0 {
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       {
-        const float acc = alpha0 * sums[0][i];
+        const float acc = 1.0f * sums[0][i];
         const float v0 = acc;
         const float v1 = fusion::logistic(v0);
         const float v2 = v0 * v1;
         y0_0[i] = v2;
       }
       {
-        const float acc = alpha1 * sums[1][i];
+        const float acc = 1.0f * sums[1][i];
         const float v0 = acc;
         const float v1 = y0_0[i];
         const float v2 = v1 * v0;
@@ -428,7 +426,7 @@ bool group_0_wide_launch(const gpu::Device& device, cudaStream_t stream, const s
   gpu::WideOperands<2, 1> x;
   if (!gpu::describe_wide<false>(x, x0, x1)) return false;
   if (!gpu::in_eights(x1.epilogue.out0, x1.p.n, 1)) return false;
-  const group_0_wide0 epilogue0{x0.epilogue, x0.p.alpha, x1.epilogue, x1.p.alpha};
+  const group_0_wide0 epilogue0{x0.epilogue, x1.epilogue};
   return gpu::with_wide_tile(device, x, x0.a, x0.p.a_row, [&](auto tile, unsigned grid) {
     using Tile = decltype(tile);
     gpu::launch(group_0_wide_kernel<Tile>, grid, Tile::kThreads, Tile::kBytes, stream, "group_0", x, epilogue0);
