@@ -135,7 +135,8 @@ def render_program(
             return index(int(instr.value or 0))
         args = [known[a] for a in instr.args]
         if instr.op == NORMAL:
-            return f"{args[0]} * fusion::normal{'' if instr.dtype in NARROW else '_float'}({args[1]})"
+            of = args[1] if instr.value is None else f"{args[1]} * {literal(instr.value, instr.dtype)}"
+            return f"{args[0]} * fusion::normal{'' if instr.dtype in NARROW else '_float'}({of})"
         if instr.op == LOGISTIC:
             return f"fusion::logistic({args[0]})"
         operands = [program[a] for a in instr.args]

@@ -1,5 +1,5 @@
-"""What costs CUDA fewer instructions: GELU as one factor, x * 0.5 * (1 + erf(z)) in whatever order being x * normal(z),
-and in 16 bits a sigmoid that is exact enough for them."""
+"""What costs CUDA fewer instructions: GELU as one factor, x * 0.5 * (1 + erf(x / sqrt(2))) in whatever order being
+x * normal(x), and in 16 bits a sigmoid that is exact enough for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from fusion_cli.operators.dtypes import FLOATS, NARROW
 from fusion_cli.planir.stages import Instr
 
 NORMAL = "normal"
-"""The instruction of x and z that stands for it; no operator, and known to CUDA's sources alone."""
+"""The instruction of x and what the distribution is of (`value` times that where it is one); no operator, and known to
+CUDA's sources alone."""
 LOGISTIC = "logistic"
 """The sigmoid's."""
 
@@ -38,7 +39,21 @@ def _as_normal(program: Sequence[Instr], instr: Instr) -> Instr | None:
     if len(factors) != 2 or len(gates) != 1 or not math.isclose(scale, 0.5, rel_tol=1e-6):
         return None
     (x,) = (i for i in factors if i not in gates)
-    return Instr(NORMAL, (x, *gates.values()), instr.dtype)
+    (z,) = gates.values()
+    y, times = _scaled(program, z)
+    times *= math.sqrt(2)
+    return Instr(NORMAL, (x, y), instr.dtype, None if math.isclose(times, 1, rel_tol=1e-6) else times)
+
+
+def _scaled(program: Sequence[Instr], i: int) -> tuple[int, float]:
+    """What an instruction multiplies or divides by a constant, and what that is times."""
+    instr = program[i]
+    sides = {"Mul": (instr.args, instr.args[::-1]), "Div": (instr.args,)}.get(instr.op, ())
+    for y, by in sides:
+        times = float(program[by].value or 0) if program[by].op == "const" else 0
+        if times and math.isfinite(times):
+            return y, times if instr.op == "Mul" else 1 / times
+    return i, 1.0
 
 
 def _factors(program: Sequence[Instr], instr: Instr) -> Iterator[int | float]:

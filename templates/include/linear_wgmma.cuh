@@ -79,8 +79,8 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
   const auto release = [&](unsigned n) {
     if (threadIdx.x % 32 == 0) empty[n % kSlots].arrive();
   };
-  unsigned char* const results = reinterpret_cast<unsigned char*>(dynamic) + (ring - shared_address(dynamic)) +
-                                 kSlots * Tile::kSlotBytes + (threadIdx.x / 32 - 4) * Tile::kResultBytes;
+  const WarpSums<Tile> sums(reinterpret_cast<unsigned char*>(dynamic) + (ring - shared_address(dynamic)),
+                            kSlots * Tile::kSlotBytes + (static_cast<int>(threadIdx.x) / 32 - 4) * kSumsBytes);
   float c[Tile::kHeight][Tile::kAcross / 8][4];
   const int stride = static_cast<int>(gridDim.x) * (Tile::kApart ? Tile::kWorkers : 1);
   int tile = static_cast<int>(blockIdx.x);
@@ -129,7 +129,7 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
     with_epilogue(
         at.chain,
         [&](const auto& epilogue) {
-          hand_on<Tile>(c, x.rows, x.columns[at.chain], row, at.column, results, epilogue, wait);
+          hand_on<Tile>(c, x.rows, x.columns[at.chain], row, at.column, sums, epilogue, wait);
         },
         epilogues...);
     if constexpr (Tile::kApart) n += (Tile::kWorkers - 1) * steps;

@@ -28,13 +28,13 @@ __device__ __forceinline__ void fetch_chunk(Chunk<T, N>& to, const T* p, int64_t
   }
 }
 
-// As many elements as one access moves, 16 bytes at most, kept as the words that registers hold: elements narrower than
-// those would be taken apart as soon as they are there, and the next load waits.
+// As many elements as one access moves, or several of 16 bytes, kept as the words that registers hold: elements narrower
+// than those would be taken apart as soon as they are there, and the next load waits.
 template <class T, int N>
 struct Vector {
-  static constexpr int kBytes = sizeof(T) * N;
-  static_assert(kBytes <= 16, "one access");
-  uint32_t word[(kBytes + 3) / 4];
+  static constexpr int kBytes = sizeof(T) * N, kWords = (kBytes + 3) / 4;
+  static_assert(kBytes <= 16 || kBytes % 16 == 0, "whole accesses");
+  uint32_t word[kWords];
 
   __device__ __forceinline__ T element(int i) const {
     if constexpr (sizeof(T) == 8) return bit_cast<T>(word[2 * i] | static_cast<uint64_t>(word[2 * i + 1]) << 32);
@@ -73,9 +73,14 @@ __device__ __forceinline__ void put(Vector<T, N>& x, int i, X value) {
 
 template <class T, int N>
 __device__ __forceinline__ Vector<T, N> load_whole(const T* p) {
-  if constexpr (sizeof(T) * N == 16) {
-    const uint4 v = *reinterpret_cast<const uint4*>(p);
-    return {{v.x, v.y, v.z, v.w}};
+  if constexpr (sizeof(T) * N % 16 == 0) {
+    Vector<T, N> x;
+#pragma unroll
+    for (int i = 0; i < x.kBytes / 16; ++i) {
+      const uint4 v = reinterpret_cast<const uint4*>(p)[i];
+      x.word[i * 4] = v.x, x.word[i * 4 + 1] = v.y, x.word[i * 4 + 2] = v.z, x.word[i * 4 + 3] = v.w;
+    }
+    return x;
   } else if constexpr (sizeof(T) * N == 8) {
     const uint2 v = *reinterpret_cast<const uint2*>(p);
     return {{v.x, v.y}};
@@ -91,8 +96,12 @@ __device__ __forceinline__ Vector<T, N> load_whole(const T* p) {
 // By `__stwb`, as the compiler takes other stores of several words apart where it loses sight of their alignment.
 template <class T, int N>
 __device__ __forceinline__ void store_whole(T* p, const Vector<T, N>& x) {
-  if constexpr (sizeof(T) * N == 16) {
-    __stwb(reinterpret_cast<uint4*>(p), uint4{x.word[0], x.word[1], x.word[2], x.word[3]});
+  if constexpr (sizeof(T) * N % 16 == 0) {
+#pragma unroll
+    for (int i = 0; i < x.kBytes / 16; ++i) {
+      const uint4 v{x.word[i * 4], x.word[i * 4 + 1], x.word[i * 4 + 2], x.word[i * 4 + 3]};
+      __stwb(reinterpret_cast<uint4*>(p) + i, v);
+    }
   } else if constexpr (sizeof(T) * N == 8) {
     __stwb(reinterpret_cast<uint2*>(p), uint2{x.word[0], x.word[1]});
   } else if constexpr (sizeof(T) * N == 4) {

@@ -1,5 +1,5 @@
-// What follows a product on Hopper: a generated epilogue takes a warpgroup's sums in pairs of neighbours, as the products
-// leave them, and its results of 16 bits change places in shared memory so that memory gets whole lines.
+// What follows a product on Hopper: sums go through shared memory, eight of a warp's rows at a time, to lanes that have eight
+// neighbours of a row, as memory gives and takes them, and that a generated epilogue computes at once.
 #pragma once
 
 #include "include/vector.cuh"
@@ -13,192 +13,138 @@ bool in_eights(const T* p, int64_t row, int64_t column) {
   return column == 0 || (column == 1 && row % 8 == 0 && reinterpret_cast<uintptr_t>(p) % alignof(Chunk<T, 8>) == 0);
 }
 
-// An epilogue's operands come for so many times eight columns at a time.
-constexpr int kAhead = 4;
-
-// Whether rows differ and are read sixteen bytes at a time, which costs memory less than pairs do.
+// Eight neighbours of a row, or the first of them where it stands for all columns: `spread` makes them eight later, as the
+// load would be waited for at once.
 template <class T>
-__device__ __forceinline__ bool by_lines(int64_t step, int64_t column_step) {
-  return sizeof(T) == 2 && step != 0 && column_step != 0;
-}
-// Of each of `eights` times eight columns from `column` on a pair in two rows, as a lane has them: one operand's, of which
-// one element may stand for all columns. By lines a lane reads eight neighbours, the four pairs of which `share_lines`
-// brings to the lanes that have them.
-template <class T, class Operands>
-__device__ __forceinline__ void fetch_pairs(Operands (&to)[kAhead][2], Vector<T, 2> Operands::*operand, const T* p, int64_t step,
-                                            int64_t column_step, const int (&row)[2], int column, int eights) {
-  if (step == 0 && column_step != 0) {  // a bias, say
-    const T* const pairs = p + column + threadIdx.x % 4 * 2;
+__device__ __forceinline__ void fetch_eight(Vector<T, 8>& to, const T* p, int64_t step, int64_t column_step, uint32_t row,
+                                            uint32_t column) {
+  const T* const at = p + row * step + (column_step != 0 ? column : 0);
+  if (column_step != 0) {
+    to = load_whole<T, 8>(at);
+  } else {
+    const auto one = load_whole<T, 1>(at);
 #pragma unroll
-    for (int j = 0; j < kAhead; ++j) {
-      if (j < eights) to[j][0].*operand = to[j][1].*operand = load_whole<T, 2>(pairs + j * 8);
-    }
-    return;
-  }
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const T* const line = p + row[half] * step;
-    if (column_step == 0) {
-      Vector<T, 2> both{};
-      both.set(0, *line), both.set(1, *line);
-#pragma unroll
-      for (int j = 0; j < kAhead; ++j) to[j][half].*operand = both;
-    } else if (by_lines<T>(step, column_step)) {
-      const int own = threadIdx.x % 4;
-      if (own >= eights) continue;
-      const uint4 eight = *reinterpret_cast<const uint4*>(line + column + own * 8);
-      const uint32_t pairs[] = {eight.x, eight.y, eight.z, eight.w};
-#pragma unroll
-      for (int j = 0; j < kAhead; ++j) (to[j][half].*operand).word[0] = pairs[j];
-    } else {
-#pragma unroll
-      for (int j = 0; j < kAhead; ++j) {
-        if (j < eights) to[j][half].*operand = load_whole<T, 2>(line + column + threadIdx.x % 4 * 2 + j * 8);
-      }
-    }
+    for (int i = 0; i < one.kWords; ++i) to.word[i] = one.word[i];
   }
 }
-template <class T, class Operands>
-__device__ __forceinline__ void share_lines(Operands (&x)[kAhead][2], Vector<T, 2> Operands::*operand, int64_t step,
-                                            int64_t column_step, unsigned char* shared) {
-  if (!by_lines<T>(step, column_step)) return;
-  const int own = threadIdx.x % 4, row = threadIdx.x % 32 / 4;
-  // Piece p of row r lies at p ^ r / 2, so that rows meet in no bank.
-  const auto place = [&](int half, int piece) {
-    return reinterpret_cast<Vector<T, 2>*>(shared + half * 512 + row * 64 + (piece ^ row / 2) * 16);
-  };
+template <class T>
+__device__ __forceinline__ void spread(Vector<T, 8>& x, int64_t column_step) {
+  if (column_step != 0) return;
+  const T one = x.element(0);
+  x = {};
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-#pragma unroll
-    for (int j = 0; j < kAhead; ++j) place(half, own)[j] = x[j][half].*operand;
-  }
-  __syncwarp();
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-#pragma unroll
-    for (int j = 0; j < kAhead; ++j) x[j][half].*operand = place(half, j)[own];
-  }
-  __syncwarp();
+  for (int i = 0; i < 8; ++i) x.set(i, one);
 }
+
 template <class T, class X>
-__device__ __forceinline__ void store_pair(Chunk<T, 2>& to, const X (&x)[2]) {
-  if constexpr (std::is_same_v<T, half> || std::is_same_v<T, bfloat>) {
-    to = bit_cast<Chunk<T, 2>>(pack<T>(static_cast<float>(x[0]), static_cast<float>(x[1])));
-  } else {
-    store(&to.element[0], x[0]), store(&to.element[1], x[1]);
-  }
-}
-
-// Four 8x8 matrices of 16-bit elements go to shared memory, lane l giving the address of row l % 8 of matrix l / 8.
-__device__ __forceinline__ void store_matrices(void* shared, const uint32_t (&r)[4]) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(shared_address(shared)), "r"(r[0]),
-               "r"(r[1]), "r"(r[2]), "r"(r[3])
-               : "memory");
-}
-
-// Stores a warp's 16 rows of 64 results, at `column` of `rows` rows from `row` on. Of every eight columns lane l has a pair
-// of row l / 4, results[...][0], and one of the eighth row after it; so that whole lines are written, those of 16 bits
-// trade places in shared memory, in the order of panels.
-template <class T, class Get>
-__device__ __forceinline__ void store_panel(T* out, int rows, int columns, int row, int column, unsigned char* shared,
-                                             const Get& get) {
-  const int lane = threadIdx.x % 32;
-  if constexpr (sizeof(T) == 2) {
-    const int at = lane % 16 * 128 + (lane / 16 ^ lane % 8) * 16;
+__device__ __forceinline__ void store_eight(T* p, const X (&x)[8]) {
+  Vector<T, 8> y{};
 #pragma unroll
-    for (int j = 0; j < 8; j += 2) {
-      uint32_t r[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) r[i] = bit_cast<uint32_t>(get(j + i / 2, i % 2));
-      store_matrices(shared + (at ^ j * 16), r);
-    }
-    __syncwarp();
-    const int across = column + lane % 8 * 8;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int line = i * 4 + lane / 8;
-      const uint4 eight = *reinterpret_cast<const uint4*>(shared + line * 128 + (lane % 8 ^ line % 8) * 16);
-      if (row + line < rows && across < columns) {
-        *reinterpret_cast<uint4*>(out + static_cast<int64_t>(row + line) * columns + across) = eight;
-      }
-    }
-    __syncwarp();
-  } else {
-#pragma unroll
-    for (int j = 0; j < 8; ++j) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int line = row + lane / 4 + half * 8, across = column + j * 8 + lane % 4 * 2;
-        if (line < rows && across < columns) {
-          *reinterpret_cast<Chunk<T, 2>*>(out + static_cast<int64_t>(line) * columns + across) = get(j, half);
-        }
-      }
+  for (int i = 0; i < 8; i += 2) {
+    if constexpr (std::is_same_v<T, half> || std::is_same_v<T, bfloat>) {
+      y.word[i / 2] = pack<T>(static_cast<float>(x[i]), static_cast<float>(x[i + 1]));
+    } else {
+      put(y, i, x[i]), put(y, i + 1, x[i + 1]);
     }
   }
+  store_whole(p, y);
 }
 
-// Hands the sums of a worker's tile from `row` and `column` on to an epilogue, which computes pairs of neighbours as the
-// products leave them; it reads its operands, `fetch`, some time before it has the sums; `finish` waits for these.
-template <class Tile, class Epilogue, class Finish>
-__device__ __forceinline__ void hand_on(float (&c)[Tile::kHeight][Tile::kAcross / 8][4], int rows, int columns, int row,
-                                        int column, unsigned char* shared, const Epilogue& epilogue, const Finish& finish) {
-  constexpr int kPanels = Tile::kColumns / kPanel, kParts = kPanels * Tile::kHeight;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x % kWarpgroup / 32;
-  row += warp * 16;
-  struct Ahead {
-    typename Epilogue::Operands pair[kAhead][2];
-  } ahead;
-  constexpr int kPieces = 8 / kAhead;  // of a panel
-  const auto fetch = [&](int piece) {
-    const int part = piece / kPieces, across = column + part % kPanels * kPanel + piece % kPieces * (kAhead * 8);
-    const int down = row + part / kPanels * 64 + lane / 4;
-    const int both[] = {min(down, rows - 1), min(down + 8, rows - 1)};  // what lies outside is never stored
-    if (across < columns) epilogue.fetch(ahead.pair, both, across, (columns - across) / 8);
-  };
-  fetch(0);
-  finish();
-  // Loops, since their body is long and instructions have to come from memory, too: what is next moves down to its place.
-#pragma unroll 1
-  for (int h = 0; h < Tile::kHeight; ++h) {
-#pragma unroll 1
-    for (int panel = 0; panel < kPanels; ++panel) {
-      const int part = h * kPanels + panel;
-      const int down = row + h * 64, across = column + panel * kPanel;
-      typename Epilogue::Results results[8][2];
-      Ahead now;
+// Has a value kept in a register, where the compiler would rather work it out again in every round of a loop.
+__device__ __forceinline__ void keep(int& x) { asm volatile("" : "+r"(x)); }
+
+// Bytes of a warp's place in shared memory: eight rows of 64 sums.
+constexpr int kSumsPitch = kPanel * 4 + 32, kSumsBytes = 8 * kSumsPitch;
+
+// A warp's sums on their way to its lanes, eight rows of a panel at a time, those above before those below: eight lanes take
+// a row, and so every lane one of the first four rows and one of the others.
+template <class Tile>
+struct WarpSums {
+  static constexpr int kPanels = Tile::kColumns / kPanel, kParts = Tile::kHeight * kPanels * 2;
+  unsigned char* shared;
+  int to[2], from[2];
+
+  // `place` is where the warp's own begins.
+  __device__ __forceinline__ WarpSums(unsigned char* shared, int place) : shared(shared) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      to[i] = place + at(lane / 4, 0, lane / 2 ^ i) + lane % 2 * 8;
+      from[i] = place + at(lane / 8, lane % 8, i);
+      keep(to[i]), keep(from[i]);
+    }
+  }
+  // The halves of an eight change places in every other row, and in the second half of a row, so that neither what the
+  // products leave nor what an epilogue takes meets in a bank.
+  __device__ static __forceinline__ int at(int row, int eight, int half) {
+    return row * kSumsPitch + eight * 32 + ((half ^ eight / 4 ^ row) & 1) * 16;
+  }
+  // A part of what a product left in registers, which have no index.
+  __device__ __forceinline__ void give(const float (&c)[Tile::kHeight][Tile::kAcross / 8][4], int product, int part) const {
+#pragma unroll
+    for (int known = 0; known < kParts; ++known) {
+      if (known != part) continue;
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
-        if (j % kAhead == 0) {
-          const int next = part * kPieces + j / kAhead + 1;
-          now = ahead;
-          if (next < kParts * kPieces) fetch(next);
-          epilogue.share(now.pair, shared);
-        }
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          float sums[Tile::kProducts][2];
-#pragma unroll
-          for (int p = 0; p < Tile::kProducts; ++p) {
-            const float(&four)[4] = c[0][p * (Tile::kColumns / 8) + j];
-            sums[p][0] = four[half * 2], sums[p][1] = four[half * 2 + 1];
-          }
-          results[j][half] =
-              epilogue.compute(down + lane / 4 + half * 8, across + j * 8 + lane % 4 * 2, sums, now.pair[j % kAhead][half]);
-        }
-      }
-      epilogue.stored([&](auto* out, auto member) {
-        store_panel(out, rows, columns, down, across, shared, [&](int j, int half) { return results[j][half].*member; });
-      });
-#pragma unroll
-      for (int j = 0; j + 8 < Tile::kAcross / 8; ++j) {
-#pragma unroll
-        for (int e = 0; e < 4; ++e) c[0][j][e] = c[0][j + 8][e];
+        const float(&four)[4] = c[known / (kPanels * 2)][(product * kPanels + known / 2 % kPanels) * 8 + j];
+        *reinterpret_cast<Chunk<float, 2>*>(shared + to[j / 4] + j * 32) = {four[known % 2 * 2], four[known % 2 * 2 + 1]};
       }
     }
+  }
+  __device__ __forceinline__ void take(float (&eight)[8], int turn) const {
 #pragma unroll
-    for (int j = 0; j < Tile::kAcross / 8; ++j) {
+    for (int half = 0; half < 2; ++half) {
+      const auto four = *reinterpret_cast<const Chunk<float, 4>*>(shared + from[half] + turn * 4 * kSumsPitch);
 #pragma unroll
-      for (int e = 0; e < 4; ++e) c[0][j][e] = c[Tile::kHeight - 1][j][e];
+      for (int e = 0; e < 4; ++e) eight[half * 4 + e] = four.element[e];
+    }
+  }
+};
+
+// Hands the sums of a worker's tile from `row` and `column` on to an epilogue: it reads its operands, `fetch`, a part ahead
+// of the sums, `store`; `finish` waits for these.
+template <class Tile, class Epilogue, class Finish>
+__device__ __forceinline__ void hand_on(const float (&c)[Tile::kHeight][Tile::kAcross / 8][4], int rows, int columns, int row,
+                                        int column, const WarpSums<Tile>& sums, const Epilogue& epilogue,
+                                        const Finish& finish) {
+  constexpr int kTurns = 2, kParts = WarpSums<Tile>::kParts;
+  row += threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 32 / 8, column += threadIdx.x % 8 * 8;
+  int down = row, across = column;
+  struct Ahead {
+    typename Epilogue::Operands turn[kTurns];
+  } ahead;
+  const auto fetch = [&] {  // what lies outside is never stored
+#pragma unroll
+    for (int turn = 0; turn < kTurns; ++turn) {
+      epilogue.fetch(ahead.turn[turn], min(down + turn * 4, rows - 1), min(across, columns - 8));
+    }
+  };
+  fetch();
+  finish();
+  // A loop, since its body is long and instructions have to come from memory, too.
+#pragma unroll 1
+  for (int part = 0; part < kParts; ++part) {
+    const int here = down, there = across;
+    Ahead now = ahead;
+#pragma unroll
+    for (auto& x : now.turn) epilogue.spread(x);
+    down ^= 8;
+    if ((down & 8) == 0) across += kPanel;
+    if (Tile::kHeight > 1 && across == column + Tile::kColumns) across = column, down += 64;
+    if (part + 1 < kParts) fetch();
+    float eights[kTurns][Tile::kProducts][8];
+#pragma unroll
+    for (int p = 0; p < Tile::kProducts; ++p) {
+      __syncwarp();
+      sums.give(c, p, part);
+      __syncwarp();
+#pragma unroll
+      for (int turn = 0; turn < kTurns; ++turn) sums.take(eights[turn][p], turn);
+    }
+#pragma unroll
+    for (int turn = 0; turn < kTurns; ++turn) {
+      const int below = here + turn * 4;
+      epilogue.store(below, there, below < rows && there < columns, eights[turn], now.turn[turn]);
     }
   }
 }

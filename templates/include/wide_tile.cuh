@@ -2,7 +2,7 @@
 #pragma once
 
 #include "include/linear.cuh"
-#include "include/wgmma.cuh"
+#include "include/wide_epilogue.cuh"
 
 #if FUSION_HOPPER
 namespace fusion::gpu {
@@ -22,9 +22,8 @@ struct WideTile {
   // The copy engine brings boxes of 64 by 64; those of the left operand come at once.
   static constexpr int kBoxBytes = kPanel * kPanel * 2, kLeftBytes = kRows / 64 * kBoxBytes, kBoxes = kAcross / kPanel;
   static constexpr int kSlotBytes = kLeftBytes + kBoxes * kBoxBytes;
-  // Beside the ring every warp has place for 16 rows of 64 results.
-  static constexpr int kResultBytes = 16 * kPanel * 2;
-  static constexpr int kBytes = 1024 + kSlots * kSlotBytes + kWorkers * 4 * kResultBytes;
+  // Beside the ring every warp has a place for sums.
+  static constexpr int kBytes = 1024 + kSlots * kSlotBytes + kWorkers * 4 * kSumsBytes;
   static constexpr int kThreads = kWarpgroup * (1 + kWorkers);
   // Registers of a thread: of all at first, of the copying warpgroup, of the others; where a tile is small they stay.
   static constexpr int kEven = 65536 / (kThreads * kBlocks) / 8 * 8, kFew = 40;

@@ -24,7 +24,6 @@ _PTX = {
     "prefetch.global.L2": "",
     "ldmatrix.sync.aligned.m8n8.x4.shared": "cuda_host::ldmatrix(r, shared, false)",
     "ldmatrix.sync.aligned.m8n8.x4.trans": "cuda_host::ldmatrix(r, shared, true)",
-    "stmatrix.sync.aligned.m8n8.x4.shared": "cuda_host::stmatrix(shared, r)",
     "mma.sync.aligned.m16n8k16.row.col.f32.f16": "cuda_host::mma<half>(c, a, b0, b1)",
     "mma.sync.aligned.m16n8k16.row.col.f32.bf16": "cuda_host::mma<bfloat>(c, a, b0, b1)",
     "mma.sync.aligned.m16n8k8.row.col.f32.tf32": "cuda_host::mma_tf32(c, a, b0, b1)",

@@ -53,8 +53,7 @@ __device__ __forceinline__ void stage_0_pass_vectors(const stage_0_pass_args& a,
       const float v0 = gpu::get(x4[u], i);
       const float v1 = gpu::get(x2[u], i);
       const float v2 = v0 + v1;
-      const float v6 = v2 * 0.707106781f;
-      const float v10 = v2 * fusion::normal_float(v6);
+      const float v10 = v2 * fusion::normal_float(v2);
       const float v11 = gpu::get(x3[u], i);
       const float v12 = v10 + v11;
       gpu::put(y0, i, v12);
@@ -120,8 +119,7 @@ struct stage_0_epilogue {
     const float v0 = acc;
     const float v1 = fusion::load(in2 + at[at2] + row * row2 + column * column2);
     const float v2 = v0 + v1;
-    const float v6 = v2 * 0.707106781f;
-    const float v10 = v2 * fusion::normal_float(v6);
+    const float v10 = v2 * fusion::normal_float(v2);
     const float v11 = fusion::load(in3 + at[at3] + row * row3 + column * column3);
     const float v12 = v10 + v11;
     fusion::store(out0 + e, v12);
@@ -205,8 +203,7 @@ struct stage_0_tf320 {
       const float v0 = acc;
       const float v1 = gpu::get(x.in0_2, i);
       const float v2 = v0 + v1;
-      const float v6 = v2 * 0.707106781f;
-      const float v10 = v2 * fusion::normal_float(v6);
+      const float v10 = v2 * fusion::normal_float(v2);
       const float v11 = gpu::get(x.in0_3, i);
       const float v12 = v10 + v11;
       fusion::store(&y0.element[i], v12);

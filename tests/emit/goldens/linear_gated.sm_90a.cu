@@ -376,54 +376,42 @@ void group_0_launch(const gpu::Device& device, cudaStream_t stream, const stage_
 }
 
 #if FUSION_HOPPER
-// Pairs of neighbours in a row.
+// Eight neighbours of a row at a time.
 struct group_0_wide0 {
   stage_0_epilogue e0;
-  float alpha0;
   stage_1_epilogue e1;
-  float alpha1;
 
   struct Operands {
   };
-  struct Results {
-    gpu::Chunk<fusion::half, 2> out0_1;
-  };
 
-  __device__ __forceinline__ void fetch(Operands (&x)[gpu::kAhead][2], const int (&row)[2], int column, int eights) const {
+  __device__ __forceinline__ void fetch(Operands& x, uint32_t row, uint32_t column) const {
   }
 
-  __device__ __forceinline__ void share(Operands (&x)[gpu::kAhead][2], unsigned char* shared) const {
+  __device__ __forceinline__ void spread(Operands& x) const {
   }
 
-  __device__ __forceinline__ Results compute(int64_t row, int64_t column, const float (&sums)[2][2], const Operands& x) const {
+  __device__ __forceinline__ void store(uint32_t row, uint32_t column, bool inside, const float (&sums)[2][8], const Operands& x) const {
     [[maybe_unused]] const int64_t e = row * e0.columns + column;
-    float y0_0[2];
-    float y1_0[2];
+    float y0_0[8];
+    float y1_0[8];
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < 8; ++i) {
       {
-        const float acc = alpha0 * sums[0][i];
+        const float acc = 1.0f * sums[0][i];
         const float v0 = acc;
         const float v1 = fusion::logistic(v0);
         const float v2 = v0 * v1;
         y0_0[i] = v2;
       }
       {
-        const float acc = alpha1 * sums[1][i];
+        const float acc = 1.0f * sums[1][i];
         const float v0 = acc;
         const float v1 = y0_0[i];
         const float v2 = v1 * v0;
         y1_0[i] = v2;
       }
     }
-    Results y;
-    gpu::store_pair(y.out0_1, y1_0);
-    return y;
-  }
-
-  template <class F>
-  __device__ __forceinline__ void stored(const F& f) const {
-    f(e1.out0, &Results::out0_1);
+    if (inside) gpu::store_eight(e1.out0 + e, y1_0);
   }
 };
 
@@ -438,7 +426,7 @@ bool group_0_wide_launch(const gpu::Device& device, cudaStream_t stream, const s
   gpu::WideOperands<2, 1> x;
   if (!gpu::describe_wide<false>(x, x0, x1)) return false;
   if (!gpu::in_eights(x1.epilogue.out0, x1.p.n, 1)) return false;
-  const group_0_wide0 epilogue0{x0.epilogue, x0.p.alpha, x1.epilogue, x1.p.alpha};
+  const group_0_wide0 epilogue0{x0.epilogue, x1.epilogue};
   return gpu::with_wide_tile(device, x, x0.a, x0.p.a_row, [&](auto tile, unsigned grid) {
     using Tile = decltype(tile);
     gpu::launch(group_0_wide_kernel<Tile>, grid, Tile::kThreads, Tile::kBytes, stream, "group_0", x, epilogue0);

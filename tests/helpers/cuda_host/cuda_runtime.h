@@ -152,12 +152,6 @@ inline void ldmatrix(uint32_t (&r)[4], const void* row, bool transposed) {
   }
 }
 
-inline void stmatrix(void* row, const uint32_t (&r)[4]) {
-  show(row);
-  const unsigned lane = threadIdx.x % 32;
-  for (unsigned i = 0; i < 4; ++i) std::memcpy(shown<char*>(i * 8 + lane / 4) + lane % 4 * 4, &r[i], 4);
-}
-
 template <class T>
 float element(uint32_t pair, unsigned which) {
   return fusion::to_float(T{static_cast<uint16_t>(pair >> 16 * which)});

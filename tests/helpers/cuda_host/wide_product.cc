@@ -15,39 +15,29 @@ struct Epilogue {
   float* out1;
   int64_t columns;
   struct Operands {
-    gpu::Vector<half, 2> bias, matrix;
-    gpu::Vector<float, 2> line;
+    gpu::Vector<half, 8> bias, matrix;
+    gpu::Vector<float, 8> line;
   };
-  struct Results {
-    gpu::Chunk<half, 2> out0;
-    gpu::Chunk<float, 2> out1;
-  };
-  void fetch(Operands (&x)[gpu::kAhead][2], const int (&row)[2], int column, int eights) const {
-    gpu::fetch_pairs(x, &Operands::bias, bias, 0, 1, row, column, eights);
-    gpu::fetch_pairs(x, &Operands::matrix, matrix, columns, 1, row, column, eights);
-    gpu::fetch_pairs(x, &Operands::line, line, 1, 0, row, column, eights);
+  void fetch(Operands& x, uint32_t row, uint32_t column) const {
+    gpu::fetch_eight(x.bias, bias, 0, 1, row, column);
+    gpu::fetch_eight(x.matrix, matrix, columns, 1, row, column);
+    gpu::fetch_eight(x.line, line, 1, 0, row, column);
   }
-  void share(Operands (&x)[gpu::kAhead][2], unsigned char* shared) const {
-    gpu::share_lines(x, &Operands::bias, 0, 1, shared);
-    gpu::share_lines(x, &Operands::matrix, columns, 1, shared);
-    gpu::share_lines(x, &Operands::line, 1, 0, shared);
+  void spread(Operands& x) const {
+    gpu::spread(x.bias, 1);
+    gpu::spread(x.matrix, 1);
+    gpu::spread(x.line, 0);
   }
   template <int kProducts>
-  Results compute(int64_t row, int64_t column, const float (&sums)[kProducts][2], const Operands& x) const {
-    Results y;
-    float first[2], second[2];
-    for (int i = 0; i < 2; ++i) {
+  void store(uint32_t row, uint32_t column, bool inside, const float (&sums)[kProducts][8], const Operands& x) const {
+    const int64_t e = row * columns + column;
+    float first[8], second[8];
+    for (int i = 0; i < 8; ++i) {
       first[i] = sums[0][i] + gpu::get(x.bias, i);
       second[i] = sums[kProducts - 1][i] * gpu::get(x.line, i) + gpu::get(x.matrix, i) + (row * 3 + column + i) % 5;
     }
-    gpu::store_pair(y.out0, first);
-    gpu::store_pair(y.out1, second);
-    return y;
-  }
-  template <class F>
-  void stored(const F& f) const {
-    f(out0, &Results::out0);
-    f(out1, &Results::out1);
+    if (inside) gpu::store_eight(out0 + e, first);
+    if (inside) gpu::store_eight(out1 + e, second);
   }
 };
 
