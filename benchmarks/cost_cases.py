@@ -117,8 +117,8 @@ def _same(case: Case, found: Analysis) -> bool:
 
 
 def _times(case: Case, found: Analysis, profile: DeviceProfile, sizes: Mapping[str, int]) -> tuple[Terms, Terms]:
-    if case.device is None:
-        graph = found.model.graph
+    if case.device is None:  # timed with nothing of it in the cache
+        graph, profile = found.model.graph, replace(profile, cache_bytes=0.0)
         return model_span(graph, (), profile, sizes).device, model_span(graph, found.chosen, profile, sizes).device
     found_times = forecasts(found.model.graph, found.chosen, profile, sizes)
     return next((f.before, f.after) for f in found_times if f.device == case.device)
