@@ -182,7 +182,7 @@ def _attention(node: ir.Node, moved: float, profile: DeviceProfile, sizes: Mappi
     if flash and dtype != "float32" and len([x for x in node.inputs if x is not None]) == 3:
         blocks = float(q[0] * heads * math.ceil(q[-2] / ATTENTION_ROWS))
         if node.attributes.get_int("is_causal", 0):
-            scores *= 1 - (min(q[-2], k[-2]) - 1) / (2 * k[-2])  # of keys that no query of a tile sees nothing is computed
+            scores *= 1 - (min(q[-2], k[-2]) - 1) / (2 * k[-2])  # keys that no query of a tile sees are left out
         return [Work("Attention", moved, 2 * scores * (depth + value_depth), dtype, slowdown=1 / flash, blocks=blocks)]
     simple, special = work_of("Softmax")
     batches = float(q[0] * heads)
