@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fusion_cli.build.compiler import find_cxx
+from fusion_cli.errors import FusionError
 from fusion_cli.limits import Budget, run
 from tests.faults.scenes import SCENES, Scene, content, fault, left
 
@@ -69,7 +70,7 @@ class Stage:
                 os.dup2(2, 1)
                 shim.fault_arm(str(self.folder).encode(), ctypes.c_long(number), HOW[how])
                 code = self.scene.run(self.folder)
-            except OSError as error:
+            except (OSError, FusionError) as error:
                 code, _ = 1, sys.stderr.write(f"error: {error}\n")
             except BaseException:
                 traceback.print_exc()
