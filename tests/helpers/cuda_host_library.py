@@ -43,11 +43,12 @@ _HOST = {
 """What reads otherwise here than where there is a GPU."""
 
 
-def host_library(
-    ops: Sequence[FusedOp], folder: Path, *, vendor: bool, tf32: bool = False, hopper: bool = False
-) -> Path:
-    """A library that ONNX Runtime loads without a GPU. `vendor` False: products by the library's own kernels, as where
-    cuBLAS is missing. `tf32`: whether the provider is asked to allow TF32. `hopper`: with the kernels of that alone."""
+def host_library(ops: Sequence[FusedOp], folder: Path, *, hopper: bool = False) -> Path:
+    """A library that ONNX Runtime loads without a GPU; `hopper`: with the kernels of that alone.
+
+    What is in the environment when a kernel runs: CUDA_HOST_VENDOR, that products are cuBLAS's, and not by the
+    library's own kernels, as where that is missing; CUDA_HOST_TF32, that the provider allows TF32.
+    """
     target = Target("sm_90a", "cuda", "sm_90a") if hopper else Target("sm_80", "cuda", "sm_80")
     includes, bodies = {}, []
     for op in ops:
@@ -61,8 +62,7 @@ def host_library(
         (folder / name).write_text(text)
     compiler = find_compiler(CPU)
     assert compiler is not None, "a C++ compiler"
-    flags = ["-std=c++17", "-O1", "-fPIC", "-shared", "-w", *([] if vendor else ["-DFUSION_VENDOR_FROM=1e300"])]
-    flags += ["-DCUDA_HOST_TF32=1"] if tf32 else []
+    flags = ["-std=c++17", "-Og", "-fPIC", "-shared", "-w", "-DFUSION_VENDOR_FROM=cuda_host::vendor_from()"]
     flags += [f"-I{_RUNTIME / 'hopper'}"] if hopper else []
     # Libraries share what the vendor's functions were found to be, which here lie in the first of them.
     stay = "-Wl,-z,nodelete"
