@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Each worker compiles kernels; more of them than cores only makes them wait.
+# Each worker compiles kernels; more of them than cores only makes them wait. A file's are compiled once, by one worker.
 WORKERS ?= auto
 
 .PHONY: help demo test mutants lint goldens lock clean
@@ -20,7 +20,7 @@ demo: $(VENV)/ready
 	$(BIN)/python -m examples.demo
 
 test: $(VENV)/ready
-	$(BIN)/python -m pytest -q -n $(WORKERS)
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
 
 mutants: $(VENV)/ready
 	$(BIN)/python -m tests.mutants $(if $(GPU),--gpu)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,19 +40,28 @@ PRODUCTS = [c for c in CASES if c.name.startswith(("linear", "batched", "chain")
 
 
 @pytest.fixture(scope="module")
-def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], Path]:
-    """The library of the cases that this run has tests of, with the vendor's products or without."""
-    here = [i for i in request.session.items if i.path == request.path]
-    asked = {i.callspec.params["case"].name for i in here if "case" in i.callspec.params}
-    made: dict[bool, Path] = {}
+def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library of the cases that this run has tests of."""
+    return host_library(asked_for("library", request), tmp_path_factory.mktemp("host"))
 
-    def get(vendor: bool) -> Path:
-        if vendor not in made:
-            cases = [c for c in (PRODUCTS if vendor else CASES) if c.name in asked]
-            made[vendor] = host_library([fused_op(c) for c in cases], tmp_path_factory.mktemp("host"), vendor=vendor)
-        return made[vendor]
 
-    return get
+def asked_for(fixture: str, request: pytest.FixtureRequest) -> list[FusedOp]:
+    here = [i for i in request.session.items if i.path == request.path and fixture in i.fixturenames]
+    return [fused_op(c) for c in {i.callspec.params["case"].name: i.callspec.params["case"] for i in here}.values()]
+
+
+@pytest.fixture
+def vendor(library: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The library where the vendor's products are there."""
+    monkeypatch.setenv("CUDA_HOST_VENDOR", "1")
+    return library
+
+
+@pytest.fixture
+def rounding(library: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The library where the provider allows TF32."""
+    monkeypatch.setenv("CUDA_HOST_TF32", "1")
+    return library
 
 
 def run_within(
@@ -86,16 +95,14 @@ def compare(case: Case, library: Path, tf32: bool = False) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
-def test_kernel_agrees_with_fp64(case: Case, library: Callable[[bool], Path]) -> None:
-    compare(case, library(False))
+def test_kernel_agrees_with_fp64(case: Case, library: Path) -> None:
+    compare(case, library)
 
 
 @pytest.fixture(scope="module")
 def hopper(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The library of the cases that this run has tests of with Hopper's own kernels."""
-    here = [i for i in request.session.items if i.path == request.path and "hopper" in i.fixturenames]
-    ops = [fused_op(c) for c in {i.callspec.params["case"].name: i.callspec.params["case"] for i in here}.values()]
-    return host_library(ops, tmp_path_factory.mktemp("hopper"), vendor=False, hopper=True)
+    return host_library(asked_for("hopper", request), tmp_path_factory.mktemp("hopper"), hopper=True)
 
 
 TILES = (
@@ -110,14 +117,6 @@ TILES = (
 @pytest.mark.parametrize("case", WARPGROUPS, ids=lambda c: c.name)
 def test_hoppers_attention_agrees_with_fp64(case: Case, hopper: Path) -> None:
     compare(replace(case, sizes=tuple({n: tiles[n] for n in case.sizes[0]} for tiles in TILES)), hopper)
-
-
-@pytest.fixture(scope="module")
-def rounding(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library of the cases that this run has tests of in TF32, of a provider that allows it."""
-    here = [i for i in request.session.items if i.path == request.path and "rounding" in i.fixturenames]
-    ops = [fused_op(c) for c in {i.callspec.params["case"].name: i.callspec.params["case"] for i in here}.values()]
-    return host_library(ops, tmp_path_factory.mktemp("tf32"), vendor=False, tf32=True)
 
 
 @pytest.mark.parametrize("case", ROUNDED, ids=lambda c: c.name)
@@ -148,14 +147,14 @@ def test_what_is_no_number_stays_none_in_tf32(case: Case, rounding: Path) -> Non
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.name.startswith("softmax")], ids=lambda c: c.name)
-def test_one_nan_makes_the_row_nan(case: Case, library: Callable[[bool], Path]) -> None:
+def test_one_nan_makes_the_row_nan(case: Case, library: Path) -> None:
     seen = {0: ((0, 0, 0, 17), float("nan")), 1: ((0, 0, 0, 17), 1)}
-    compare(replace(case, planted=seen), library(False))
+    compare(replace(case, planted=seen), library)
 
 
 @pytest.mark.parametrize("case", PRODUCTS, ids=lambda c: c.name)
-def test_product_by_the_vendor_agrees_with_fp64(case: Case, library: Callable[[bool], Path]) -> None:
-    compare(case, library(True))
+def test_product_by_the_vendor_agrees_with_fp64(case: Case, vendor: Path) -> None:
+    compare(case, vendor)
 
 
 _EDGES = [0, -0.0, 1, -4, -10, -50, 50, -200, 200, 6e4, -6e4, math.inf, -math.inf, math.nan]
@@ -179,18 +178,18 @@ def gates(dtype: str) -> Case:
     return Case(f"gates_{dtype}", b.plan(), ())
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_numbers_at_the_edge(dtype: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("case", [gates("float32"), gates("float16")], ids=lambda c: c.name)
+def test_numbers_at_the_edge(case: Case, library: Path) -> None:
     """GELU of far below zero is nothing, not what is left of erf times x; a NaN is the largest and the least of its
     row wherever it stands."""
-    op = fused_op(gates(dtype))
-    session = open_session(op, host_library([op], tmp_path, vendor=False))
-    rows = np.tile(np.array(_EDGES), (len(_EDGES), 1)).astype(dtype)
+    op = fused_op(case)
+    session = open_session(op, library)
+    rows = np.tile(np.array(_EDGES), (len(_EDGES), 1)).astype(op.inputs[0].dtype)
     for i, row in enumerate(rows):
         row[:] = np.where(np.isnan(row), 1, row) if i % 2 else np.roll(row, i)
     for x in (rows, rows[:0]):
         with np.errstate(all="ignore"):
-            want = interpret(gates(dtype).plan, [x])
+            want = interpret(case.plan, [x])
         found = run_within(session, op, [x], want)
         for a, b in zip(found, want, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)

@@ -1,6 +1,7 @@
 // The CUDA that generated kernels use, on one CPU thread: a block's threads are fibers that take turns at barriers.
 #pragma once
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -44,7 +45,8 @@ namespace cuda_host {
 
 enum class At { kRunning, kWarp, kBlock, kEnd };
 struct Fiber {
-  ucontext_t context;
+  ucontext_t context;  // where it begins
+  jmp_buf place;       // where it waits: to jump there takes no system call
   std::vector<char> stack;
   At at;
   uint32_t word[2][8];  // what a thread shows its warp; two, so that nobody writes what another still reads
@@ -52,22 +54,29 @@ struct Fiber {
   int vote;
 };
 inline std::vector<Fiber> fibers;
-inline ucontext_t scheduler;
+inline jmp_buf scheduler;
 inline const std::function<void()>* body;
 
 inline Fiber& self() { return fibers[threadIdx.x]; }
 inline void wait(At where) {
   self().at = where;
-  swapcontext(&self().context, &scheduler);
+  if (!_setjmp(self().place)) _longjmp(scheduler, 1);
 }
 inline void fiber() {
   (*body)();
   self().at = At::kEnd;
+  _longjmp(scheduler, 1);
 }
 
 [[noreturn]] inline void fail(const char* text) {
   std::fprintf(stderr, "cuda_host: %s\n", text);
   std::abort();
+}
+
+inline void resume(Fiber& f) {
+  if (_setjmp(scheduler)) return;
+  if (f.at == At::kRunning) setcontext(&f.context);
+  _longjmp(f.place, 1);
 }
 
 // A warp runs from barrier to barrier, all its threads to each, until all wait for the block or have ended.
@@ -78,7 +87,7 @@ inline void run_warp(unsigned first, unsigned last) {
       Fiber& f = fibers[t];
       if (f.at == At::kEnd) continue;
       threadIdx = dim3(t);
-      swapcontext(&scheduler, &f.context);
+      resume(f);
       if (f.at == At::kEnd) continue;
       if (reached != At::kEnd && reached != f.at) fail("threads of a warp wait at different barriers");
       reached = f.at;
@@ -94,7 +103,7 @@ inline void run_block(unsigned threads) {
     f.stack.resize(64 * 1024);
     f.context.uc_stack.ss_sp = f.stack.data();
     f.context.uc_stack.ss_size = f.stack.size();
-    f.context.uc_link = &scheduler;
+    f.context.uc_link = nullptr;
     f.at = At::kRunning;
     f.turn = 0;
     makecontext(&f.context, fiber, 0);
