@@ -125,6 +125,33 @@ def test_sigterm_cleans_up(endless: Path, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [endless]
 
 
+DEAF = """
+import os, signal, time
+import click
+from fusion_cli.cli.common import Commands
+
+class Last:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.01)
+
+@click.group(cls=Commands)
+def main(): ...
+
+@main.command()
+def wait():
+    Last()
+    time.sleep(20)
+
+main(["wait"])
+"""
+
+
+def test_sigterm_is_not_lost_where_python_lets_no_exception_out() -> None:
+    done = subprocess.run([sys.executable, "-c", DEAF], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGTERM, "")
+
+
 # ---- what ONNX Runtime refuses
 
 
