@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
+_AGAIN_SECONDS = 0.05
 
 
 class Commands(click.Group):
@@ -62,15 +63,15 @@ def _tidy_end() -> Iterator[None]:
     before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
     tell = sys.unraisablehook
 
+    ends: dict[object, signal.Signals] = {128 + number: number for number in before}
+
     def again(lost: sys.UnraisableHookArgs) -> None:
         """Destructors and what the collector calls let nothing out: the signal comes once more, after them."""
-        number = next(
-            (n for n in before if isinstance(lost.exc_value, SystemExit) and lost.exc_value.code == 128 + n), 0
-        )
-        if number:
-            os.kill(os.getpid(), number)
-        else:
+        number = ends.get(lost.exc_value.code) if isinstance(lost.exc_value, SystemExit) else None
+        if number is None:
             tell(lost)
+        else:
+            threading.Timer(_AGAIN_SECONDS, os.kill, (os.getpid(), number)).start()
 
     sys.unraisablehook = again
     try:
