@@ -111,9 +111,9 @@ def content(folder: Path) -> Mapping[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() if p.is_file() else b"" for p in found}
 
 
-def fault(folder: Path, before: Mapping[str, bytes]) -> str:
+def fault(folder: Path, before: Mapping[str, bytes], *, trust: bool = False) -> str:
     """What is wrong with a folder of this content before, apart from what a run may have left behind; "" where its
-    output is the old one or the new one whole, with its weights and its kernels."""
+    output is the old one or the new one whole, with its weights and its kernels. `trust`: these may not be sealed."""
     found = content(folder)
     changed = [n for n, data in before.items() if not _OURS.match(n) and found.get(n) != data]
     if changed:
@@ -124,7 +124,7 @@ def fault(folder: Path, before: Mapping[str, bytes]) -> str:
         warnings.simplefilter("error")
         try:
             (weights,) = onnx.load(folder / "out.onnx").graph.initializer
-            library = runtime.find_library(folder / "out.onnx", CPU, CPU)
+            library = runtime.find_library(folder / "out.onnx", CPU, CPU, trust=trust)
         except Exception as error:
             return f"the output cannot be used: {error}"
     if library is None or set(numpy_helper.to_array(weights)) not in ({OLD}, {NEW}):
