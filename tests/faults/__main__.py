@@ -35,7 +35,7 @@ _WITHOUT_COMMAND = ("kill", "torn", "full", "fail")
 _ENDS = {"full": {0, 1, 5}, "fail": {0, 1, 5}, "SIGTERM": {0, 128 + signal.SIGTERM}, "SIGINT": {0, 1}}
 """Exit codes; 0 where what went wrong did not matter."""
 _SHOWN = 500
-_OF_THE_USER = frozenset({"cache", "config", "config/fusion-cli"})
+_OF_THE_USER = frozenset({"cache", "cache/objects", "config", "config/fusion-cli"})
 """Folders that are made once, and may stay empty."""
 
 
