@@ -178,8 +178,7 @@ def _attention(instance: Instance, rng: np.random.Generator) -> str:
     others = np.delete(instance({str(v.name): unit, str(k.name): changed})[..., :keys], moved, -1)
     before = np.delete(weights, moved, -1)
     ratio = others.sum(-1, keepdims=True) / np.maximum(before.sum(-1, keepdims=True), 1e-12)
-    # In float32 what a large score is rounded by shows in its weight; what is no softmax is off by far more.
-    return _differs(weights.sum(-1), np.ones(weights.shape[:-1]), 1e-3) or _differs(others, before * ratio, 1e-3)
+    return _differs(weights.sum(-1), np.ones(weights.shape[:-1]), 1e-4) or _differs(others, before * ratio, 1e-4)
 
 
 def _differs(found: Array, expected: Array, tolerance: float) -> str:

@@ -24,10 +24,12 @@ RNG = np.random.default_rng(7)
 def parse(
     text: str, weights: Mapping[str, tuple[int, ...]] | None = None, opset: int = 17, dtype: type = np.float32
 ) -> onnx.ModelProto:
-    """A model of one graph in ONNX text; `weights` are initializers of these shapes with random values."""
+    """A model of one graph in ONNX text; `weights` are initializers of these shapes with random values, whatever other
+    tests have drawn."""
+    rng = np.random.default_rng(7)
     model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}, "com.microsoft": 1]> {text}')
     for name, shape in (weights or {}).items():
-        array = RNG.normal(size=shape).astype(dtype)
+        array = rng.normal(size=shape).astype(dtype)
         model.graph.initializer.append(numpy_helper.from_array(array, name))
     return model
 
