@@ -33,7 +33,6 @@ from fusion_cli.targets import machine
 from fusion_cli.types import Options
 
 RESULTS = Path(__file__).with_name("results")
-MODELS = Path(".gpu-work/models")
 _TARGETS = {"nvidia-h200": "sm_90a"}
 """Of the devices in names of results."""
 _WAYS: dict[Device, str] = {"cuda": "", "cuda graph": ", graph"}
@@ -42,7 +41,7 @@ _CPU_RESULT = "cost-cpu.json"
 
 @click.command(help=(__doc__ or "").split("\n\n")[0])
 @click.option("--cpu", is_flag=True, help="First time the cases for CPUs, on this machine, which has to be quiet.")
-@click.option("--models", type=click.Path(path_type=Path), default=MODELS, show_default=True)
+@click.option("--models", type=click.Path(path_type=Path), default=Path(".gpu-work/models"), show_default=True)
 @click.option("--results", type=click.Path(path_type=Path), default=RESULTS, show_default=True)
 @click.option("--markdown", type=click.Path(path_type=Path), help="A page whose tables are written anew.")
 def main(cpu: bool, models: Path, results: Path, markdown: Path | None) -> None:

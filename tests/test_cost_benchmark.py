@@ -51,8 +51,8 @@ def test_a_fit_finds_the_numbers_that_made_the_times(monkeypatch: pytest.MonkeyP
             return node + size[case.id] * product, node + size[case.id] * product + profile.op_us, True
 
     size, profile = {"a": 0.01, "b": 1.0, "c": 100.0}, load_profile(CPU)
-    truth = cost_fit.OF_CPU.put(
-        profile, {**cost_fit.OF_CPU.numbers(profile), "node_us": 0.6, "float32": 0.4, "op_us": 2.0}
+    truth = cost_fit.with_numbers(
+        profile, {**cost_fit.numbers_of(profile), "node_us": 0.6, "float32": 0.4, "op_us": 2.0}
     )
     found = []
     for name in size:
@@ -60,7 +60,7 @@ def test_a_fit_finds_the_numbers_that_made_the_times(monkeypatch: pytest.MonkeyP
         before, after, _ = Made().totals(replace(case, id=name), truth)
         found.append(replace(case, id=name, measured=Measured(before, after, ("R",))))
     monkeypatch.setattr(cost_fit, "_PULL", 1e-3)
-    fitted, left = cost_fit.fit(Made(), found, profile, cost_fit.OF_CPU)  # type: ignore[arg-type]
+    fitted, left = cost_fit.fit(Made(), found, profile)  # type: ignore[arg-type]
     assert (fitted.node_us, fitted.op_us) == (pytest.approx(0.6, rel=0.02), pytest.approx(2.0, rel=0.02))
     assert fitted.tflops["float32"] == pytest.approx(0.4, rel=0.02)
     assert left < 1e-3
