@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from fusion_cli.quiet import quiet
 from fusion_cli.simplify.libraries import attempt, fold_constants, infer_shapes
-from fusion_cli.sizes.dims import number
+from fusion_cli.sizes.dims import declared, number
 from fusion_cli.sizes.likely import OpenInput, likely_sizes
 from fusion_cli.types import Options
 
@@ -27,27 +27,20 @@ def default_sizes(model: ir.Model, options: Options) -> list[dict[str, int]]:
     symbols = _symbols(model)
     ends: list[dict[str, int]] = []
     for end in (0, 1) if options.bounds else (0,):
-        best: tuple[dict[str, int], int] | None = None
-        for likely in likely_sizes(_open_inputs(model), list(map(_dims, model.graph.outputs))):
+        tried: list[tuple[dict[str, int], int]] = []
+        for likely in likely_sizes(_open_inputs(model), list(map(declared, model.graph.outputs))):
             bound = likely | _given(model, options, end)
-            if all(number(dim, bound) is not None for dim in symbols.values()):
-                best = bound, 0
+            told = all(number(dim, bound) is not None for dim in symbols.values())
+            tried.append((bound, 0) if told else _inferred(model, bound))
+            if not tried[-1][1]:
                 break
-            found = _inferred(model, bound)
-            best = found if best is None else min(best, found, key=itemgetter(1))
-            if not best[1]:
-                break
-        ends.append(best[0] if best else {})
+        ends.append(min(tried, key=itemgetter(1))[0])
     return ends[:1] if ends[0] == ends[-1] else ends
 
 
 def _open_inputs(model: ir.Model) -> list[OpenInput]:
     wanted = [v for v in model.graph.inputs if v.name not in model.graph.initializers]
-    return [OpenInput.of(v.name or "", v.dtype, _dims(v)) for v in wanted]
-
-
-def _dims(value: ir.Value) -> list[int | str | None]:
-    return [d if isinstance(d, int) else d.value for d in value.shape or ()]
+    return [OpenInput.of(v.name or "", v.dtype, declared(v) or ()) for v in wanted]
 
 
 def _given(model: ir.Model, options: Options, end: int) -> dict[str, int]:

@@ -29,6 +29,11 @@ def dims_of(value: ir.Value) -> tuple[int | str, ...] | None:
     return None if shape is None else tuple(str(s) if s.known is None else s.known for s in shape)
 
 
+def declared(value: ir.Value) -> tuple[int | str, ...] | None:
+    """A value's shape as the model has it: numbers, and names; "" for a dimension without one."""
+    return None if value.shape is None else tuple(d if isinstance(d, int) else d.value or "" for d in value.shape)
+
+
 def number(dim: int | str | ir.SymbolicDim, sizes: Mapping[str, int]) -> int | None:
     """A dimension in numbers, given those of names or of whole dimensions; None where it cannot be told, or would be
     less than nothing."""

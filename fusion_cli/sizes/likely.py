@@ -13,8 +13,8 @@ import onnx_ir as ir
 from fusion_cli.sizes.algebra import names_in
 from fusion_cli.sizes.parsing import parse
 
-Dims = Sequence[int | str | None]
-"""Numbers, and names of dimensions; "", None or a negative number for one without."""
+Dims = Sequence[int | str]
+"""Numbers, and names of dimensions; "" or a negative number for one without."""
 Role = Literal["batch", "length", "past", "total", "channels", "height", "width", "frames", "samples"]
 
 _BY_NAME: Mapping[str, Role] = {

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from fusion_cli.errors import ModelError, did_you_mean
 from fusion_cli.operators.registry import MOVES
 from fusion_cli.sizes.algebra import names_in
-from fusion_cli.sizes.dims import symbol
+from fusion_cli.sizes.dims import declared, symbol
 from fusion_cli.sizes.likely import OpenInput, made_up
 from fusion_cli.sizes.parsing import parse, written
 from fusion_cli.types import Options
@@ -76,7 +76,7 @@ def signature_of(model: ir.Model) -> Signature:
     most_readers = max((len(v.uses()) for v in (*model.graph.inputs, *made)), default=0)
     return Signature(
         tuple(map(_input, wanted)),
-        tuple(map(_declared, model.graph.outputs)),
+        tuple(map(declared, model.graph.outputs)),
         _float_types(model),
         Counter(f"{n.domain}.{n.op_type}" if n.domain else n.op_type for n in model.graph.all_nodes()),
         most_readers,
@@ -103,13 +103,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 def _input(value: ir.Value) -> Input:
     is_tensor = value.type is None or isinstance(value.type, ir.TensorType)
-    return Input(value.name or "", value.dtype, is_tensor, _declared(value), _index_bound(value))
-
-
-def _declared(value: ir.Value) -> Dims | None:
-    if value.shape is None:
-        return None
-    return tuple(d if isinstance(d, int) else d.value or "" for d in value.shape)
+    return Input(value.name or "", value.dtype, is_tensor, declared(value), _index_bound(value))
 
 
 def _float_types(model: ir.Model) -> frozenset[str]:
