@@ -45,6 +45,8 @@ class LinearStage(CudaStage):
     """Hopper's own kernel, where the vendor's product needs a pass after it."""
     tf32: Wide | None
     """The kernel of float32 in TF32."""
+    turned: bool
+    """Whether it has one on Hopper for a constant right operand."""
     streams: bool
     """Whether Hopper has a kernel of its own for few rows."""
 
@@ -55,6 +57,8 @@ class ProductGroup(CudaGroup):
     """Hopper's own kernel for the group's chains."""
     tf32: Wide | None
     """The kernel of float32 in TF32 for them."""
+    turned: bool
+    """Whether they have one on Hopper for constant right operands."""
     streams: bool
     """Whether Hopper has a kernel of its own for few rows of them."""
 
@@ -91,6 +95,7 @@ class LinearFamily(Family):
             *([wide.SCHEDULE] if alone else []),
             *([tf32.ABREAST] if tf32.tf32_with(plan, position) else []),
             *([tf32.SCHEDULE] if tf32.tf32_of(plan, position) else []),
+            *([tf32.TURNED] if tf32.tf32_of(plan, position) and tf32.may_turn(plan, (position,)) else []),
         ]
         return (
             skinny.SCHEDULE,
@@ -133,7 +138,9 @@ class LinearFamily(Family):
         headers = ["linear.cuh", "blas.h", *(["blaslt.h"] if adds else []), "skinny.cuh", "vector.cuh"]
         if own or wide.wide_with(plan, index):
             headers += ["linear_wgmma.cuh", "wide_choice.cuh"]
+        turned = rounded is not None and tf32.may_turn(plan, (index,))
         headers += ["tf32_choice.cuh"] if rounded else []
+        headers += ["linear_wgmma.cuh", "turned.cuh"] if turned else []
         # Those of a launch with others share its memory for sums and know of constants, too.
         streams = skinny_stream.streams(plan, (index,))
         shares = streams or skinny_stream.streams(plan, skinny_stream.launch_of(plan, index))
@@ -142,22 +149,26 @@ class LinearFamily(Family):
             **names.common("linear", *headers),
             wide=own,
             tf32=rounded,
+            turned=turned,
             streams=streams,
             prepares=streams or (own or rounded) is not None,
             takes=(
                 "const gpu::Blas& blas",
                 "void* accumulator",
+                *(tf32.parameters((index,)) if turned else ()),
                 *(_LT_PARAMETERS if adds else ()),
                 *(skinny_stream.PARAMETERS if streams else ()),
             ),
             arguments=(
                 "blas",
                 tail.accumulator,
+                *(tf32.arguments((index,)) if turned else ()),
                 *((f"lt_{index}", "work + lt_work") if adds else ()),
                 *(skinny_stream.arguments(plan, (index,)) if streams else ()),
             ),
             members=(
                 *((Member("gpu::BlasLt", f"lt_{index}", ""),) if adds else ()),
+                *(tf32.members(plan, index) if turned else ()),
                 *(skinny_stream.members(plan, index) if shares else ()),
             ),
             setup=(("const gpu::Blas blas", "gpu::Blas::find(run.api, run.context, stream)"),),
@@ -185,15 +196,25 @@ class LinearFamily(Family):
         found, rounded = wide.wide_with(plan, group.stages[0]), tf32.tf32_with(plan, group.stages[0])
         launch = skinny_stream.launch_of(plan, group.stages[0])
         streams = launch == group.stages and skinny_stream.streams(plan, launch)
+        turned = rounded is not None and tf32.may_turn(plan, group.stages)
         return ProductGroup(
             template=stages[0].template,
             chains=tuple(tuple(stages[i] for i in c) for c in chains),
             wide=found,
             tf32=rounded,
+            turned=turned,
             streams=streams,
             prepares=streams or (found or rounded) is not None,
-            takes=(("const gpu::Blas& blas",) if rounded else ()) + (skinny_stream.PARAMETERS if streams else ()),
-            arguments=(("blas",) if rounded else ()) + (skinny_stream.arguments(plan, launch) if streams else ()),
+            takes=(
+                *(("const gpu::Blas& blas",) if rounded else ()),
+                *(tf32.parameters(group.stages) if turned else ()),
+                *(skinny_stream.PARAMETERS if streams else ()),
+            ),
+            arguments=(
+                *(("blas",) if rounded else ()),
+                *(tf32.arguments(group.stages) if turned else ()),
+                *(skinny_stream.arguments(plan, launch) if streams else ()),
+            ),
         )
 
 

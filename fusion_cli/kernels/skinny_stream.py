@@ -10,7 +10,7 @@ from dataclasses import replace
 from fusion_cli.codegen.cuda_parts import Buffer, Member
 from fusion_cli.devices.work import Work
 from fusion_cli.kernels.family import Schedule, Sized
-from fusion_cli.kernels.wide import chains_with
+from fusion_cli.kernels.wide import chains_with, right_input
 from fusion_cli.operators.dtypes import NARROW, element_bytes
 from fusion_cli.planir.stages import Linear, Plan
 
@@ -61,7 +61,7 @@ def stream_work(at: Sized, work: Work) -> Work:
 
 def members(plan: Plan, position: int) -> tuple[Member, ...]:
     """Whether the right operand of a stage is a constant, where it is an input at all."""
-    slot = _right_input(plan, position)
+    slot = right_input(plan, position)
     arguments = f"fusion::is_constant(api, info, {slot})"
     return () if slot is None else (Member("bool", f"constant_{position}", arguments),)
 
@@ -72,14 +72,6 @@ def buffer(stage: Linear, position: int) -> Buffer:
 
 def arguments(plan: Plan, launch: Sequence[int]) -> tuple[str, ...]:
     """What is given for `PARAMETERS`."""
-    given = all(_right_input(plan, i) is not None for i in launch)
+    given = all(right_input(plan, i) is not None for i in launch)
     constant = " && ".join(f"constant_{i}" for i in launch) if given else "false"
     return f"work + sums_{launch[0]}", "gpu::counters(work)", constant
-
-
-def _right_input(plan: Plan, position: int) -> int | None:
-    """The input that a stage's right operand is."""
-    stage = plan.stages[position]
-    assert isinstance(stage, Linear)
-    root = plan.tensors[plan.root(stage.operands[stage.b].tensor)]
-    return root.slot if root.role == "input" else None

@@ -3,10 +3,12 @@ product or for several of one left operand side by side."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+from fusion_cli.codegen.cuda_parts import Member
 from fusion_cli.kernels.family import Schedule
-from fusion_cli.kernels.wide import Wide, chains_with, wide_of
+from fusion_cli.kernels.wide import ROWS, Wide, chains_with, right_input, wide_of
 from fusion_cli.planir.stages import Linear, Plan
 
 _TYPES = frozenset({"float32"})
@@ -22,6 +24,37 @@ ABREAST = Schedule(
     f"{_FITS}: with the others of the same left operand in one launch",
     (("rows", 64), ("columns", 64)),
 )
+
+TURNED = Schedule(
+    "tf32 turned",
+    f"sm_90a, {_FITS}, at least {ROWS} rows, the right operand a constant: kept once more, turned and rounded, as "
+    "long as a quarter of the GPU's memory stays free; where no other is faster, with those of the same left operand",
+    (("rows", 128), ("columns", 256)),
+)
+
+
+def members(plan: Plan, position: int) -> tuple[Member, ...]:
+    """What is kept of a stage's right operand, where it is an input at all."""
+    slot = right_input(plan, position)
+    return () if slot is None else (Member("gpu::Turned", f"turned_{position}", f"api, info, {slot}"),)
+
+
+def parameters(stages: Sequence[int]) -> tuple[str, ...]:
+    """What functions that may run the kernel of such take, of stages by position."""
+    return tuple(f"gpu::Turned& turned{n}" for n in range(len(stages)))
+
+
+def arguments(stages: Sequence[int]) -> tuple[str, ...]:
+    """What is given for `parameters`."""
+    return tuple(f"turned_{position}" for position in stages)
+
+
+def may_turn(plan: Plan, stages: Sequence[int]) -> bool:
+    """Whether all their right operands may be constants, and rows enough."""
+    *rows, _ = plan.tensors[plan.stages[stages[0]].stores[0].tensor].shape
+    known = [size for size in rows if isinstance(size, int)]
+    few = len(known) == len(rows) and math.prod(known) < ROWS
+    return not few and all(right_input(plan, position) is not None for position in stages)
 
 
 def tf32_of(plan: Plan, position: int) -> Wide | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from fusion_cli.codegen.cuda_parts import Body, Names
 from fusion_cli.devices.work import Work
-from fusion_cli.kernels.family import Schedule, Sized
+from fusion_cli.kernels.family import Schedule, Sized, operations
 from fusion_cli.kernels.skinny import chains_of
 from fusion_cli.operators.dtypes import NARROW
 from fusion_cli.planir.stages import Linear, Operand, Plan
@@ -19,12 +19,12 @@ _MOST = 2
 """Products of a chain: their sums share the registers."""
 _ABREAST = 4
 """Chains of one launch: the kernel has the epilogues of them all."""
-_ROWS = 64
+ROWS = 64
 """From so many on, as in wide_choice.cuh."""
 _ARCH, _EIGHT = "sm_90a", 8
 _SLOWDOWN = 1.05
 """860 us at 2048x18944x3584, where the vendor's products of this size take 825 on an H200."""
-_FITS = f"sm_90a: at least {_ROWS} rows, columns by the eight, all operands on 16-byte boundaries"
+_FITS = f"sm_90a: at least {ROWS} rows, columns by the eight, all operands on 16-byte boundaries"
 
 SCHEDULE = Schedule(
     "warpgroups",
@@ -61,6 +61,8 @@ class Wide:
     chains: tuple[tuple[WidePart, ...], ...]
     trans_b: bool
     """Whether the right operands are contiguous along K."""
+    is_plain: bool
+    """Whether no epilogue has special functions, as GELU has."""
 
 
 def column_major(plan: Plan, operand: Operand, transposed: bool) -> bool:
@@ -69,6 +71,14 @@ def column_major(plan: Plan, operand: Operand, transposed: bool) -> bool:
     perm = operand.perm or tuple(range(rank))
     innermost = rank - 1 - perm.index(rank - 1)
     return innermost == (0 if transposed else 1)
+
+
+def right_input(plan: Plan, position: int) -> int | None:
+    """The operator's input that a stage's right operand is, if it is one: of a constant something may be kept."""
+    stage = plan.stages[position]
+    assert isinstance(stage, Linear)
+    root = plan.tensors[plan.root(stage.operands[stage.b].tensor)]
+    return root.slot if root.role == "input" else None
 
 
 def wide_of(plan: Plan, chains: Sequence[Sequence[int]], takes: Set[str] = NARROW) -> Wide | None:
@@ -84,7 +94,8 @@ def wide_of(plan: Plan, chains: Sequence[Sequence[int]], takes: Set[str] = NARRO
     if not fits or len(types) > 1 or not types <= takes or len(turned) > 1 or not upright:
         return None
     order = sorted(flat)
-    return Wide(tuple(_parts(plan, chain, order) for chain in chains), turned.pop())
+    is_plain = not any(operations(stage.program)[1] for stage in stages)
+    return Wide(tuple(_parts(plan, chain, order) for chain in chains), turned.pop(), is_plain)
 
 
 def _parts(plan: Plan, chain: Sequence[int], order: Sequence[int]) -> tuple[WidePart, ...]:
@@ -126,7 +137,7 @@ def work_together(at: Sized) -> Work | None:
     stage: Linear = at.stage
     position = at.plan.stages.index(stage)
     rows, columns, depth = math.prod(at.dims[stage.dims][:-1]), at.dims[stage.dims][-1], at.shape(stage.a)[-1]
-    if at.profile.arch != _ARCH or rows < _ROWS or columns % _EIGHT or depth % _EIGHT:
+    if at.profile.arch != _ARCH or rows < ROWS or columns % _EIGHT or depth % _EIGHT:
         return None
     chains = chains_with(at.plan, position)
     if len(chains) != 1 or wide_of(at.plan, chains) is None:

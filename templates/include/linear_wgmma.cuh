@@ -20,6 +20,81 @@ __device__ __forceinline__ void with_epilogue(int chain, const F& f, const First
   }
 }
 
+// A worker's products of a step, whose operands lie in shared memory from `left` and `right` on; `first`: sums begin.
+// `earlier` is called once those of the step before have been computed.
+template <class T, class Tile, bool kTransB>
+struct StepProducts {
+  using Sums = float[Tile::kHeight][Tile::kAcross / 8][4];
+
+  template <class Earlier>
+  __device__ __forceinline__ void operator()(Sums& c, const unsigned char* left, const unsigned char* right, bool first,
+                                             const Earlier& earlier) const {
+    const uint32_t a = shared_address(left), b = shared_address(right);
+#pragma unroll
+    for (int h = 0; h < Tile::kHeight; ++h) products_of(c[h]);
+    products_begin();
+#pragma unroll
+    for (int k = 0; k < kPanel; k += 16) {
+      using Product = WarpgroupProduct<T, Tile::kAcross>;
+#pragma unroll
+      for (int h = 0; h < Tile::kHeight; ++h) {
+        const uint64_t rows = panel(a + h * Tile::kBoxBytes + k * 2);
+        if constexpr (kTransB) {
+          Product::by_rows(c[h], rows, panel(b + k * 2), !first || k > 0);
+        } else {
+          Product::by_columns(c[h], rows, panel(b + k * 128, Tile::kBoxBytes), !first || k > 0);
+        }
+      }
+    }
+    products_commit();
+    if (first) return;
+    products_wait<1>();
+    earlier();
+  }
+};
+
+// In TF32 the left operand is rounded on its way through registers; the right one has been.
+template <class Tile>
+struct StepProducts<float, Tile, true> {
+  using Sums = float[Tile::kHeight][Tile::kAcross / 8][4];
+  static constexpr int kBatch = 2;
+  // Products read a batch's left operand in one set of registers while the next one's comes to the other.
+  uint32_t operands[2][Tile::kHeight][kBatch][4];
+
+  template <class Earlier>
+  __device__ __forceinline__ void operator()(Sums& c, const unsigned char* left, const unsigned char* right, bool first,
+                                             const Earlier& earlier) {
+    const int row = threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 16;
+#pragma unroll
+    for (int batch = 0; batch < kPanel / 16 / kBatch; ++batch) {
+      auto& a = operands[batch % 2];
+#pragma unroll
+      for (int k = 0; k < kBatch; ++k) {
+        const int piece = (batch * kBatch + k) * 2 + threadIdx.x % 32 / 16;
+#pragma unroll
+        for (int h = 0; h < Tile::kHeight; ++h) {
+          load_matrices(a[h][k], left + h * Tile::kBoxBytes + row * 128 + (piece ^ row % 8) * 16);
+          round_all(a[h][k]);
+        }
+      }
+#pragma unroll
+      for (int h = 0; h < Tile::kHeight; ++h) products_of(c[h]);
+      products_begin();
+#pragma unroll
+      for (int k = 0; k < kBatch; ++k) {
+        const uint64_t columns = panel(shared_address(right) + (batch * kBatch + k) * 32);
+#pragma unroll
+        for (int h = 0; h < Tile::kHeight; ++h) {
+          WarpgroupProduct<float, Tile::kAcross>::by_rows(c[h], a[h][k], columns, !first || batch + k > 0);
+        }
+      }
+      products_commit();
+      products_wait<1>();
+      if (batch == 0 && !first) earlier();
+    }
+  }
+};
+
 template <class T, class Tile, bool kTransB, int kChains, class... Epilogues>
 __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts, kChains>& x,
                                              const Epilogues&... epilogues) {
@@ -79,8 +154,9 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
   const auto release = [&](unsigned n) {
     if (threadIdx.x % 32 == 0) empty[n % kSlots].arrive();
   };
-  const WarpSums<Tile> sums(reinterpret_cast<unsigned char*>(dynamic) + (ring - shared_address(dynamic)),
-                            kSlots * Tile::kSlotBytes + (static_cast<int>(threadIdx.x) / 32 - 4) * kSumsBytes);
+  unsigned char* const bytes = reinterpret_cast<unsigned char*>(dynamic) + (ring - shared_address(dynamic));
+  StepProducts<T, Tile, kTransB> products;
+  const WarpSums<Tile> sums(bytes, kSlots * Tile::kSlotBytes + (static_cast<int>(threadIdx.x) / 32 - 4) * kSumsBytes);
   float c[Tile::kHeight][Tile::kAcross / 8][4];
   const int stride = static_cast<int>(gridDim.x) * (Tile::kApart ? Tile::kWorkers : 1);
   int tile = static_cast<int>(blockIdx.x);
@@ -90,30 +166,10 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
     if (Tile::kApart && n > 0) sync_threads(1 + worker, Tile::kWorkers * kWarpgroup);
     for (int step = 0; step < steps; ++step, ++n) {
       const unsigned slot = n % kSlots;
-      const uint32_t left = ring + slot * Tile::kSlotBytes + (Tile::kApart ? 0 : worker * Tile::kHeight) * Tile::kBoxBytes;
-      const uint32_t right = ring + slot * Tile::kSlotBytes + Tile::kLeftBytes;
+      const unsigned char* const left = bytes + slot * Tile::kSlotBytes;
+      const unsigned char* const right = left + Tile::kLeftBytes;
       full[slot].wait(phase(n));
-#pragma unroll
-      for (int h = 0; h < Tile::kHeight; ++h) products_of(c[h]);
-      products_begin();
-#pragma unroll
-      for (int k = 0; k < kPanel; k += 16) {
-        using Product = WarpgroupProduct<T, Tile::kAcross>;
-#pragma unroll
-        for (int h = 0; h < Tile::kHeight; ++h) {
-          const uint64_t a = panel(left + h * Tile::kBoxBytes + k * 2);
-          if constexpr (kTransB) {
-            Product::by_rows(c[h], a, panel(right + k * 2), step + k > 0);
-          } else {
-            Product::by_columns(c[h], a, panel(right + k * 128, Tile::kBoxBytes), step + k > 0);
-          }
-        }
-      }
-      products_commit();
-      if (step > 0) {
-        products_wait<1>();
-        release(n - 1);
-      }
+      products(c, left + (Tile::kApart ? 0 : worker * Tile::kHeight) * Tile::kBoxBytes, right, step == 0, [&] { release(n - 1); });
     }
 
     if (Tile::kApart && tile + static_cast<int>(gridDim.x) < tiles) arrive_threads(2 - worker, Tile::kWorkers * kWarpgroup);

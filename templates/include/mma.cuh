@@ -186,6 +186,16 @@ __device__ __forceinline__ void round_operands(uint32_t (&r)[4]) {
   }
 }
 
+// Rounds to TF32's ten bits of fraction, as cuBLAS does; the product cuts the others off, so half of the last one is added.
+// A NaN of all ones would become a number by that.
+template <int N>
+__device__ __forceinline__ void round_all(uint32_t (&x)[N]) {
+#pragma unroll
+  for (uint32_t& bits : x) {
+    if (__builtin_fabsf(bit_cast<float>(bits)) < inf<float>()) bits += 0x1000;
+  }
+}
+
 // Two floats rounded to 16 bits each, the first in the low half.
 template <class T>
 __device__ __forceinline__ uint32_t pack(float low, float high);

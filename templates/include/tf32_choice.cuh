@@ -76,6 +76,24 @@ double tf32_cycles(const Device& device, const Tf32Operands<kProducts>& x, int p
   return Tile::kStart + parts * kPart + (steps > memory ? steps : memory);
 }
 
+// Calls f with each tile that fits, each number of parts of the depth, and the cycles of both.
+template <bool kTransB, int kProducts, class F>
+void each_tf32_tile(const Device& device, const Tf32Operands<kProducts>& x, const F& f) {
+  for_tf32_tiles([&](auto tile) {
+    using Tile = decltype(tile);
+    for (const int parts : {1, 2, 3, 4, 8}) {
+      if (parts > kMostParts) break;
+      if (Tile::template bytes<kTransB>(parts) <= device.shared_memory) f(tile, parts, tf32_cycles<Tile>(device, x, parts));
+    }
+  });
+}
+template <bool kTransB, int kProducts>
+double least_tf32_cycles(const Device& device, const Tf32Operands<kProducts>& x) {
+  double least = inf<double>();
+  each_tf32_tile<kTransB>(device, x, [&](auto, int, double cycles) { least = cycles < least ? cycles : least; });
+  return least;
+}
+
 // Has f(tile, blocks) launch the kernel of the tile that is fastest, with the depth in as many parts as x then says; false
 // where it would take more than `most` cycles. Measured on an H200 with weights from memory, us for what cuBLASLt and a
 // pass take: 8.5 for 21.4 at three of 128x768x768 (rows, columns, depth) together, 5.2 for 7.3 at one, 12.4 for 25.1 at
@@ -84,21 +102,11 @@ double tf32_cycles(const Device& device, const Tf32Operands<kProducts>& x, int p
 // mostly from 1024 rows on: 24.0 at 1024x768x3072, 39 by ours, and 11.0, 14.3 at 1024x768x768.
 template <bool kTransB, int kProducts, class F>
 bool with_tf32_tile(const Device& device, Tf32Operands<kProducts>& x, double most, const F& f) {
-  const auto each = [&](const auto& g) {
-    for_tf32_tiles([&](auto tile) {
-      using Tile = decltype(tile);
-      for (const int parts : {1, 2, 3, 4, 8}) {
-        if (parts > kMostParts) break;
-        if (Tile::template bytes<kTransB>(parts) <= device.shared_memory) g(tile, parts, tf32_cycles<Tile>(device, x, parts));
-      }
-    });
-  };
-  double least = inf<double>();
-  each([&](auto, int, double cycles) { least = cycles < least ? cycles : least; });
+  const double least = least_tf32_cycles<kTransB>(device, x);
   constexpr double kSure = 1.1;
   if (least * kSure > most) return false;
   bool done = false;
-  each([&](auto tile, int parts, double cycles) {
+  each_tf32_tile<kTransB>(device, x, [&](auto tile, int parts, double cycles) {
     using Tile = decltype(tile);
     if (done || cycles > least || !takes_left<Tile>(x)) return;
     x.parts = parts;

@@ -145,16 +145,6 @@ struct WideRows {
   }
 };
 
-// Rounds to TF32's ten bits of fraction, as cuBLAS does; the product cuts the others off, so half of the last one is added.
-// A NaN of all ones would become a number by that.
-template <int N>
-__device__ __forceinline__ void round_all(uint32_t (&x)[N]) {
-#pragma unroll
-  for (uint32_t& bits : x) {
-    if (__builtin_fabsf(bit_cast<float>(bits)) < inf<float>()) bits += 0x1000;
-  }
-}
-
 // What a warp multiplies at a time: eight of the depth.
 template <class Tile, bool kTransB>
 struct Tf32Fragments {

@@ -37,27 +37,31 @@ bool describe_wide(WideOperands<kProducts, kChains>& x, const First& first, cons
 // Whether the L2 cache keeps right operands of so many elements until they are read again.
 inline bool keeps_right(const Device& device, double elements) { return elements * 2 <= device.cache / 2.0; }
 
-// Cycles of products by this tile: some to start, and its epilogue every time; where workers are apart once, what the other
-// does not hide, or twice if there is no other. Right operands from memory come at 14.5 bytes a cycle of each
-// multiprocessor, and what all tiles read then at 40.
+// Cycles of products by this tile: some to start, and its steps and epilogue for every tile of a multiprocessor; where workers
+// are apart one hides the other's epilogue, but for the last. Right operands from memory come at 15.2 bytes a cycle of each
+// multiprocessor that has tiles, and what all tiles read then at 40.
 template <class Tile, class Columns>
-double wide_cycles(const Device& device, int64_t rows, const Columns& columns, int64_t depth) {
-  constexpr double kStart = 4400, kFromMemory = 14.5, kBeyondCache = 40;
+double wide_cycles(const Device& device, WideKind kind, int64_t rows, const Columns& columns, int64_t depth) {
+  constexpr double kStart = 3400, kLast = 1700, kFromMemory = 15.2, kBeyondCache = 40, kPlain = 0.7;
+  constexpr double kRounds = Tile::kApart ? 1.22 : Tile::kAcross > 192 ? 1.0 : Tile::kAcross > 128 ? 1.1 : 1.17;
   const int64_t tiles = int64_t{wide_down<Tile>(static_cast<int>(rows))} * wide_across<Tile>(columns);
-  const double rounds = static_cast<double>(ceil_div(tiles, int64_t{device.multiprocessors} * Tile::kBlocks));
+  const int64_t at_once = int64_t{device.multiprocessors} * Tile::kBlocks;
+  const double turns = static_cast<double>(tiles / at_once * Tile::kBlocks + ceil_div(tiles % at_once, int64_t{device.multiprocessors}));
   const double steps = static_cast<double>(ceil_div(depth, kPanel));
   double right = 0;
   for (const auto n : columns) right += static_cast<double>(n) * static_cast<double>(depth) * Tile::kProducts;
   const double reads = static_cast<double>(tiles) * steps * Tile::kSlotBytes;
-  const double comes = std::max(right * 2 / kFromMemory, reads / kBeyondCache) / device.multiprocessors;
-  const double products = std::max(rounds * steps * Tile::kCycles, keeps_right(device, right) ? 0 : comes);
-  return kStart + products + (!Tile::kApart ? rounds : rounds > 1 ? 1 : 2) * Tile::kEnding;
+  const double busy = static_cast<double>(std::min(tiles, int64_t{device.multiprocessors}));
+  const double comes = std::max(right * 2 / kFromMemory / busy, reads / kBeyondCache / device.multiprocessors);
+  const double step = Tile::kCycles * (kind.rounds ? kRounds : 1);
+  const double products = std::max(turns * steps * step, keeps_right(device, right) ? 0 : comes);
+  return kStart + products + turns * Tile::kEnding * (kind.is_plain ? kPlain : 1) + (Tile::kApart ? kLast : 0);
 }
 template <int kProducts, class Columns>
-double least_wide_cycles(const Device& device, int64_t rows, const Columns& columns, int64_t depth) {
+double least_wide_cycles(const Device& device, WideKind kind, int64_t rows, const Columns& columns, int64_t depth) {
   double least = -1;
   for_wide_tiles<kProducts>([&](auto tile) {
-    const double cycles = wide_cycles<decltype(tile)>(device, rows, columns, depth);
+    const double cycles = wide_cycles<decltype(tile)>(device, kind, rows, columns, depth);
     if (least < 0 || cycles < least) least = cycles;
   });
   return least;
@@ -65,12 +69,13 @@ double least_wide_cycles(const Device& device, int64_t rows, const Columns& colu
 
 // Has f(tile, blocks) launch the kernel of the tile that is fastest, if the copy engine takes the left operand.
 template <int kProducts, int kChains, class F>
-bool with_wide_tile(const Device& device, WideOperands<kProducts, kChains>& x, const void* left, int64_t stride, const F& f) {
-  const double least = least_wide_cycles<kProducts>(device, x.rows, x.columns, x.depth);
+bool with_wide_tile(const Device& device, WideKind kind, WideOperands<kProducts, kChains>& x, const void* left, int64_t stride,
+                    const F& f) {
+  const double least = least_wide_cycles<kProducts>(device, kind, x.rows, x.columns, x.depth);
   bool done = false;
   for_wide_tiles<kProducts>([&](auto tile) {
     using Tile = decltype(tile);
-    if (done || wide_cycles<Tile>(device, x.rows, x.columns, x.depth) > least) return;
+    if (done || wide_cycles<Tile>(device, kind, x.rows, x.columns, x.depth) > least) return;
     if (!describe(x.left, left, x.rows, x.depth, stride, Tile::kRows)) return;
     const int64_t tiles = int64_t{wide_down<Tile>(x.rows)} * wide_across<Tile>(x.columns);
     const int64_t most = int64_t{device.multiprocessors} * Tile::kBlocks;
@@ -83,7 +88,7 @@ bool with_wide_tile(const Device& device, WideOperands<kProducts, kChains>& x, c
 // Cycles of the vendor's kernel for a product; of a pass over its result, which sees 14 bytes a cycle of each
 // multiprocessor.
 inline double vendor_cycles(const Device& device, const Product& p, bool passes) {
-  constexpr double kStart = 6500, kPassStart = 2000, kPerCycle = 2048 * 0.8, kFromMemory = 15.6;
+  constexpr double kStart = 6200, kPassStart = 1400, kPerCycle = 1890, kFromMemory = 15.6;
   const double share = static_cast<double>(p.m) * static_cast<double>(p.n) / device.multiprocessors;
   const double right = static_cast<double>(p.n) * static_cast<double>(p.k);
   const double comes = keeps_right(device, right) ? 0 : right * 2 / kFromMemory / device.multiprocessors;
@@ -92,25 +97,25 @@ inline double vendor_cycles(const Device& device, const Product& p, bool passes)
 
 // Whether our kernel is faster than the vendor's for a product that needs a pass after it. Of more multiplications the
 // power that a GPU may take is the limit, and the vendor's needs no more of it. Measured on an H200, GELU after a bias, 3072
-// columns and a depth of 768, ours and the vendor's with its pass: 5.7 us at 128 rows, 13.0 and 14.4 at 1024, 23.3 and 18.8
-// at 1576, 44 and 46 at 4096; SiLU 44.3 and 44.5 at 128x16384x4096, 466 and 447 at 2048 rows, the clock at 1.45 GHz.
+// columns and a depth of 768, ours and the vendor's with its pass: 5.1 us and 5.5 at 128 rows, 6.1 and 6.4 at 256, 8.4 and 8.8
+// at 512, 11.5 and 13.5 at 1024, 20.3 and 18.4 at 1576, 39.0 and 41.9 at 4096; with as many rows and 4096 columns and a depth of
+// 4096 27.0 and 27.4 at 512, 49.5 and 50.7 at 1024; 38.4 and 39.0 at 128x16384x4096.
 constexpr double kMostWide = 1.2e10;
-inline bool wide_pays(const Device& device, const Product& p) {
+inline bool wide_pays(const Device& device, WideKind kind, const Product& p) {
   const int64_t columns[] = {p.n};
   return static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k) <= kMostWide &&
-         least_wide_cycles<1>(device, p.m, columns, p.k) < vendor_cycles(device, p, true);
+         least_wide_cycles<1>(device, kind, p.m, columns, p.k) < vendor_cycles(device, p, true);
 }
 
-// Whether one launch of it is faster than the vendor's for each of several chains of one product. Measured on an H200,
-// three equal ones with a bias: 5.5 us for 11.9 at 128x768x768, 9.2 for 15.1 at 512x1024x1024, 12.2 for 16.2 at
-// 1024x768x768, 14.6 for 19.8 at 1576x768x768, 26.1 for 29.9 at 512x1024x4096; 31.5 for 31.6 at 4096x768x768, 53 for 49 at
-// 2048x768x3072.
+// Whether one launch of it is faster than the vendor's for each of several chains of one product. Measured on an H200, three
+// of 768 columns with a bias and a depth of 768: 4.9 us for 10.4 at 128 rows, 5.6 for 10.8 at 256, 7.7 for 11.7 at 512, 10.4 for
+// 14.7 at 1024, 13.1 for 16.4 at 1576, 27.2 for 29.1 at 4096.
 template <int kChains>
-bool wide_pays_together(const Device& device, const WideOperands<1, kChains>& x, double vendor_cycles) {
+bool wide_pays_together(const Device& device, WideKind kind, const WideOperands<1, kChains>& x, double vendor_cycles) {
   double columns = 0;
   for (const int n : x.columns) columns += n;
   return static_cast<double>(x.rows) * columns * x.depth <= kMostWide &&
-         least_wide_cycles<1>(device, x.rows, x.columns, x.depth) < vendor_cycles;
+         least_wide_cycles<1>(device, kind, x.rows, x.columns, x.depth) < vendor_cycles;
 }
 
 }  // namespace fusion::gpu

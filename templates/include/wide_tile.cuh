@@ -9,8 +9,8 @@ namespace fusion::gpu {
 
 // What a block computes at a time: kWorkers warpgroups with kHeight * 64 rows each, and kColumns columns of each of
 // kProducts products of one left operand. They have a tile together, or where they are apart each its own, so that one
-// ends its tile while the other multiplies. Tiles of the operands, 64 deep, go through a ring of kSlots; kBlocks blocks
-// share a multiprocessor, and need kCycles for a step together and kEnding for an epilogue.
+// ends its tile while the other multiplies. Tiles of the operands, 64 deep, go through a ring of kSlots. kBlocks blocks
+// share a multiprocessor, each of which adds kCycles to a step and kEnding to an epilogue.
 template <int kWorkers_, int kHeight_, int kColumns_, int kProducts_, int kSlots_, int kBlocks_, bool kApart_, int kCycles_,
           int kEnding_>
 struct WideTile {
@@ -32,27 +32,31 @@ struct WideTile {
   static_assert(kColumns % kPanel == 0 && kAcross * kHeight <= 256 && (!kMoves || kMany <= 240));
 };
 
-// Calls f with the tiles that are compiled in, the best of large products first. Cycles are of 1.755 GHz, of a step as
-// measured on an H200 at depths of 768 to 4096, where a multiprocessor gets about 40 bytes a cycle from the L2 cache, of an
-// epilogue with GELU in 16 bits, before sums went through shared memory (that of 192 columns takes some 4600 since, the others were
-// not measured again); more than 256 columns do not fit in registers. The fourth, of many weights and few rows, by
-// its time where they come from memory.
+// Calls f with the tiles that are compiled in, the best of large products first. Cycles are of 1.755 GHz, as measured on an
+// H200 at depths of 768 and 4096 with GELU in 16 bits, where all multiprocessors have tiles; more than 256 columns do not fit
+// in registers. The fourth, of many weights and few rows, by its time where they come from memory.
 template <int kProducts, class F>
 void for_wide_tiles(const F& f) {
-  f(WideTile<2, 1, 256 / kProducts, kProducts, 4, 1, false, 1075, 11000>{});
-  f(WideTile<2, 2, 128 / kProducts, kProducts, 6, 1, true, 825, 3500>{});
-  if constexpr (kProducts == 1) f(WideTile<2, 1, 192, 1, 5, 1, false, 815, 8300>{});
-  if constexpr (kProducts == 1) f(WideTile<2, 1, 128, 1, 6, 1, false, 860, 3400>{});
-  f(WideTile<1, 1, 128 / kProducts, kProducts, 4, 2, false, 610, 5200>{});
-  if constexpr (kProducts == 1) f(WideTile<1, 1, 64, 1, 12, 1, false, 360, 1400>{});
+  f(WideTile<2, 1, 256 / kProducts, kProducts, 4, 1, false, 1160, 7800>{});
+  f(WideTile<2, 2, 128 / kProducts, kProducts, 6, 1, true, 656, 2800>{});
+  if constexpr (kProducts == 1) f(WideTile<2, 1, 192, 1, 5, 1, false, 900, 5600>{});
+  if constexpr (kProducts == 1) f(WideTile<2, 1, 128, 1, 6, 1, false, 620, 4400>{});
+  f(WideTile<1, 1, 128 / kProducts, kProducts, 4, 2, false, 350, 2250>{});
+  if constexpr (kProducts == 1) f(WideTile<1, 1, 64, 1, 12, 1, false, 341, 1600>{});
 }
 
 // Products of one left operand [rows, depth]: kChains times kProducts right ones [depth, columns], those of a chain
-// equally wide.
+// equally wide. A float is two of the depth, as the copy engine and the tensor cores take as long as for two of 16 bits.
 template <int kProducts, int kChains>
 struct WideOperands {
   TensorMap left, right[kChains][kProducts];
   int rows, depth, columns[kChains];
+};
+
+// What a choice among tiles depends on besides: whether the left operand is rounded on its way, as float32 is, and whether the
+// epilogues are without special functions.
+struct WideKind {
+  bool rounds, is_plain;
 };
 
 template <class Tile, class Columns>

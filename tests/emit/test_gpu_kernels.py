@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +10,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from fusion_cli.kernels.wide import right_input
+from fusion_cli.planir.stages import Linear
 from fusion_cli.types import FusedOp
 from tests.helpers.cuda_case import TOLERANCE, Case, assert_close, error_of, fused_op
 from tests.helpers.cuda_plans import ATTENTIONS, all_cases, everything, sliced
@@ -144,23 +146,51 @@ def test_shared_sums_of_few_rows_agree_with_fp64_and_have_the_same_bits(
         _same_bits(case, chosen)
 
 
-def _same_bits(case: Case, library: Path) -> None:
+MANY_ROWS = (
+    {"b": 4, "s": 32, "m": 128, "n": 3072, "k": 768},
+    {"b": 1, "s": 1024, "m": 1024, "n": 3080, "k": 260},
+    {"b": 3, "s": 100, "m": 300, "n": 8200, "k": 100},
+    {"b": 1, "s": 4001, "m": 4001, "n": 1032, "k": 64},
+    {"b": 2, "s": 33, "m": 66, "n": 200, "k": 2052},
+    {"b": 8, "s": 197, "m": 1576, "n": 768, "k": 768},
+)
+
+
+@pytest.mark.parametrize("case", ROUNDED_PRODUCTS, ids=lambda c: c.name)
+def test_product_in_tf32_by_constants_agrees_with_fp64(case: Case, library: Path, own_products: Path) -> None:
+    names = case.sizes[0]
+    many = tuple({n: sizes.get(n, 24) for n in names} for sizes in MANY_ROWS)
+    for sizes in ((*case.sizes, *many), many[:1]):
+        changed = replace(case, sizes=sizes)
+        for chosen in (library, own_products):
+            _compare(changed, len(sizes) == 1, chosen, tf32=True, constants=_right_inputs(case))
+    _same_bits(replace(case, sizes=many[:1]), own_products, _right_inputs(case))
+
+
+def _right_inputs(case: Case) -> list[int]:
+    """The operator's inputs that are right operands of products."""
+    products = [i for i, stage in enumerate(case.plan.stages) if isinstance(stage, Linear)]
+    return sorted({slot for i in products if (slot := right_input(case.plan, i)) is not None})
+
+
+def _same_bits(case: Case, library: Path, constants: Collection[int] = ()) -> None:
     op, inputs = fused_op(case), case.inputs(case.sizes[0], np.random.default_rng())
     with np.errstate(all="ignore"):
         shapes = [w.shape for w in interpret(case.plan, inputs)]
-    runner = gpu_runner.Runner(op, library, inputs, shapes, tf32=True)
+    runner = gpu_runner.Runner(op, library, inputs, shapes, tf32=True, constants=constants)
     first = [a.tobytes() for a in runner.run()]
     assert all([a.tobytes() for a in runner.run()] == first for _ in range(20))
 
 
-def _compare(case: Case, graph: bool, library: Path, tf32: bool = False) -> None:
+def _compare(case: Case, graph: bool, library: Path, tf32: bool = False, constants: Collection[int] = ()) -> None:
     op = fused_op(case)
     for sizes in case.sizes[:1] if graph else case.sizes:
         print(case.name, dict(sizes))  # the last one is where a kernel failed
         inputs = case.inputs(sizes, np.random.default_rng())
         with np.errstate(all="ignore"):
             want = interpret(case.plan, inputs)
-        runner = gpu_runner.Runner(op, library, inputs, [w.shape for w in want], graph=graph, tf32=tf32)
+        shapes = [w.shape for w in want]
+        runner = gpu_runner.Runner(op, library, inputs, shapes, graph=graph, tf32=tf32, constants=constants)
         for _ in range(3 if graph else 1):
             for tensor in runner.outputs:
                 tensor.zero_()

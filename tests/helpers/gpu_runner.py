@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import torch
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from fusion_cli.build import build
 from fusion_cli.emit import emit, emit_registration
@@ -46,16 +46,17 @@ def onnx_element(dtype: str) -> int:
     return int(getattr(TensorProto, {"float32": "FLOAT", "float64": "DOUBLE"}.get(dtype, dtype.upper())))
 
 
-def model_of(op: FusedOp) -> onnx.ModelProto:
-    """A model of one node, the operator."""
+def model_of(op: FusedOp, constants: Mapping[str, Array] | None = None) -> onnx.ModelProto:
+    """A model of one node, the operator; `constants` are inputs of it that are none of the model's."""
+    constants = constants or {}
     values = [
         [helper.make_tensor_value_info(s.name, onnx_element(s.dtype), list(s.shape)) for s in specs]
-        for specs in (op.inputs, op.outputs)
+        for specs in ([s for s in op.inputs if s.name not in constants], op.outputs)
     ]
     node = helper.make_node(
         op.name, [s.name for s in op.inputs], [s.name for s in op.outputs], "the_node", domain="fusion"
     )
-    graph = helper.make_graph([node], "g", *values)
+    graph = helper.make_graph([node], "g", *values, [numpy_helper.from_array(a, n) for n, a in constants.items()])
     opsets = [helper.make_opsetid("", 20), helper.make_opsetid("fusion", 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=9)
 
@@ -77,18 +78,23 @@ class Runner:
         *,
         graph: bool = False,
         tf32: bool = False,
+        constants: Collection[int] = (),
     ) -> None:
+        """`constants`: inputs, by their position, that are constants of the model."""
         options = ort.SessionOptions()
         options.log_severity_level = 3
         options.register_custom_ops_library(str(library))
         cuda = {"enable_cuda_graph": "1" if graph else "0", "use_tf32": "1" if tf32 else "0"}
+        kept = {op.inputs[i].name: inputs[i] for i in constants}
         self.session = ort.InferenceSession(
-            model_of(op).SerializeToString(), options, providers=[("CUDAExecutionProvider", cuda)]
+            model_of(op, kept).SerializeToString(), options, providers=[("CUDAExecutionProvider", cuda)]
         )
         self.binding = self.session.io_binding()
         self.op = op
         self.inputs = [to_device(a) for a in inputs]
         for spec, array, tensor in zip(op.inputs, inputs, self.inputs, strict=True):
+            if spec.name in kept:
+                continue
             self._bind(self.binding.bind_input, spec.name, spec.dtype, array.shape, tensor)
         self.outputs = []
         for spec, shape in zip(op.outputs, out_shapes, strict=True):

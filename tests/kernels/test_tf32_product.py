@@ -11,3 +11,8 @@ from tests.helpers.cuda_host_library import host_program
 def test_all_tiles_of_all_sizes_are_rounded_computed_and_stored_where_they_belong(tmp_path: Path) -> None:
     program = host_program("tf32_product.cc", tmp_path)
     assert subprocess.run([program], capture_output=True, text=True, check=True, timeout=300).stdout == "0\n"
+
+
+def test_products_by_constants_that_are_turned_and_rounded_before(tmp_path: Path) -> None:
+    program = host_program("turned_product.cc", tmp_path)
+    assert subprocess.run([program], capture_output=True, text=True, check=True, timeout=300).stdout == "0\n"

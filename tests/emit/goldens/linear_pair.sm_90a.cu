@@ -4,8 +4,10 @@
 #include "include/blas.h"
 #include "include/blaslt.h"
 #include "include/linear.cuh"
+#include "include/linear_wgmma.cuh"
 #include "include/skinny.cuh"
 #include "include/tf32_choice.cuh"
+#include "include/turned.cuh"
 #include "include/vector.cuh"
 #include "include/workspace.cuh"
 #include "ort/op.h"
@@ -199,13 +201,82 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   gpu::products_in_tf32<Tile, false>(x, epilogue0);
 }
 
+#if FUSION_HOPPER
+// Eight neighbours of a row at a time.
+struct stage_0_turned_wide0 {
+  stage_0_epilogue e0;
+
+  struct Operands {
+    gpu::Vector<float, 8> in0_2;
+  };
+
+  __device__ __forceinline__ void fetch(Operands& x, uint32_t row, uint32_t column) const {
+    gpu::fetch_eight(x.in0_2, e0.in2, e0.row2, e0.column2, row, column);
+  }
+
+  __device__ __forceinline__ void spread(Operands& x) const {
+    gpu::spread(x.in0_2, e0.column2);
+  }
+
+  __device__ __forceinline__ void store(uint32_t row, uint32_t column, bool inside, const float (&sums)[1][8], const Operands& x) const {
+    [[maybe_unused]] const int64_t e = row * e0.columns + column;
+    float y0_0[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      {
+        const float acc = 1.0f * sums[0][i];
+        const float v0 = acc;
+        const float v1 = gpu::get(x.in0_2, i);
+        const float v2 = v0 + v1;
+        y0_0[i] = v2;
+      }
+    }
+    if (inside) gpu::store_eight(e0.out0 + e, y0_0);
+  }
+};
+
+template <class Tile>
+__global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
+    stage_0_turned_wide_kernel(const __grid_constant__ gpu::WideOperands<1, 1> x, const __grid_constant__ stage_0_turned_wide0 epilogue0) {
+  gpu::linear_wgmma<float, Tile, true>(x, epilogue0);
+}
+
 // False where the kernel does not suit the operands, or would take more than so many cycles.
-bool stage_0_tf32_launch(const gpu::Device& device, cudaStream_t stream, double most, const stage_0_operands& x0) {
+bool stage_0_turned_wide_launch(const gpu::Device& device, cudaStream_t stream, double most, gpu::Turned& turned0, const stage_0_operands& x0) {
+  gpu::WideOperands<1, 1> x;
+  gpu::Turned* const right[] = {&turned0};
+  if (!gpu::describe_turned(device, gpu::WideKind{true, true}, stream, most, x, right, x0)) return false;
+  if (!gpu::in_eights(x0.epilogue.in2, x0.epilogue.row2, x0.epilogue.column2)) return false;
+  if (!gpu::in_eights(x0.epilogue.out0, x0.p.n, 1)) return false;
+  const stage_0_turned_wide0 epilogue0{x0.epilogue};
+  return gpu::with_wide_tile(device, gpu::WideKind{true, true}, x, x0.a, x0.p.a_row * 2, [&](auto tile, unsigned grid) {
+    using Tile = decltype(tile);
+    gpu::launch(stage_0_turned_wide_kernel<Tile>, grid, Tile::kThreads, Tile::kBytes, stream, "stage_0_turned", x, epilogue0);
+  });
+}
+#endif
+
+void stage_0_turned_wide_prepare(const gpu::Device& device) {
+  (void)device;
+#if FUSION_HOPPER
+  gpu::for_wide_tiles<1>([&](auto tile) {
+    using Tile = decltype(tile);
+    gpu::allow_shared_memory(device, stage_0_turned_wide_kernel<Tile>, Tile::kBytes);
+  });
+#endif
+}
+
+// False where no kernel suits the operands, or all would take more than so many cycles.
+bool stage_0_tf32_launch(const gpu::Device& device, cudaStream_t stream, double most, gpu::Turned& turned0, const stage_0_operands& x0) {
   gpu::Tf32Operands<1> x;
   if (!gpu::describe_tf32<false>(x, x0)) return false;
   if (!gpu::in_chunks<8>(x0.epilogue.in2, x0.epilogue.row2, x0.epilogue.column2)) return false;
   if (!gpu::in_chunks<8>(x0.epilogue.out0, x0.p.n, 1)) return false;
   const stage_0_tf320 epilogue0{x0.epilogue, x0.p.alpha};
+#if FUSION_HOPPER
+  const double least = gpu::least_tf32_cycles<false>(device, x);
+  if (stage_0_turned_wide_launch(device, stream, least < most ? least : most, turned0, x0)) return true;
+#endif
   return gpu::with_tf32_tile<false>(device, x, most, [&](auto tile, unsigned grid) {
     using Tile = decltype(tile);
     gpu::launch_clusters(stage_0_tf32_kernel<Tile>, grid, static_cast<unsigned>(x.parts), Tile::kThreads,
@@ -214,6 +285,7 @@ bool stage_0_tf32_launch(const gpu::Device& device, cudaStream_t stream, double 
 }
 
 void stage_0_tf32_prepare(const gpu::Device& device) {
+  stage_0_turned_wide_prepare(device);
   gpu::for_tf32_tiles([&](auto tile) {
     using Tile = decltype(tile);
     const int bytes = Tile::template most_bytes<false>(device.shared_memory);
@@ -228,7 +300,7 @@ void stage_0_prepare(const gpu::Device& device) {
 
 
 // `product` is memory for the bare product, if the vendor's kernel computes it.
-void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3, const gpu::Blas& blas, void* accumulator, gpu::BlasLt& lt, void* lt_work) {
+void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3, const gpu::Blas& blas, void* accumulator, gpu::Turned& turned0, gpu::BlasLt& lt, void* lt_work) {
   const stage_0_operands x = stage_0_of(dims, t0, t1, t2, t3);
   if (gpu::is_skinny(x)) {
     stage_0_launch(device, stream, x);
@@ -238,7 +310,7 @@ void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
   gpu::Product tall = gpu::product(a, b, 1.0f);
   const bool vendor = blas && gpu::prefer_vendor(tall, dims);
   const double most = vendor ? gpu::vendor_tf32_cycles(device, x.p, false) : fusion::inf<double>();
-  if (blas.tf32() && stage_0_tf32_launch(device, stream, most, x)) return;
+  if (blas.tf32() && stage_0_tf32_launch(device, stream, most, turned0, x)) return;
   if (vendor) {
     const gpu::View matrices[] = {a, b};
     gpu::Space<2> batches = gpu::space<2>(dims, matrices, 2);
@@ -352,8 +424,109 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   gpu::products_in_tf32<Tile, false>(x, epilogue0, epilogue1);
 }
 
+#if FUSION_HOPPER
+// Eight neighbours of a row at a time.
+struct group_0_turned_wide0 {
+  stage_0_epilogue e0;
+
+  struct Operands {
+    gpu::Vector<float, 8> in0_2;
+  };
+
+  __device__ __forceinline__ void fetch(Operands& x, uint32_t row, uint32_t column) const {
+    gpu::fetch_eight(x.in0_2, e0.in2, e0.row2, e0.column2, row, column);
+  }
+
+  __device__ __forceinline__ void spread(Operands& x) const {
+    gpu::spread(x.in0_2, e0.column2);
+  }
+
+  __device__ __forceinline__ void store(uint32_t row, uint32_t column, bool inside, const float (&sums)[1][8], const Operands& x) const {
+    [[maybe_unused]] const int64_t e = row * e0.columns + column;
+    float y0_0[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      {
+        const float acc = 1.0f * sums[0][i];
+        const float v0 = acc;
+        const float v1 = gpu::get(x.in0_2, i);
+        const float v2 = v0 + v1;
+        y0_0[i] = v2;
+      }
+    }
+    if (inside) gpu::store_eight(e0.out0 + e, y0_0);
+  }
+};
+
+// Eight neighbours of a row at a time.
+struct group_0_turned_wide1 {
+  stage_0_epilogue e0;
+
+  struct Operands {
+    gpu::Vector<float, 8> in0_2;
+  };
+
+  __device__ __forceinline__ void fetch(Operands& x, uint32_t row, uint32_t column) const {
+    gpu::fetch_eight(x.in0_2, e0.in2, e0.row2, e0.column2, row, column);
+  }
+
+  __device__ __forceinline__ void spread(Operands& x) const {
+    gpu::spread(x.in0_2, e0.column2);
+  }
+
+  __device__ __forceinline__ void store(uint32_t row, uint32_t column, bool inside, const float (&sums)[1][8], const Operands& x) const {
+    [[maybe_unused]] const int64_t e = row * e0.columns + column;
+    float y0_0[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      {
+        const float acc = 1.0f * sums[0][i];
+        const float v0 = acc;
+        const float v1 = gpu::get(x.in0_2, i);
+        const float v2 = v0 + v1;
+        y0_0[i] = v2;
+      }
+    }
+    if (inside) gpu::store_eight(e0.out0 + e, y0_0);
+  }
+};
+
+template <class Tile>
+__global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
+    group_0_turned_wide_kernel(const __grid_constant__ gpu::WideOperands<1, 2> x, const __grid_constant__ group_0_turned_wide0 epilogue0, const __grid_constant__ group_0_turned_wide1 epilogue1) {
+  gpu::linear_wgmma<float, Tile, true>(x, epilogue0, epilogue1);
+}
+
 // False where the kernel does not suit the operands, or would take more than so many cycles.
-bool group_0_tf32_launch(const gpu::Device& device, cudaStream_t stream, double most, const stage_0_operands& x0, const stage_0_operands& x1) {
+bool group_0_turned_wide_launch(const gpu::Device& device, cudaStream_t stream, double most, gpu::Turned& turned0, gpu::Turned& turned1, const stage_0_operands& x0, const stage_0_operands& x1) {
+  gpu::WideOperands<1, 2> x;
+  gpu::Turned* const right[] = {&turned0, &turned1};
+  if (!gpu::describe_turned(device, gpu::WideKind{true, true}, stream, most, x, right, x0, x1)) return false;
+  if (!gpu::in_eights(x0.epilogue.in2, x0.epilogue.row2, x0.epilogue.column2)) return false;
+  if (!gpu::in_eights(x0.epilogue.out0, x0.p.n, 1)) return false;
+  if (!gpu::in_eights(x1.epilogue.in2, x1.epilogue.row2, x1.epilogue.column2)) return false;
+  if (!gpu::in_eights(x1.epilogue.out0, x1.p.n, 1)) return false;
+  const group_0_turned_wide0 epilogue0{x0.epilogue};
+  const group_0_turned_wide1 epilogue1{x1.epilogue};
+  return gpu::with_wide_tile(device, gpu::WideKind{true, true}, x, x0.a, x0.p.a_row * 2, [&](auto tile, unsigned grid) {
+    using Tile = decltype(tile);
+    gpu::launch(group_0_turned_wide_kernel<Tile>, grid, Tile::kThreads, Tile::kBytes, stream, "group_0_turned", x, epilogue0, epilogue1);
+  });
+}
+#endif
+
+void group_0_turned_wide_prepare(const gpu::Device& device) {
+  (void)device;
+#if FUSION_HOPPER
+  gpu::for_wide_tiles<1>([&](auto tile) {
+    using Tile = decltype(tile);
+    gpu::allow_shared_memory(device, group_0_turned_wide_kernel<Tile>, Tile::kBytes);
+  });
+#endif
+}
+
+// False where no kernel suits the operands, or all would take more than so many cycles.
+bool group_0_tf32_launch(const gpu::Device& device, cudaStream_t stream, double most, gpu::Turned& turned0, gpu::Turned& turned1, const stage_0_operands& x0, const stage_0_operands& x1) {
   gpu::Tf32Operands<2> x;
   if (!gpu::describe_tf32<false>(x, x0, x1)) return false;
   if (!gpu::in_chunks<8>(x0.epilogue.in2, x0.epilogue.row2, x0.epilogue.column2)) return false;
@@ -362,6 +535,10 @@ bool group_0_tf32_launch(const gpu::Device& device, cudaStream_t stream, double 
   if (!gpu::in_chunks<8>(x1.epilogue.out0, x1.p.n, 1)) return false;
   const group_0_tf320 epilogue0{x0.epilogue, x0.p.alpha};
   const group_0_tf321 epilogue1{x1.epilogue, x1.p.alpha};
+#if FUSION_HOPPER
+  const double least = gpu::least_tf32_cycles<false>(device, x);
+  if (group_0_turned_wide_launch(device, stream, least < most ? least : most, turned0, turned1, x0, x1)) return true;
+#endif
   return gpu::with_tf32_tile<false>(device, x, most, [&](auto tile, unsigned grid) {
     using Tile = decltype(tile);
     gpu::launch_clusters(group_0_tf32_kernel<Tile>, grid, static_cast<unsigned>(x.parts), Tile::kThreads,
@@ -370,6 +547,7 @@ bool group_0_tf32_launch(const gpu::Device& device, cudaStream_t stream, double 
 }
 
 void group_0_tf32_prepare(const gpu::Device& device) {
+  group_0_turned_wide_prepare(device);
   gpu::for_tf32_tiles([&](auto tile) {
     using Tile = decltype(tile);
     const int bytes = Tile::template most_bytes<false>(device.shared_memory);
@@ -383,11 +561,11 @@ void group_0_prepare(const gpu::Device& device) {
 }
 
 
-bool group_0(const gpu::Device& device, cudaStream_t stream, const gpu::Blas& blas, const Ints& dims0, const gpu::Tensor& s0_t0, const gpu::Tensor& s0_t1, const gpu::Tensor& s0_t2, const gpu::Tensor& s0_t3, const Ints& dims1, const gpu::Tensor& s1_t0, const gpu::Tensor& s1_t1, const gpu::Tensor& s1_t2, const gpu::Tensor& s1_t3) {
+bool group_0(const gpu::Device& device, cudaStream_t stream, const gpu::Blas& blas, gpu::Turned& turned0, gpu::Turned& turned1, const Ints& dims0, const gpu::Tensor& s0_t0, const gpu::Tensor& s0_t1, const gpu::Tensor& s0_t2, const gpu::Tensor& s0_t3, const Ints& dims1, const gpu::Tensor& s1_t0, const gpu::Tensor& s1_t1, const gpu::Tensor& s1_t2, const gpu::Tensor& s1_t3) {
   const stage_0_operands x0 = stage_0_of(dims0, s0_t0, s0_t1, s0_t2, s0_t3);
   const stage_0_operands x1 = stage_0_of(dims1, s1_t0, s1_t1, s1_t2, s1_t3);
   const double most = gpu::vendor_tf32_cycles(device, x0.p, false) + gpu::vendor_tf32_cycles(device, x1.p, false);
-  if (blas.tf32() && group_0_tf32_launch(device, stream, most, x0, x1)) return true;
+  if (blas.tf32() && group_0_tf32_launch(device, stream, most, turned0, turned1, x0, x1)) return true;
   if (!gpu::is_skinny(x0, gpu::kFewTogether) || !gpu::is_skinny(x1, gpu::kFewTogether)) return false;
   group_0_launch(device, stream, x0, x1);
   return true;
@@ -397,11 +575,15 @@ struct Kernel {
   gpu::Device device;
   gpu::Workspace workspace;
   gpu::BlasLt lt_0;
+  gpu::Turned turned_0;
   gpu::BlasLt lt_1;
+  gpu::Turned turned_1;
 
   Kernel(const fusion::Api& api, const OrtKernelInfo* info)
       : lt_0(),
-        lt_1() {
+        turned_0(api, info, 1),
+        lt_1(),
+        turned_1(api, info, 3) {
     (void)api, (void)info;
     stage_0_prepare(device);
     group_0_prepare(device);
@@ -434,9 +616,9 @@ struct Kernel {
 
     // Kernels.
     const gpu::Blas blas = gpu::Blas::find(run.api, run.context, stream);
-    if (!group_0(device, stream, blas, h2, t0, t1, t2, t5, h4, t0, t3, t4, t6)) {
-      stage_0(device, stream, h2, t0, t1, t2, t5, blas, t5.data, lt_0, work + lt_work);
-      stage_0(device, stream, h4, t0, t3, t4, t6, blas, t6.data, lt_1, work + lt_work);
+    if (!group_0(device, stream, blas, turned_0, turned_1, h2, t0, t1, t2, t5, h4, t0, t3, t4, t6)) {
+      stage_0(device, stream, h2, t0, t1, t2, t5, blas, t5.data, turned_0, lt_0, work + lt_work);
+      stage_0(device, stream, h4, t0, t3, t4, t6, blas, t6.data, turned_1, lt_1, work + lt_work);
     }
   }
 };

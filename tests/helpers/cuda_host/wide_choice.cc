@@ -19,11 +19,12 @@ void print_choice(const gpu::Device& device, int rows, int depth, char** columns
     p.m = rows, p.n = x.columns[c], p.k = depth;
     vendor += gpu::vendor_cycles(device, p, false);
   }
-  const bool pays = kChains == 1 ? gpu::wide_pays(device, p) : gpu::wide_pays_together(device, x, vendor);
-  const double least = gpu::least_wide_cycles<1>(device, rows, x.columns, depth);
+  const gpu::WideKind kind{false, kChains > 1};
+  const bool pays = kChains == 1 ? gpu::wide_pays(device, kind, p) : gpu::wide_pays_together(device, kind, x, vendor);
+  const double least = gpu::least_wide_cycles<1>(device, kind, rows, x.columns, depth);
   gpu::for_wide_tiles<1>([&](auto tile) {
     using Tile = decltype(tile);
-    if (gpu::wide_cycles<Tile>(device, rows, x.columns, depth) > least) return;
+    if (gpu::wide_cycles<Tile>(device, kind, rows, x.columns, depth) > least) return;
     std::printf("%dx%d%s%s\n", Tile::kTogether * Tile::kHeight * 64, Tile::kColumns, Tile::kApart ? " apart" : "", pays ? " pays" : "");
   });
 }
