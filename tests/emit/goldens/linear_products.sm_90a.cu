@@ -9,7 +9,7 @@
 #include "include/workspace.cuh"
 #include "ort/op.h"
 
-namespace {
+namespace LinearProducts_kernels {
 
 using fusion::Ints;
 namespace gpu = fusion::gpu;
@@ -711,6 +711,7 @@ struct Kernel {
 const fusion::Port kInputs[] = {{1, false}, {1, false}, {1, false}, {1, false}};
 const fusion::Port kOutputs[] = {{1, false}};
 
-}  // namespace
+}  // namespace LinearProducts_kernels
+using namespace LinearProducts_kernels;
 
 FUSION_OP(LinearProducts, "CUDAExecutionProvider", kInputs, kOutputs, Kernel)
