@@ -246,3 +246,44 @@ def test_other_profiles_than_it_was_decided_with_are_an_error(
         tuned(layer, tmp_path / "b.onnx", file)
     with pytest.raises(FusionError, match="decided with the profile"):
         fusion_cli.optimize(layer, tmp_path / "b.onnx", decisions=tmp_path / "a.fusion" / "report.json")
+
+
+def _alone(us: float, rule: str) -> Callable[[str, frozenset[str]], float]:
+    """What the model takes with the kernels of one rule alone, where it takes 90 us without and 50 with others."""
+    return lambda model, rules: {"original": 100, "simplified": 90}.get(model, us if rules == {rule} else 50)
+
+
+@pytest.mark.parametrize(("us", "tune", "is_kept"), [(90, False, False), (90, True, True), (95, True, False)])
+def test_a_small_gain_that_is_predicted_is_kept_with_tune_unless_it_is_a_loss(
+    layer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, us: float, tune: bool, is_kept: bool
+) -> None:
+    everything = {f.rule for f in fusion_cli.optimize(layer, tmp_path / "all.onnx", targets=["cpu"]).fusions}
+    assert len(everything) > 1
+    small = min(everything)
+    monkeypatch.setattr(choice, "measure", measured(_alone(us, small)))
+    asked = {"tuning": tmp_path / "tuning.json", "tune": True} if tune else {"remeasure": True}
+    report = fusion_cli.optimize(layer, tmp_path / "out.onnx", targets=["cpu"], **asked)
+    assert {f.rule for f in report.fusions} == (everything if is_kept else everything - {small})
+    if not is_kept:
+        (told,) = {(r.expected, r.found) for r in report.rejected if r.stage == "verify"}
+        ending = ", or as fast" if tune else ""
+        expected = f"the simplified model to be faster with the kernels of {small}{ending}"
+        assert told == (expected, f"{90 / us:.2f}x ({90 / us:.2f} to {90 / us:.2f})")
+
+
+@pytest.mark.parametrize(("us", "is_kept"), [(40, True), (50, False)])
+def test_what_may_pay_is_timed_beside_what_is_predicted_to(
+    layer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, us: float, is_kept: bool
+) -> None:
+    """By itself it is twice as fast as the nodes; what counts is the model that has the other kernels."""
+    monkeypatch.setattr(DeviceProfile, "uncertainty", lambda *_: 100.0)
+    rules = ["ResidualNorm", "HorizontalLinear"]  # one that pays, and one that does not and may
+
+    def took(model: str, found: frozenset[str]) -> float:
+        return {"original": 100.0, "simplified": 90.0}.get(model, us if found == set(rules) else 50.0)
+
+    monkeypatch.setattr(choice, "measure", measured(took))
+    report = tuned(layer, tmp_path / "out.onnx", tmp_path / "tuning.json", tune=True, rules=rules)
+    assert {f.rule for f in report.fusions} == (set(rules) if is_kept else {"ResidualNorm"})
+    told = [r.expected for r in report.rejected if r.stage == "verify"]
+    assert told == ([] if is_kept else ["the model to be faster with it"])

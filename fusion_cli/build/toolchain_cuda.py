@@ -15,6 +15,8 @@ from fusion_cli.types import Target
 
 ARCHITECTURES = {"sm_80": (11, 0), "sm_89": (11, 8), "sm_90a": (12, 0), "sm_100a": (12, 8), "sm_120a": (12, 8)}
 """The architectures that kernels can be asked for, and the first nvcc that knows each."""
+_PLACES_TEMPORARIES = (11, 2)
+"""The first nvcc that is sure to know `-objtemp`."""
 
 _PARTS = (
     ("nvidia-cuda-nvcc", "bin/nvcc"),
@@ -35,8 +37,12 @@ def find_nvcc(arch: str = "") -> Compiler | None:
     found = _find(os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "", os.environ.get("PATH", ""))
     if found is None:
         return None
-    major, minor = map(int, re.findall(r"\d+", found.version)[:2])
-    return found if (major, minor) >= ARCHITECTURES.get(arch, (0, 0)) else None
+    return found if _release(found) >= ARCHITECTURES.get(arch, (0, 0)) else None
+
+
+def _release(compiler: Compiler) -> tuple[int, int]:
+    major, minor = map(int, re.findall(r"\d+", compiler.version)[:2])
+    return major, minor
 
 
 def flags(target: Target, debug: bool) -> list[str]:
@@ -49,6 +55,9 @@ def flags(target: Target, debug: bool) -> list[str]:
         "-Xcompiler=-fPIC,-fvisibility=hidden",
         "-cudart=static",
     ]
+    compiler = find_nvcc()
+    if compiler is not None and _release(compiler) >= _PLACES_TEMPORARIES:
+        common.append("-objtemp")  # objects name their temporary files, which otherwise are named after the process
     return [*common, "-lineinfo"] if debug else common
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -121,16 +122,22 @@ def speeds_alone(
     setting: Setting,
     opener: Opener,
     listener: Listener = NOBODY,
+    beside: Collection[str] = (),
 ) -> dict[str, Speed]:
-    """For each group of operators how much faster the fused model is with only their kernels than with none. Raises
-    CannotRun."""
+    """For each group of operators how much faster the fused model is with only their kernels than with none, or with
+    those of `beside` and theirs than with those of `beside`. Raises CannotRun."""
     found: dict[str, Speed] = {}
     for number, (name, ops) in enumerate(groups.items()):
-        listener.step(number, len(groups), f"with the kernels of {name} alone")
-        with NamedTemporaryFile(dir=fused.parent, suffix=".onnx") as file:
-            write_model(_with_only(ops, fused), Path(file.name))
-            alone = partial(opener, Path(file.name), libraries=[library])
-            found[name] = measure([partial(opener, fused), alone], setting).speed(1)
+        listener.step(number, len(groups), f"with the kernels of {name} {'too' if beside else 'alone'}")
+        with ExitStack() as files:
+
+            def only(kept: Collection[str], files: ExitStack = files) -> Open:
+                file = files.enter_context(NamedTemporaryFile(dir=fused.parent, suffix=".onnx"))
+                write_model(_with_only(kept, fused), Path(file.name))
+                return partial(opener, Path(file.name), libraries=[library])
+
+            without = only(beside) if beside else partial(opener, fused)
+            found[name] = measure([without, only({*beside, *ops})], setting).speed(1)
     return found
 
 
@@ -140,8 +147,9 @@ def _with_only(ops: Collection[str], fused: Path) -> ir.Model:
     return model
 
 
-def unhelpful(speeds: Mapping[str, Speed]) -> list[str]:
+def unhelpful(speeds: Mapping[str, Speed], trusted: Collection[str] = ()) -> list[str]:
     """The groups to take back, by how fast the model is with each alone: those that do not make it faster, whether or
-    not it is with all together, for what is within noise is to come out the same each time. None where all would go."""
-    bad = [name for name, speed in speeds.items() if not speed.is_faster]
+    not it is with all together, for what is within noise is to come out the same each time. Those that are `trusted`
+    stay unless they make it slower. None where all would go."""
+    bad = [name for name, s in speeds.items() if (s.is_slower if name in trusted else not s.is_faster)]
     return bad if len(bad) < len(speeds) else []

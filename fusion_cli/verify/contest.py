@@ -34,7 +34,7 @@ class Contest:
         self._elsewhere = any(t.kind == "cuda" and not trial.providers(t.name) for t in targets)
         self._target = next((t for t in targets if t.kind != "portable" and trial.providers(t.name)), None)
         self._alone: dict[str, Speed] = {}
-        """How fast the model is with the kernels of one rule only."""
+        """How fast the model is with the kernels of one group only, or, of one that is tried, with them too."""
         self._choice: Choice | None = None
 
     def choose(
@@ -73,9 +73,9 @@ class Contest:
         own = [] if library is None or options.force else [o for o in ops if library.target in o.targets]
         if library is not None and (taken := self._unhelpful(fused, own, library, settings[0])):
             return None, [
-                (o.name, library.target, _not_alone(o, library.target, self._alone[o.rule]))
+                (o.name, library.target, _not_alone(o, library.target, self._alone[_group(o)], options.tune))
                 for o in own
-                if o.rule in taken
+                if _group(o) in taken
             ]
         self._choice = choice
         if choice.chosen == "original":
@@ -113,14 +113,32 @@ class Contest:
         return _settings(reference, on_gpu, is_large=self._trial.signature.nodes > _MANY_NODES)
 
     def _unhelpful(self, fused: Path, ops: Sequence[FusedOp], library: Library, setting: Setting) -> list[str]:
-        """The rules whose kernels do not help, where there are others."""
-        groups = {o.rule: [other.name for other in ops if other.rule == o.rule] for o in ops}
+        """The groups whose kernels do not help, where there are others.
+
+        With `--tune` what is predicted to pay is given up only where it is slower, for what many small gains add up to
+        is lost if each is within noise; what is not predicted to has to make the model faster that has the others."""
+        groups: dict[str, list[str]] = {}
+        for op in ops:
+            groups.setdefault(_group(op), []).append(op.name)
         if len(groups) < 2:
             return []
-        fresh = {rule: names for rule, names in groups.items() if rule not in self._alone}
-        trial = self._trial
-        self._alone |= speeds_alone(fused, library.path, fresh, setting, trial.process.open, trial.listener)
-        return unhelpful({rule: self._alone[rule] for rule in groups})
+        trial, tried = self._trial, {_group(o) for o in ops if _is_tried(o)}
+        trusted = groups.keys() - tried
+        others = [name for group in groups if group in trusted for name in groups[group]]
+        for asked, beside in (trusted, ()), (tried, others):
+            fresh = {g: names for g, names in groups.items() if g in asked and g not in self._alone}
+            args = (fused, library.path, fresh, setting, trial.process.open, trial.listener)
+            self._alone |= speeds_alone(*args, beside=beside)
+        return unhelpful({g: self._alone[g] for g in groups}, trusted if trial.options.tune else ())
+
+
+def _group(op: FusedOp) -> str:
+    """What an operator is timed with: all of its rule, apart those that are not predicted to pay."""
+    return f"{op.rule} where that may pay" if _is_tried(op) else op.rule
+
+
+def _is_tried(op: FusedOp) -> bool:
+    return all(call.uncertain for call in op.calls)
 
 
 def _settings(reference: Reference, on_gpu: bool, is_large: bool) -> list[Setting]:
@@ -135,8 +153,10 @@ def _settings(reference: Reference, on_gpu: bool, is_large: bool) -> list[Settin
     ]
 
 
-def _not_alone(op: FusedOp, target: str, speed: Speed) -> Rejection:
+def _not_alone(op: FusedOp, target: str, speed: Speed, is_tuned: bool) -> Rejection:
     expected = f"the simplified model to be faster with the kernels of {op.rule}"
+    if is_tuned:
+        expected = "the model to be faster with it" if _is_tried(op) else f"{expected}, or as fast"
     return taken_back(op, target, codes.SLOWER, expected, str(speed), FORCE)
 
 

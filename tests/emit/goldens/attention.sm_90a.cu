@@ -7,7 +7,7 @@
 #include "include/workspace.cuh"
 #include "ort/op.h"
 
-namespace {
+namespace Attention_kernels {
 
 using fusion::Ints;
 namespace gpu = fusion::gpu;
@@ -192,6 +192,7 @@ struct Kernel {
 const fusion::Port kInputs[] = {{1, false}, {1, false}, {9, false}, {1, false}};
 const fusion::Port kOutputs[] = {{1, false}};
 
-}  // namespace
+}  // namespace Attention_kernels
+using namespace Attention_kernels;
 
 FUSION_OP(Attention, "CUDAExecutionProvider", kInputs, kOutputs, Kernel)

@@ -7,7 +7,7 @@
 #include "include/workspace.cuh"
 #include "ort/op.h"
 
-namespace {
+namespace AttentionFloat16_kernels {
 
 using fusion::Ints;
 namespace gpu = fusion::gpu;
@@ -214,6 +214,7 @@ struct Kernel {
 const fusion::Port kInputs[] = {{10, false}, {10, false}, {10, false}};
 const fusion::Port kOutputs[] = {{10, false}};
 
-}  // namespace
+}  // namespace AttentionFloat16_kernels
+using namespace AttentionFloat16_kernels;
 
 FUSION_OP(AttentionFloat16, "CUDAExecutionProvider", kInputs, kOutputs, Kernel)

@@ -6,7 +6,7 @@
 #include "include/workspace.cuh"
 #include "ort/op.h"
 
-namespace {
+namespace Conv_kernels {
 
 using fusion::Ints;
 namespace gpu = fusion::gpu;
@@ -225,6 +225,7 @@ struct Kernel {
 const fusion::Port kInputs[] = {{1, false}, {1, false}, {1, false}, {1, false}};
 const fusion::Port kOutputs[] = {{1, false}};
 
-}  // namespace
+}  // namespace Conv_kernels
+using namespace Conv_kernels;
 
 FUSION_OP(Conv, "CUDAExecutionProvider", kInputs, kOutputs, Kernel)

@@ -4,7 +4,7 @@
 #include "include/rowwise.cuh"
 #include "ort/op.h"
 
-namespace {
+namespace LayerNorm_kernels {
 
 using fusion::Ints;
 namespace gpu = fusion::gpu;
@@ -130,6 +130,7 @@ struct Kernel {
 const fusion::Port kInputs[] = {{1, false}, {1, false}, {1, false}};
 const fusion::Port kOutputs[] = {{1, false}};
 
-}  // namespace
+}  // namespace LayerNorm_kernels
+using namespace LayerNorm_kernels;
 
 FUSION_OP(LayerNorm, "CUDAExecutionProvider", kInputs, kOutputs, Kernel)

@@ -10,7 +10,7 @@
 #include "include/vector.cuh"
 #include "ort/op.h"
 
-namespace {
+namespace Linear_kernels {
 
 using fusion::Ints;
 namespace gpu = fusion::gpu;
@@ -390,6 +390,7 @@ struct Kernel {
 const fusion::Port kInputs[] = {{1, false}, {1, false}, {1, false}, {1, false}};
 const fusion::Port kOutputs[] = {{1, false}};
 
-}  // namespace
+}  // namespace Linear_kernels
+using namespace Linear_kernels;
 
 FUSION_OP(Linear, "CUDAExecutionProvider", kInputs, kOutputs, Kernel)

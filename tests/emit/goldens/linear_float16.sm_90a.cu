@@ -9,7 +9,7 @@
 #include "include/workspace.cuh"
 #include "ort/op.h"
 
-namespace {
+namespace LinearFloat16_kernels {
 
 using fusion::Ints;
 namespace gpu = fusion::gpu;
@@ -231,6 +231,7 @@ struct Kernel {
 const fusion::Port kInputs[] = {{10, false}, {10, false}, {10, false}};
 const fusion::Port kOutputs[] = {{10, false}};
 
-}  // namespace
+}  // namespace LinearFloat16_kernels
+using namespace LinearFloat16_kernels;
 
 FUSION_OP(LinearFloat16, "CUDAExecutionProvider", kInputs, kOutputs, Kernel)

@@ -10,7 +10,7 @@
 #include "include/workspace.cuh"
 #include "ort/op.h"
 
-namespace {
+namespace LinearGated_kernels {
 
 using fusion::Ints;
 namespace gpu = fusion::gpu;
@@ -502,6 +502,7 @@ struct Kernel {
 const fusion::Port kInputs[] = {{10, false}, {10, false}, {10, false}};
 const fusion::Port kOutputs[] = {{10, false}};
 
-}  // namespace
+}  // namespace LinearGated_kernels
+using namespace LinearGated_kernels;
 
 FUSION_OP(LinearGated, "CUDAExecutionProvider", kInputs, kOutputs, Kernel)

@@ -12,7 +12,7 @@
 #include "include/workspace.cuh"
 #include "ort/op.h"
 
-namespace {
+namespace LinearPair_kernels {
 
 using fusion::Ints;
 namespace gpu = fusion::gpu;
@@ -626,6 +626,7 @@ struct Kernel {
 const fusion::Port kInputs[] = {{1, false}, {1, false}, {1, false}, {1, false}, {1, false}};
 const fusion::Port kOutputs[] = {{1, false}, {1, false}};
 
-}  // namespace
+}  // namespace LinearPair_kernels
+using namespace LinearPair_kernels;
 
 FUSION_OP(LinearPair, "CUDAExecutionProvider", kInputs, kOutputs, Kernel)

@@ -11,7 +11,7 @@
 #include "include/workspace.cuh"
 #include "ort/op.h"
 
-namespace {
+namespace LinearProducts_kernels {
 
 using fusion::Ints;
 namespace gpu = fusion::gpu;
@@ -919,6 +919,7 @@ struct Kernel {
 const fusion::Port kInputs[] = {{1, false}, {1, false}, {1, false}, {1, false}};
 const fusion::Port kOutputs[] = {{1, false}};
 
-}  // namespace
+}  // namespace LinearProducts_kernels
+using namespace LinearProducts_kernels;
 
 FUSION_OP(LinearProducts, "CUDAExecutionProvider", kInputs, kOutputs, Kernel)

@@ -4,7 +4,7 @@
 #include "include/vector.cuh"
 #include "ort/op.h"
 
-namespace {
+namespace Pointwise_kernels {
 
 using fusion::Ints;
 namespace gpu = fusion::gpu;
@@ -148,6 +148,7 @@ struct Kernel {
 const fusion::Port kInputs[] = {{10, false}, {10, false}, {10, false}, {9, false}};
 const fusion::Port kOutputs[] = {{10, false}, {1, false}};
 
-}  // namespace
+}  // namespace Pointwise_kernels
+using namespace Pointwise_kernels;
 
 FUSION_OP(Pointwise, "CUDAExecutionProvider", kInputs, kOutputs, Kernel)

@@ -4,7 +4,7 @@
 #include "include/vector.cuh"
 #include "ort/op.h"
 
-namespace {
+namespace Rotary_kernels {
 
 using fusion::Ints;
 namespace gpu = fusion::gpu;
@@ -156,6 +156,7 @@ struct Kernel {
 const fusion::Port kInputs[] = {{1, false}, {1, false}, {1, false}};
 const fusion::Port kOutputs[] = {{1, false}};
 
-}  // namespace
+}  // namespace Rotary_kernels
+using namespace Rotary_kernels;
 
 FUSION_OP(Rotary, "CUDAExecutionProvider", kInputs, kOutputs, Kernel)

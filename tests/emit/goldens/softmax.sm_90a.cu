@@ -4,7 +4,7 @@
 #include "include/rowwise.cuh"
 #include "ort/op.h"
 
-namespace {
+namespace Softmax_kernels {
 
 using fusion::Ints;
 namespace gpu = fusion::gpu;
@@ -194,6 +194,7 @@ struct Kernel {
 const fusion::Port kInputs[] = {{1, false}, {1, false}};
 const fusion::Port kOutputs[] = {{1, false}};
 
-}  // namespace
+}  // namespace Softmax_kernels
+using namespace Softmax_kernels;
 
 FUSION_OP(Softmax, "CUDAExecutionProvider", kInputs, kOutputs, Kernel)
