@@ -12,7 +12,7 @@ from fusion_cli.codegen.text import ints
 from fusion_cli.codes import emit as codes
 from fusion_cli.devices.work import Work, count
 from fusion_cli.errors import Unsupported
-from fusion_cli.kernels import skinny, skinny_stream, tf32, tiles, wide
+from fusion_cli.kernels import early, skinny, skinny_stream, tf32, tiles, wide
 from fusion_cli.kernels.addends import addends_of, adding
 from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, product_work
 from fusion_cli.kernels.pointwise import PointwiseStage, epilogue
@@ -136,7 +136,8 @@ class LinearFamily(Family):
         adds = adding(names, addends_of(plan, stage))
         own, rounded = _wide_alone(plan, stage, index), tf32.tf32_of(plan, index)
         headers = ["linear.cuh", "blas.h", *(["blaslt.h"] if adds else []), "skinny.cuh", "vector.cuh"]
-        if own or wide.wide_with(plan, index):
+        together = wide.wide_with(plan, index)
+        if own or together:
             headers += ["linear_wgmma.cuh", "wide_choice.cuh"]
         turned = rounded is not None and tf32.may_turn(plan, (index,))
         headers += ["tf32_choice.cuh"] if rounded else []
@@ -158,18 +159,20 @@ class LinearFamily(Family):
                 *(tf32.parameters((index,)) if turned else ()),
                 *(_LT_PARAMETERS if adds else ()),
                 *(skinny_stream.PARAMETERS if streams else ()),
+                *((early.PARAMETER,) if streams or own else ()),
             ),
             arguments=(
                 "blas",
                 tail.accumulator,
                 *(tf32.arguments((index,)) if turned else ()),
                 *((f"lt_{index}", "work + lt_work") if adds else ()),
-                *(skinny_stream.arguments(plan, (index,)) if streams else ()),
+                *(skinny_stream.arguments((index,)) if streams else ()),
+                *((early.argument(plan, (index,)),) if streams or own else ()),
             ),
             members=(
                 *((Member("gpu::BlasLt", f"lt_{index}", ""),) if adds else ()),
                 *(tf32.members(plan, index) if turned else ()),
-                *(skinny_stream.members(plan, index) if shares else ()),
+                *(early.members(plan, index) if shares or own or together else ()),
             ),
             setup=(("const gpu::Blas blas", "gpu::Blas::find(run.api, run.context, stream)"),),
             buffers=(
@@ -209,11 +212,13 @@ class LinearFamily(Family):
                 *(("const gpu::Blas& blas",) if rounded else ()),
                 *(tf32.parameters(group.stages) if turned else ()),
                 *(skinny_stream.PARAMETERS if streams else ()),
+                *((early.PARAMETER,) if streams or found else ()),
             ),
             arguments=(
                 *(("blas",) if rounded else ()),
                 *(tf32.arguments(group.stages) if turned else ()),
-                *(skinny_stream.arguments(plan, launch) if streams else ()),
+                *(skinny_stream.arguments(launch) if streams else ()),
+                *((early.argument(plan, group.stages),) if streams or found else ()),
             ),
         )
 

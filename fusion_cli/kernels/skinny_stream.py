@@ -7,10 +7,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fusion_cli.codegen.cuda_parts import Buffer, Member
+from fusion_cli.codegen.cuda_parts import Buffer
 from fusion_cli.devices.work import Work
 from fusion_cli.kernels.family import Schedule, Sized
-from fusion_cli.kernels.wide import chains_with, right_input
+from fusion_cli.kernels.wide import chains_with
 from fusion_cli.operators.dtypes import NARROW, element_bytes
 from fusion_cli.planir.stages import Linear, Plan
 
@@ -23,8 +23,8 @@ SCHEDULE = Schedule(
     f"{_ARCH}: those in 16 bits with right operands of {_FROM // 10**6} MB together, even chains in one launch",
     (("rows", 16), ("columns", 128), ("depth", 64)),
 )
-PARAMETERS = ("void* parts", "unsigned* done", "bool early")
-"""What functions that may run the kernel take: memory for sums, counters, whether the right operands are constants."""
+PARAMETERS = ("void* parts", "unsigned* done")
+"""What functions that may run the kernel take beside `early.PARAMETER`: memory for sums, counters."""
 
 
 def launch_of(plan: Plan, position: int) -> tuple[int, ...]:
@@ -59,19 +59,10 @@ def stream_work(at: Sized, work: Work) -> Work:
     )
 
 
-def members(plan: Plan, position: int) -> tuple[Member, ...]:
-    """Whether the right operand of a stage is a constant, where it is an input at all."""
-    slot = right_input(plan, position)
-    arguments = f"fusion::is_constant(api, info, {slot})"
-    return () if slot is None else (Member("bool", f"constant_{position}", arguments),)
-
-
 def buffer(stage: Linear, position: int) -> Buffer:
     return Buffer(f"sums_{position}", (f"gpu::stream_part_bytes(device, h{stage.dims})",))
 
 
-def arguments(plan: Plan, launch: Sequence[int]) -> tuple[str, ...]:
+def arguments(launch: Sequence[int]) -> tuple[str, ...]:
     """What is given for `PARAMETERS`."""
-    given = all(right_input(plan, i) is not None for i in launch)
-    constant = " && ".join(f"constant_{i}" for i in launch) if given else "false"
-    return f"work + sums_{launch[0]}", "gpu::counters(work)", constant
+    return f"work + sums_{launch[0]}", "gpu::counters(work)"

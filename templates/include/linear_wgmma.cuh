@@ -112,9 +112,6 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
   const auto phase = [](unsigned n) { return static_cast<int>(n / kSlots % 2); };
   const int tiles = wide_across<Tile>(x.columns) * wide_down<Tile>(x.rows), steps = (x.depth + kPanel - 1) / kPanel;
   const int worker = static_cast<int>(threadIdx.x) / kWarpgroup - 1;
-  // What right operands the first steps need, mostly weights, comes nearer while kernels before this one still run; more of
-  // it would stand in the way of the copies.
-  constexpr int kPrefetched = 2;
   const auto each_box = [&](const WidePosition<Tile>& at, int step, const auto& f) {
 #pragma unroll
     for (int i = 0; i < Tile::kBoxes; ++i) {
@@ -122,9 +119,25 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
       f(i, x.right[at.chain][i * kPanel / Tile::kColumns], kTransB ? step * kPanel : column, kTransB ? column : step * kPanel);
     }
   };
+  const auto bring_right = [&](const WidePosition<Tile>& at, int step, unsigned n) {
+    const unsigned slot = n % kSlots;
+    const uint32_t right = ring + slot * Tile::kSlotBytes + Tile::kLeftBytes;
+    full[slot].arrive_expecting(Tile::kSlotBytes);
+    each_box(at, step, [&](int i, const TensorMap& map, int column, int row) {
+      copy_box(right + i * Tile::kBoxBytes, map, full[slot], column, row);
+    });
+  };
+  // While kernels before this one still run, the right operands of as many steps come as there is room for, or if one of
+  // these may make them nearer at least; more of it would stand in the way of the copies.
+  constexpr int kPrefetched = 2;
+  const int begun = x.early ? min(steps, min(kSlots, FUSION_WIDE_EARLY)) : 0;
   if (threadIdx.x == 0 && static_cast<int>(blockIdx.x) < tiles) {
     const WidePosition<Tile> at(x, static_cast<int>(blockIdx.x));
-    for (int step = 0; step < min(steps, kPrefetched); ++step) {
+    prefetch_map(x.left);
+#pragma unroll 1
+    for (int step = 0; step < begun; ++step) bring_right(at, step, step);
+#pragma unroll 1
+    for (int step = 0; begun == 0 && step < min(steps, kPrefetched); ++step) {
       each_box(at, step, [](int, const TensorMap& map, int column, int row) { prefetch_box(map, column, row); });
     }
   }
@@ -139,12 +152,8 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
       for (int step = 0; step < steps; ++step, ++n) {
         const unsigned slot = n % kSlots;
         if (n >= kSlots) empty[slot].wait(phase(n - kSlots));
-        full[slot].arrive_expecting(Tile::kSlotBytes);
-        const uint32_t left = ring + slot * Tile::kSlotBytes, right = left + Tile::kLeftBytes;
-        copy_box(left, x.left, full[slot], step * kPanel, at.row);
-        each_box(at, step, [&](int i, const TensorMap& map, int column, int row) {
-          copy_box(right + i * Tile::kBoxBytes, map, full[slot], column, row);
-        });
+        if (n >= static_cast<unsigned>(begun)) bring_right(at, step, n);
+        copy_box(ring + slot * Tile::kSlotBytes, x.left, full[slot], step * kPanel, at.row);
       }
     }
     return;

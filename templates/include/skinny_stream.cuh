@@ -27,7 +27,6 @@ struct StreamTile {
 struct StreamShares {
   float* parts;
   unsigned* done;  // zeros between launches
-  bool early;      // the right operands are there before any kernel runs
   int steps, total;
 
   __device__ __forceinline__ int begin(unsigned block) const {
@@ -77,9 +76,9 @@ __device__ __forceinline__ void stream_copies(const WideOperands<Tile::kProducts
     }
   };
   const int first = min(count, Tile::kSlots);
-  if (!shares.early) await_earlier();
+  if (!x.early) await_earlier();
   for (int n = 0; n < first; ++n) right(n);
-  if (shares.early) await_earlier();
+  if (x.early) await_earlier();
   for (int n = 0; n < first; ++n) left(n);
   for (int n = first; n < count; ++n) {
     empty[n % kSlots].wait((n - kSlots) / kSlots % 2);

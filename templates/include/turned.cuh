@@ -85,7 +85,7 @@ bool describe_turned(const Device& device, WideKind kind, cudaStream_t stream, d
   const Product products[] = {operands.p...};
   const float* const data[] = {operands.b...};
   if (products[0].m < kWideRows || products[0].k > INT32_MAX / 4) return false;
-  x.rows = static_cast<int>(products[0].m), x.depth = static_cast<int>(products[0].k) * 2;
+  x.rows = static_cast<int>(products[0].m), x.depth = static_cast<int>(products[0].k) * 2, x.early = true;
   for (int c = 0; c < kChains; ++c) x.columns[c] = static_cast<int>(products[c].n);
   if (least_wide_cycles<1>(device, kind, x.rows, x.columns, x.depth) > most) return false;
   for (int c = 0; c < kChains; ++c) {

@@ -121,6 +121,11 @@ __device__ __forceinline__ void copy_box(uint32_t shared, const TensorMap& map, 
       : "memory");
 }
 
+// Has it know a matrix that a copy will soon be of.
+__device__ __forceinline__ void prefetch_map(const TensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+
 // Has it bring the box as far as the L2 cache.
 __device__ __forceinline__ void prefetch_box(const TensorMap& map, int column, int row) {
   asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global [%0, {%1, %2}];" ::"l"(&map), "r"(column), "r"(row) : "memory");

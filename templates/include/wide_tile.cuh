@@ -4,6 +4,11 @@
 #include "include/linear.cuh"
 #include "include/wide_epilogue.cuh"
 
+// How many steps' right operands, if they are constants, are copied while earlier kernels run, at most.
+#ifndef FUSION_WIDE_EARLY
+#define FUSION_WIDE_EARLY 99
+#endif
+
 #if FUSION_HOPPER
 namespace fusion::gpu {
 
@@ -51,6 +56,7 @@ template <int kProducts, int kChains>
 struct WideOperands {
   TensorMap left, right[kChains][kProducts];
   int rows, depth, columns[kChains];
+  bool early;  // the right operands are there before any kernel runs
 };
 
 // What a choice among tiles depends on besides: whether the left operand is rounded on its way, as float32 is, and whether the

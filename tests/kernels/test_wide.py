@@ -81,8 +81,8 @@ def test_right_operands_that_lie_differently_do_not_go_together() -> None:
 def test_a_product_whose_epilogue_would_be_a_pass_has_the_kernel(plan: Plan, expected: bool) -> None:
     assert ("warpgroups" in variants(plan)[0]) == expected
     text = emit(fused_op("Product", plan), SM_90A).text
-    assert ("stage_0_wide_launch(device, stream, x)" in text) == expected
-    assert ("linear_wgmma.cuh" in text) == expected
+    assert ("stage_0_wide_launch(device, stream, early, x)" in text) == expected
+    assert ("stage_0_wide_kernel<Tile>" in text) == expected
 
 
 def test_a_bare_product_is_the_vendors() -> None:
@@ -144,3 +144,10 @@ def test_other_gpus_have_a_pass() -> None:
     at = sized_stages(gated(DTYPE).plan, SIZES, "cuda")[0]
     older = replace(at, profile=replace(at.profile, arch="sm_80"))
     assert len(family_of(at.plan, at.stage, "cuda").work(older)) == 2
+
+
+@pytest.mark.parametrize("trans_b", [False, True])
+def test_kernels_know_which_right_operands_are_constants(trans_b: bool) -> None:
+    text = emit(fused_op("Product", gated(DTYPE, trans_b=trans_b).plan), SM_90A).text
+    assert "constant_1(fusion::is_constant(api, info, 2))" in text
+    assert "constant_0 && constant_1, h" in text

@@ -421,9 +421,11 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   gpu::linear_wgmma<fusion::half, Tile, false>(x, epilogue0);
 }
 
-// False where the kernel does not suit the operands.
-bool group_0_wide_launch(const gpu::Device& device, cudaStream_t stream, const stage_0_operands& x0, const stage_1_operands& x1) {
+// False where the kernel does not suit the operands. `early`: the right operands
+// are there before any kernel runs.
+bool group_0_wide_launch(const gpu::Device& device, cudaStream_t stream, bool early, const stage_0_operands& x0, const stage_1_operands& x1) {
   gpu::WideOperands<2, 1> x;
+  x.early = early;
   if (!gpu::describe_wide<false>(x, x0, x1)) return false;
   if (!gpu::in_eights(x1.epilogue.out0, x1.p.n, 1)) return false;
   const group_0_wide0 epilogue0{x0.epilogue, x1.epilogue};
@@ -450,11 +452,11 @@ void group_0_prepare(const gpu::Device& device) {
 }
 
 
-bool group_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims0, const gpu::Tensor& s0_t0, const gpu::Tensor& s0_t1, const gpu::Tensor& s0_t2, const Ints& dims1, const gpu::Tensor& s1_t0, const gpu::Tensor& s1_t1, const gpu::Tensor& s1_t2, const gpu::Tensor& s1_t3) {
+bool group_0(const gpu::Device& device, cudaStream_t stream, bool early, const Ints& dims0, const gpu::Tensor& s0_t0, const gpu::Tensor& s0_t1, const gpu::Tensor& s0_t2, const Ints& dims1, const gpu::Tensor& s1_t0, const gpu::Tensor& s1_t1, const gpu::Tensor& s1_t2, const gpu::Tensor& s1_t3) {
   const stage_0_operands x0 = stage_0_of(dims0, s0_t0, s0_t1, s0_t2);
   const stage_1_operands x1 = stage_1_of(dims1, s1_t0, s1_t1, s1_t2, s1_t3);
 #if FUSION_HOPPER
-  if (group_0_wide_launch(device, stream, x0, x1)) return true;
+  if (group_0_wide_launch(device, stream, early, x0, x1)) return true;
 #endif
   if (!gpu::is_skinny(x0, gpu::kFewTogether) || !gpu::is_skinny(x1, gpu::kFewTogether)) return false;
   group_0_launch(device, stream, x0, x1);
@@ -464,8 +466,12 @@ bool group_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims0, 
 struct Kernel {
   gpu::Device device;
   gpu::Workspace workspace;
+  bool constant_0;
+  bool constant_1;
 
-  Kernel(const fusion::Api& api, const OrtKernelInfo* info) {
+  Kernel(const fusion::Api& api, const OrtKernelInfo* info)
+      : constant_0(fusion::is_constant(api, info, 1)),
+        constant_1(fusion::is_constant(api, info, 2)) {
     (void)api, (void)info;
     group_0_prepare(device);
   }
@@ -492,7 +498,7 @@ struct Kernel {
 
     // Kernels.
     const gpu::Blas blas = gpu::Blas::find(run.api, run.context, stream);
-    if (!group_0(device, stream, h2, t0, t1, t4, h4, t0, t2, t4, t3)) {
+    if (!group_0(device, stream, constant_0 && constant_1, h2, t0, t1, t4, h4, t0, t2, t4, t3)) {
       stage_0(device, stream, h2, t0, t1, t4, blas, t4.data);
       stage_1(device, stream, h4, t0, t2, t4, t3, blas, t3.data);
     }

@@ -33,7 +33,7 @@ int wrong(int rows, int depth, const int (&columns)[kChains], unsigned grid) {
   for (int i = 0; i < 1024; ++i) bias[i] = whole(i, 0, 16);
   gpu::WideOperands<kProducts, kChains> x;
   x.left = gpu::host_map(left.data(), rows, depth, depth, Tile::kRows);
-  x.rows = rows, x.depth = depth;
+  x.rows = rows, x.depth = depth, x.early = grid % 2 == 0;
   Operands operands[kChains * kProducts] = {};
   int strips = 0;
   for (int chain = 0; chain < kChains; ++chain) {
@@ -52,7 +52,7 @@ int wrong(int rows, int depth, const int (&columns)[kChains], unsigned grid) {
   std::vector<float> parts(2 * grid * rows * Tile::kAcross, -1e9f);
   std::vector<unsigned> done(gpu::kCounters);
   const int steps = (depth + gpu::kPanel - 1) / gpu::kPanel;
-  const gpu::StreamShares shares{parts.data(), done.data(), grid % 2 == 0, steps, steps * strips};
+  const gpu::StreamShares shares{parts.data(), done.data(), steps, steps * strips};
   cuda_host::launch(grid, Tile::kThreads, Tile::kBytes, nullptr, [&] {
     // Blocks end in any order; thread 0 is the first to run.
     if (grid % 3 == 0 && threadIdx.x == 0) blockIdx.x = grid - 1 - blockIdx.x;

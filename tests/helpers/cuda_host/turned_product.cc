@@ -37,7 +37,7 @@ int wrong(int rows, int depth, const int (&columns)[kProducts], unsigned grid) {
   for (int i = 0; i < rows * 1024; ++i) matrix[i] = i % 29;
   gpu::WideOperands<1, kProducts> x;
   x.left = gpu::host_map(left.data(), rows, depth * 2, depth * 2, Tile::kRows);
-  x.rows = rows, x.depth = depth * 2;
+  x.rows = rows, x.depth = depth * 2, x.early = kTransB;
   Epilogue epilogues[kProducts];
   for (int p = 0; p < kProducts; ++p) {
     const int n = x.columns[p] = columns[p];
