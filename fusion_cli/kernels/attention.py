@@ -192,7 +192,8 @@ class AttentionFamily(Family):
         (_, score, _), *_ = functions
         masks = kind.masking in ("boolean", "additive")
         is_sorted = bool(warpgroup_dims) and masks and set(score.axes) <= {1, 2}
-        map_size = f"gpu::tile_map_bytes(h{stage.dims}, {_shape(plan, stage.operands[stage.k])})"
+        firm = "true" if kind.masking == "boolean" else "false"
+        map_size = f"gpu::tile_map_bytes(h{stage.dims}, {_shape(plan, stage.operands[stage.k])}, {firm})"
         # In the order of the function's parameters: each with its argument, and the memory it lies in.
         extras = [
             *((("void* parts", f"work + {name}"), ("unsigned* done", "gpu::counters(work)")) if splits else ()),

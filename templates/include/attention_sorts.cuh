@@ -7,12 +7,12 @@
 namespace fusion::gpu {
 
 constexpr int kTileRows = 128, kTileKeys = 128;  // of scores: queries by keys
-constexpr int kSortThreads = 512;
+constexpr int kSortThreads = 256;
 
 // What is found, and where batches have theirs.
 struct TileMap {
   float* sorts;    // [masks, tiles of queries or one, tiles of keys]: as Ceilings has them
-  float* lengths;  // [batches of keys, tiles of keys]: the largest norm of a key
+  float* lengths;  // [batches of keys, tiles of keys]: the largest norm of a key, unless the program is firm
   int rows, tiles;
   bool by_key;  // masks are the same for all queries
   Space<2> places;
@@ -27,9 +27,9 @@ struct SortedSpaces {
 };
 
 // The bytes of the largest maps that an attention of these dimensions [..., queries, value depth] has.
-inline size_t tile_map_bytes(const Ints& dims, const Ints& k) {
+inline size_t tile_map_bytes(const Ints& dims, const Ints& k, bool firm) {
   const int64_t queries = dims[dims.size() - 2], keys = k[k.size() - 2], results = queries * dims.back();
-  const int64_t tiles = ceil_div(keys, kTileKeys) * (ceil_div(queries, kTileRows) + 1);
+  const int64_t tiles = ceil_div(keys, kTileKeys) * (ceil_div(queries, kTileRows) + (firm ? 0 : 1));
   return results == 0 ? 0 : static_cast<size_t>(count(dims) / results * tiles) * sizeof(float);
 }
 
@@ -55,9 +55,10 @@ inline View in_turn(const Ints& walked, int64_t each) {
   return out;
 }
 
-// `views`: of q, k, v, the result, and what the score program reads.
+// `views`: of q, k, v, the result, and what the score program reads. Where that is firm, nobody asks how long keys are.
 template <int N>
-SortedSpaces<N> sorted_spaces(const Ints& dims, const View (&views)[N], const AttentionShape& s, bool by_key, void* memory) {
+SortedSpaces<N> sorted_spaces(const Ints& dims, const View (&views)[N], const AttentionShape& s, bool by_key, bool firm,
+                              void* memory) {
   const Ints masks = walked_by(dims, views + 4, views + N), keys = walked_by(dims, views + 1, views + 2);
   SortedSpaces<N> out{space<N>(masks, views, 2), space<N>(keys, views, 2), {}, 0};
   TileMap& map = out.map;
@@ -67,58 +68,58 @@ SortedSpaces<N> sorted_spaces(const Ints& dims, const View (&views)[N], const At
   map.sorts = static_cast<float*>(memory), map.lengths = map.sorts + sorts;
   const View places[] = {in_turn(masks, int64_t{map.rows} * map.tiles), in_turn(keys, map.tiles)};
   map.places = space<2>(dims, places, 2);
-  out.blocks = sorts + out.keys.count * map.tiles;
+  out.blocks = sorts + (firm ? 0 : out.keys.count * map.tiles);
   return out;
 }
 
-// What a mask does to a tile of `rows` queries and kTileKeys keys, of which a thread has eight.
+// What a mask does to a tile of `rows` queries and kTileKeys keys, of which a thread has eight of some queries. All that a
+// thread reads is on its way at once.
 template <int N, class Program>
 __device__ __forceinline__ float sorted_tile(const Program& program, const int64_t (&at)[N], int first, int rows,
                                              int first_key, int keys) {
   using Tiles = Ceilings<kTileKeys>;
-  using Strip = typename Program::template Strip<8>;
-  constexpr int kStrips = kTileKeys / 8, kStep = kSortThreads / kStrips, kTogether = 4;  // rows on their way at a time
+  constexpr int kStrips = kTileKeys / 8, kStep = kSortThreads / kStrips, kEach = kTileRows / kStep;
   const int key = min(first_key + static_cast<int>(threadIdx.x) % kStrips * 8, (keys - 1) / 8 * 8);
-  const bool whole = keys % 8 == 0 && program.is_whole(at);
-  float found = Tiles::kPlain;
-#pragma unroll 1
-  for (int next = static_cast<int>(threadIdx.x) / kStrips, begins = 1; begins || (next < rows && found != Tiles::kMixed);
-       next += kTogether * kStep, begins = 0) {
-    Strip strip[kTogether];
-    // Threads without a row of their own say what the last one's does.
-    const auto row = [&](int i) { return first + min(next + i * kStep, rows - 1); };
+  // Threads without a row of their own say what the last one's does.
+  const auto row = [&](int i) { return first + min(static_cast<int>(threadIdx.x) / kStrips + i * kStep, rows - 1); };
+  typename Program::template Strip<8> strip[kEach];
+  if (keys % 8 == 0 && program.is_whole(at)) {
 #pragma unroll
-    for (int i = 0; i < kTogether; ++i) {
-      if (whole) {
-        strip[i].read_whole(program, at, row(i), key);
-      } else {
-        strip[i].template read<false>(program, at, 0, key, keys - key);
-        strip[i].template read<true>(program, at, row(i), key, keys - key);
-      }
-    }
+    for (int i = 0; i < kEach; ++i) strip[i].read_whole(program, at, row(i), key);
+  } else {
+    const auto read = [&](auto& strip, int row) {
+      strip.template read<false>(program, at, 0, key, keys - key);
+      strip.template read<true>(program, at, row, key, keys - key);
+    };
 #pragma unroll
-    for (int i = 0; i < kTogether; ++i) {
-      const float one = Tiles::judge(program, strip[i], 0, row(i), key, keys);
-      found = begins && i == 0 ? one : Tiles::both(found, one);
-    }
+    for (int i = 0; i < kEach; ++i) read(strip[i], row(i));
   }
+  float found = Tiles::judge(program, strip[0], 0, row(0), key, keys);
+#pragma unroll
+  for (int i = 1; i < kEach; ++i) found = Tiles::both(found, Tiles::judge(program, strip[i], 0, row(i), key, keys));
   return found;
 }
 
 // The largest square of a norm of the keys from `first` on that a thread has a piece of: rows are made of aligned pieces.
-template <class T>
+template <int kDepth, class T>
 __device__ __forceinline__ float longest_key(const T* k, const AttentionShape& s, int first) {
-  constexpr int kPieces = 16, kStep = kSortThreads / kPieces;  // of eight: keys have at most 128 elements
-  const int piece = static_cast<int>(threadIdx.x) % kPieces * 8, depth = static_cast<int>(s.depth) - piece;
-  Strip<T, 8> read[kTileKeys / kStep];
+  constexpr int kPieces = kDepth / 8, kStep = kSortThreads / kPieces, kEach = kTileKeys / kStep;
+  const int piece = static_cast<int>(threadIdx.x) % kPieces * 8, last = static_cast<int>(s.keys) - 1;
+  // Threads without a key of their own have the last one.
+  const auto from = [&](int r) {
+    return k + min(first + static_cast<int>(threadIdx.x) / kPieces + r * kStep, last) * s.k_row + piece;
+  };
+  Strip<T, 8> read[kEach];
+  if (s.depth == kDepth) {  // on their way at once
 #pragma unroll
-  for (int r = 0; r < kTileKeys / kStep; ++r) {
-    const int key = first + static_cast<int>(threadIdx.x) / kPieces + r * kStep;
-    read[r].read(k + key * s.k_row + piece, 1, key < s.keys ? depth : 0);
+    for (int r = 0; r < kEach; ++r) read[r].read(from(r));
+  } else {
+#pragma unroll
+    for (int r = 0; r < kEach; ++r) read[r].read(from(r), 1, static_cast<int>(s.depth) - piece);
   }
   float longest = 0.0f;
 #pragma unroll
-  for (int r = 0; r < kTileKeys / kStep; ++r) {
+  for (int r = 0; r < kEach; ++r) {
     float sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
@@ -134,7 +135,7 @@ __device__ __forceinline__ float longest_key(const T* k, const AttentionShape& s
 }
 
 // For blocks of kSortThreads: the first of them have a tile of a mask each, the others a tile of keys.
-template <class T, int N, class Program>
+template <int kDepth, class T, int N, class Program>
 __device__ __forceinline__ void sort_tiles(const T* k, const AttentionShape& s, const Space<N>& masks, const Space<N>& keys,
                                            const TileMap& map, const Program& program) {
   using Tiles = Ceilings<kTileKeys>;
@@ -152,7 +153,7 @@ __device__ __forceinline__ void sort_tiles(const T* k, const AttentionShape& s, 
     mine = sorted_tile(program, at, first, rows, first_key, static_cast<int>(s.keys));
   } else {
     keys.locate(tile / map.tiles, at);
-    mine = longest_key(k + at[1], s, first_key);
+    mine = longest_key<kDepth>(k + at[1], s, first_key);
   }
   const auto join = [&](float a, float b) { return sorts ? Tiles::both(a, b) : max_nan(a, b); };
 #pragma unroll
