@@ -61,6 +61,14 @@ struct Strip {
     return column == 1 && reinterpret_cast<uintptr_t>(p) % kAccess == 0 && row * static_cast<int>(sizeof(T)) % kAccess == 0;
   }
 
+  // Whether the bytes are.
+  __device__ __forceinline__ bool same(const Strip& other) const {
+    uint32_t different = 0;
+#pragma unroll
+    for (int i = 0; i < kBytes / 4; ++i) different |= word[i] ^ other.word[i];
+    return different == 0;
+  }
+
   __device__ __forceinline__ T operator[](int i) const {
     if constexpr (sizeof(T) >= 4) {
       T element;
@@ -82,11 +90,14 @@ template <int kKeys>
 struct Ceilings {
   static constexpr int kMost = 512;
   static constexpr float kMixed = INFINITY, kPlain = 3e38f;
+  static constexpr float kAlike = 2e38f;  // mixed, of a mask that is the same for all queries of the tile
   float of[kMost];  // the highest score that is left of a tile where all keys are hidden, for other tiles one of these
 
   __device__ __forceinline__ bool hidden(int tile) const { return of[tile] <= kHidden; }
   // Whether scores are the scaled products themselves.
   __device__ __forceinline__ bool plain(int tile) const { return of[tile] == kPlain; }
+  // Whether any query's operands are those of all.
+  __device__ __forceinline__ bool alike(int tile) const { return of[tile] == kAlike; }
 
   // Of a mask that is the same for all queries: a tile each. For all threads.
   template <int kThreads, class Program, int N>

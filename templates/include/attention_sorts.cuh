@@ -72,18 +72,19 @@ SortedSpaces<N> sorted_spaces(const Ints& dims, const View (&views)[N], const At
   return out;
 }
 
-// What a mask does to a tile of `rows` queries and kTileKeys keys, of which a thread has eight of some queries. All that a
-// thread reads is on its way at once.
+// What a mask does to a tile of `rows` queries and kTileKeys keys, of which a thread has eight of some queries; `alike`
+// tells whether those have the same operands as the first one. All that a thread reads is on its way at once.
 template <int N, class Program>
 __device__ __forceinline__ float sorted_tile(const Program& program, const int64_t (&at)[N], int first, int rows,
-                                             int first_key, int keys) {
+                                             int first_key, int keys, bool& alike) {
   using Tiles = Ceilings<kTileKeys>;
   constexpr int kStrips = kTileKeys / 8, kStep = kSortThreads / kStrips, kEach = kTileRows / kStep;
   const int key = min(first_key + static_cast<int>(threadIdx.x) % kStrips * 8, (keys - 1) / 8 * 8);
   // Threads without a row of their own say what the last one's does.
   const auto row = [&](int i) { return first + min(static_cast<int>(threadIdx.x) / kStrips + i * kStep, rows - 1); };
-  typename Program::template Strip<8> strip[kEach];
+  typename Program::template Strip<8> top, strip[kEach];
   if (keys % 8 == 0 && program.is_whole(at)) {
+    top.read_whole(program, at, first, key);
 #pragma unroll
     for (int i = 0; i < kEach; ++i) strip[i].read_whole(program, at, row(i), key);
   } else {
@@ -91,10 +92,16 @@ __device__ __forceinline__ float sorted_tile(const Program& program, const int64
       strip.template read<false>(program, at, 0, key, keys - key);
       strip.template read<true>(program, at, row, key, keys - key);
     };
+    read(top, first);
 #pragma unroll
     for (int i = 0; i < kEach; ++i) read(strip[i], row(i));
   }
-  float found = Tiles::judge(program, strip[0], 0, row(0), key, keys);
+  alike = true;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) alike = alike && strip[i].same(top);
+  float found = Tiles::judge(program, top, 0, first, key, keys);
+  if (Program::kByKey && alike) return found;
+  found = Tiles::judge(program, strip[0], 0, row(0), key, keys);
 #pragma unroll
   for (int i = 1; i < kEach; ++i) found = Tiles::both(found, Tiles::judge(program, strip[i], 0, row(i), key, keys));
   return found;
@@ -146,11 +153,12 @@ __device__ __forceinline__ void sort_tiles(const T* k, const AttentionShape& s, 
   const int first_key = static_cast<int>(tile % map.tiles) * kTileKeys;
   int64_t at[N];
   float mine;
+  bool alike = false;
   if (sorts) {
     masks.locate(tile / (map.rows * map.tiles), at);
     const int first = static_cast<int>(tile / map.tiles) % map.rows * kTileRows;
     const int rows = map.by_key ? 1 : min(kTileRows, static_cast<int>(s.queries) - first);
-    mine = sorted_tile(program, at, first, rows, first_key, static_cast<int>(s.keys));
+    mine = sorted_tile(program, at, first, rows, first_key, static_cast<int>(s.keys), alike);
   } else {
     keys.locate(tile / map.tiles, at);
     mine = longest_key<kDepth>(k + at[1], s, first_key);
@@ -159,10 +167,10 @@ __device__ __forceinline__ void sort_tiles(const T* k, const AttentionShape& s, 
 #pragma unroll
   for (int o = 16; o > 0; o /= 2) mine = join(mine, __shfl_xor_sync(0xffffffffu, mine, o));
   if (threadIdx.x % 32 == 0) found[threadIdx.x / 32] = mine;
-  __syncthreads();
+  alike = !__syncthreads_or(!alike);
   if (threadIdx.x > 0) return;
   for (float other : found) mine = join(mine, other);
-  if (sorts) map.sorts[tile] = mine;
+  if (sorts) map.sorts[tile] = alike && mine == Tiles::kMixed ? Tiles::kAlike : mine;
   else map.lengths[tile] = sqrtf(mine);
 }
 

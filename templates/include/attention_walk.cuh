@@ -144,6 +144,7 @@ struct Walk {
   }
 
   __device__ __forceinline__ bool plain(int t) const { return skips() && known().plain(t); }
+  __device__ __forceinline__ bool alike(int t) const { return skips() && known().alike(t); }
 
   // What scores that were left out are at most, of queries no longer than `longest`.
   __device__ __forceinline__ float highest_left_out(float longest) const {

@@ -118,7 +118,7 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
     const auto finish_scores = [&](int t, float(&shrink)[2], auto pending) {
       const auto finish = [&](auto plain) {
         constexpr bool kPlain = decltype(plain)::value;
-        if constexpr (!kPlain) mine.read_operands(t);
+        if constexpr (!kPlain) mine.read_operands(t, walk.alike(t));
         products_wait<decltype(pending)::value>();
         products_of(mine.x[0]);
         release(k_empty[slot(read)]);

@@ -193,11 +193,29 @@ def grouped() -> list[Case]:
         masked("bfloat16", 128, "added", "none"),
         masked("float16", 64, "lowest", "left", later=True),
         overcome(),
+        padded("float16", 64, "added_lowest", "right"),
+        padded("float16", 128, "added", "left"),
+        padded("bfloat16", 64, "bool", "all"),
+        padded("float16", 64, "bool", "right", later=True),
+        padded("float16", 64, "lowest", "right"),
+        padded_with_nan(),
         masked("float32", 64, "lowest", "left"),
         masked("float32", 32, "added", "all", by_head=True),
         masked("float32", 128, "added", "right", by_query=True),
         alibi("float32", 64),
     ]
+
+
+def padded(dtype: str, depth: int, form: str, hidden: str, *, later: bool = False) -> Case:
+    """A mask that has a row for each query, all of them the same."""
+    case = masked(dtype, depth, form, hidden, by_query=True, later=later)
+    return replace(case, name=case.name.replace("by_query", "padded"), repeated=frozenset({3}))
+
+
+def padded_with_nan() -> Case:
+    """One key's score is no number in the first batch, and none of its results are."""
+    case = padded("float16", 64, "added", "right")
+    return replace(case, name="masked_padded_nan", planted={3: ((0, 0, 0, slice(None), 3), math.nan)})
 
 
 def causal(dtype: str, depth: int = 64) -> Case:

@@ -28,6 +28,8 @@ class Case:
     plan: Plan
     sizes: tuple[Mapping[str, int], ...]
     planted: Mapping[int, tuple[tuple[int | slice, ...], float]] = field(default_factory=dict)
+    repeated: frozenset[int] = frozenset()
+    """Inputs of which all rows are the first one, as a mask of padding has them."""
 
     def inputs(self, sizes: Mapping[str, int], rng: np.random.Generator) -> list[Array]:
         arrays = []
@@ -38,6 +40,8 @@ class Case:
             if slot in self.planted and array.size:
                 where, value = self.planted[slot]
                 array[tuple(map(_within, where, shape))] = value
+            if slot in self.repeated:
+                array[...] = array[..., :1, :]
             arrays.append(array)
         return arrays
 

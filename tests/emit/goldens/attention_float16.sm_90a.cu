@@ -40,6 +40,10 @@ struct stage_0_program {
 
     __device__ __forceinline__ Element operator[](int i) const { return {*this, i}; }
 
+    __device__ __forceinline__ bool same(const Strip& other) const {
+      return true;
+    }
+
     // Reads the operands that have a row for each query, or those that have one for all.
     template <bool kRows>
     __device__ __forceinline__ void read(const stage_0_program& p, const int64_t (&at)[4], int row, int column, int valid) {
