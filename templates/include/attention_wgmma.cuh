@@ -105,7 +105,11 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
     WarpgroupRows<T, kDepth, kValueDepth, kKeys, Order, N, Program> mine(s, program, walk.at, walk.batch, first_row,
                                                                          walk.whole);
     const uint32_t tile_q = shared_address(queries_of(worker));
-    const auto start_scores = [&](unsigned n) {
+    // What the score program reads is asked for first: it is on its way while the keys and the turn are waited for.
+    const auto start_scores = [&](int t, unsigned n) {
+      if constexpr (!Program::kBare) {
+        if (!walk.plain(t)) mine.read_operands(t, walk.alike(t));
+      }
       k_full[slot(n)].wait(phase(n));
       my_turn();
       mine.start_scores(tile_q, shared_address(ring_k + slot(n) * Tile::kKeyBytes));
@@ -118,7 +122,6 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
     const auto finish_scores = [&](int t, float(&shrink)[2], auto pending) {
       const auto finish = [&](auto plain) {
         constexpr bool kPlain = decltype(plain)::value;
-        if constexpr (!kPlain) mine.read_operands(t, walk.alike(t));
         products_wait<decltype(pending)::value>();
         products_of(mine.x[0]);
         release(k_empty[slot(read)]);
@@ -132,13 +135,13 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
     int t = walk.next(walk.steps);
     if (t >= 0) {
       float shrink[2];
-      start_scores(read);
+      start_scores(t, read);
       next_turn();
       finish_scores(t, shrink, std::integral_constant<int, 0>{});
       mine.join(shrink);
 #pragma unroll 1
       for (t = walk.next(t); t >= 0; t = walk.next(t)) {
-        start_scores(++read);
+        start_scores(t, ++read);
         start_values(read - 1);
         next_turn();
         finish_scores(t, shrink, std::integral_constant<int, 1>{});
