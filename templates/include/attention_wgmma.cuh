@@ -33,6 +33,7 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
     publish_barriers();
   }
   __syncthreads();
+  await_earlier();
 
   const int queries = static_cast<int>(s.queries), keys = static_cast<int>(s.keys);
   Walk<Tile, kProb, N, Program> walk{s, batches, program, map, sorts, again};

@@ -101,7 +101,6 @@ __global__ void __launch_bounds__((gpu::WarpgroupAttention<kDepth, kValueDepth, 
     stage_0_warpgroups(const fusion::half* q, const fusion::half* k, const fusion::half* v, fusion::half* out,
                    const gpu::AttentionShape shape, const gpu::Space<4> batches, const gpu::TileMap map,
                    const stage_0_program program) {
-  gpu::await_earlier();
   gpu::attention_wgmma<fusion::half, kDepth, kValueDepth, gpu::Prob::kIdentity>(q, k, v, out, shape, batches, map, program);
 }
 
