@@ -58,9 +58,13 @@ __device__ __forceinline__ float longest_row(const T* panels, int first) {
     float sum = 0.0f;
 #pragma unroll
     for (int piece = lane % 4; piece < kDepth / 8; piece += 4) {
-      const T* const x = panels + piece / 8 * 64 * kPanel + row * kPanel + (piece ^ row) % 8 * 8;
+      Strip<T, 8> x;
+      x.read(panels + piece / 8 * 64 * kPanel + row * kPanel + (piece ^ row) % 8 * 8);
 #pragma unroll
-      for (int i = 0; i < 8; ++i) sum = fmaf(fusion::load(x + i), fusion::load(x + i), sum);
+      for (int i = 0; i < 8; ++i) {
+        const T element = x[i];
+        sum = fmaf(fusion::load(&element), fusion::load(&element), sum);
+      }
     }
     longest = max_nan(longest, lanes_sum<4>(sum));
   }
