@@ -28,7 +28,7 @@ _FITS = f"sm_90a: at least {ROWS} rows, columns by the eight, all operands on 16
 
 SCHEDULE = Schedule(
     "warpgroups",
-    f"{_FITS}, and faster than the vendor's with its pass: up to 12 billion multiplications that fill the GPU",
+    f"{_FITS}, and faster than the vendor's with its pass, as measured on an H200",
     (("rows", 128), ("columns", 256)),
 )
 CHAIN = Schedule(

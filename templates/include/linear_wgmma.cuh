@@ -127,18 +127,20 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
       copy_box(right + i * Tile::kBoxBytes, map, full[slot], column, row);
     });
   };
-  // While kernels before this one still run, the right operands of as many steps come as there is room for, or if one of
-  // these may make them nearer at least; more of it would stand in the way of the copies.
-  constexpr int kPrefetched = 2;
-  const int begun = x.early ? min(steps, min(kSlots, FUSION_WIDE_EARLY)) : 0;
+  // While kernels before this one still run, right operands of the first steps come if they are constants, or else nearer at
+  // least. More of them would stand in the way of the left ones.
+  constexpr int kAhead = 2;
+  const int ahead = min(steps, kAhead), begun = x.early ? ahead : 0;
   if (threadIdx.x == 0 && static_cast<int>(blockIdx.x) < tiles) {
     const WidePosition<Tile> at(x, static_cast<int>(blockIdx.x));
     prefetch_map(x.left);
 #pragma unroll 1
-    for (int step = 0; step < begun; ++step) bring_right(at, step, step);
-#pragma unroll 1
-    for (int step = 0; begun == 0 && step < min(steps, kPrefetched); ++step) {
-      each_box(at, step, [](int, const TensorMap& map, int column, int row) { prefetch_box(map, column, row); });
+    for (int step = 0; step < ahead; ++step) {
+      if (x.early) {
+        bring_right(at, step, step);
+      } else {
+        each_box(at, step, [](int, const TensorMap& map, int column, int row) { prefetch_box(map, column, row); });
+      }
     }
   }
   await_earlier();

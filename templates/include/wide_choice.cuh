@@ -95,16 +95,18 @@ inline double vendor_cycles(const Device& device, const Product& p, bool passes)
   return kStart + std::max(share * static_cast<double>(p.k) / kPerCycle, comes) + (passes ? kPassStart + share * 4 / 14 : 0);
 }
 
-// Whether our kernel is faster than the vendor's for a product that needs a pass after it. Of more multiplications the
-// power that a GPU may take is the limit, and the vendor's needs no more of it. Measured on an H200, GELU after a bias, 3072
-// columns and a depth of 768, ours and the vendor's with its pass: 5.1 us and 5.5 at 128 rows, 6.1 and 6.4 at 256, 8.4 and 8.8
-// at 512, 11.5 and 13.5 at 1024, 20.3 and 18.4 at 1576, 39.0 and 41.9 at 4096; with as many rows and 4096 columns and a depth of
-// 4096 27.0 and 27.4 at 512, 49.5 and 50.7 at 1024; 38.4 and 39.0 at 128x16384x4096.
-constexpr double kMostWide = 1.2e10;
+// Whether our kernel is faster than the vendor's for a product that needs a pass after it. Measured on an H200, GELU after a
+// bias, 3072 columns and a depth of 768, ours and the vendor's with its pass: 5.1 us and 5.5 at 128 rows, 6.1 and 6.4 at 256, 8.4
+// and 8.8 at 512, 11.5 and 13.5 at 1024, 20.3 and 18.4 at 1576, 39.0 and 41.9 at 4096; 4096 columns and a depth of 4096: 27.0 and 27.4
+// at 512, 52.6 and 52.2 at 1024; 38.4 and 39.0 at 128x16384x4096. Of more multiplications the power that a GPU may take is the
+// limit, and then it is the pass that is left: 108.2 and 109.3 at 2048x4096x4096, 225.6 and 232.4 at 1024x16384x4096, 450 and
+// 456 at 2048 rows, the clock at 1.45 GHz.
+constexpr double kMostWide = 1.2e10, kPowerBound = 3e10;
 inline bool wide_pays(const Device& device, WideKind kind, const Product& p) {
   const int64_t columns[] = {p.n};
-  return static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k) <= kMostWide &&
-         least_wide_cycles<1>(device, kind, p.m, columns, p.k) < vendor_cycles(device, p, true);
+  const double multiplications = static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
+  if (multiplications > kMostWide) return multiplications > kPowerBound;
+  return least_wide_cycles<1>(device, kind, p.m, columns, p.k) < vendor_cycles(device, p, true);
 }
 
 // Whether one launch of it is faster than the vendor's for each of several chains of one product. Measured on an H200, three

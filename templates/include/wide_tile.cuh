@@ -4,11 +4,6 @@
 #include "include/linear.cuh"
 #include "include/wide_epilogue.cuh"
 
-// How many steps' right operands, if they are constants, are copied while earlier kernels run, at most.
-#ifndef FUSION_WIDE_EARLY
-#define FUSION_WIDE_EARLY 99
-#endif
-
 #if FUSION_HOPPER
 namespace fusion::gpu {
 
