@@ -77,8 +77,8 @@ class LinearFamily(Family):
             return tiled
         if at.profile.kind != "cpu" and skinny.is_skinny(at):
             return [skinny_stream.stream_work(at, replace(super().work(at)[0], flops=flops, dtype=at.dtype(stage.a)))]
-        if (together := wide.work_together(at)) is not None:
-            return [together]
+        if (own := wide.work_together(at) or tf32.work_turned(at)) is not None:
+            return [own]
         slowdown /= at.profile.linear_efficiency
         if at.profile.kind != "cpu" and addends_of(at.plan, stage):
             moved = at.moved(stage.tensors)
