@@ -30,6 +30,8 @@ _SIDE = {"cpu": 1024, "cuda": 4096}
 """Rows and columns of products."""
 _MEMORY = {"cpu": 1 << 24, "cuda": 1 << 28}
 """Elements of what is copied through memory; four to eight times the cache."""
+_OWN = frozenset({"name", "description", "measured", "default"})
+"""What a profile says of itself, before its sections."""
 _SHARE = 4
 """What stays in the cache is so small a part of it."""
 
@@ -60,16 +62,19 @@ def calibrate(base: Path, name: str, machine: str, listener: Listener = NOBODY) 
 
 
 def with_rates(text: str, rates: Sequence[Rate], name: str, description: str) -> str:
-    """A profile's text with these numbers, each with what was measured for it; others stay as they are."""
+    """A profile's text with these numbers, each with what was measured for it; others stay as they are, but for what
+    the base says of itself."""
     wanted = {(r.section, r.key): r for r in rates}
     section, lines = "", []
     for line in text.splitlines():
         if found := re.match(r"\[(\w+)\]", line):
             section = found[1]
         key = line.partition("=")[0].strip()
+        if line.startswith("#") or (not section and key in _OWN):
+            continue
         rate = wanted.pop((section, key), None)
         lines.append(line if rate is None else f"{key} = {rate.value:.6g}  # {rate.measured}")
-    body = "\n".join(x for x in lines if not re.match(r"(name|description|measured|default|#) ?.*", x))
+    body = "\n".join(lines)
     told = description.replace("\\", "/").replace('"', "'")
     return f'name = "{name}"\ndescription = "{told}"\n{body.strip()}\n'
 

@@ -94,7 +94,7 @@ def test_calibrate_measures_this_machine_and_is_then_preferred(monkeypatch: pyte
     measured = ("run_us", "node_us", "bandwidth_gbs", "cache_bandwidth_gbs", "special_gops")
     assert all(getattr(found, key) != getattr(base, key) for key in measured)
     assert found.tflops["float32"] != base.tflops["float32"]
-    assert found.linear_slowdown == base.linear_slowdown
+    assert (found.linear_slowdown, found.launch_us, found.error) == (base.linear_slowdown, base.launch_us, base.error)
     assert "MatMul 64x64x64" in call("show", "my-cpu").stdout
 
 
@@ -105,11 +105,12 @@ def test_a_gpu_that_is_not_there_cannot_be_measured() -> None:
 
 
 def test_numbers_are_put_in_their_place_and_others_stay() -> None:
-    head = '# what\nname = "a"\ndescription = "b"\nmeasured = false\n'
-    text = f"{head}[memory]\nrate = 1 # x\nsize = 2 # y\n[launch]\nrate = 3\n"
+    head = '# what\nname = "a"\ndescription = "b"\nmeasured = false\ndefault = false\n'
+    text = f"{head}[memory]\nrate = 1 # x\nsize = 2 # y\n[launch]\ndefault = 4\nrate = 3\n"
     new = calibrate.with_rates(text, [calibrate.Rate("memory", "rate", 5.0, "seen")], "n", 'a "machine"')
     assert new == (
-        'name = "n"\ndescription = "a \'machine\'"\n[memory]\nrate = 5  # seen\nsize = 2 # y\n[launch]\nrate = 3\n'
+        'name = "n"\ndescription = "a \'machine\'"\n[memory]\nrate = 5  # seen\nsize = 2 # y\n'
+        "[launch]\ndefault = 4\nrate = 3\n"
     )
 
 
