@@ -192,8 +192,9 @@ class AttentionFamily(Family):
         (_, score, _), *_ = functions
         masks = kind.masking in ("boolean", "additive")
         is_sorted = bool(warpgroup_dims) and masks and set(score.axes) <= {1, 2}
-        firm = "true" if kind.masking == "boolean" else "false"
-        map_size = f"gpu::tile_map_bytes(h{stage.dims}, {_shape(plan, stage.operands[stage.k])}, {firm})"
+        firm = kind.masking == "boolean"
+        keys = _shape(plan, stage.operands[stage.k])
+        map_size = f"gpu::tile_map_bytes(h{stage.dims}, {keys}, {str(firm).lower()})"
         # In the order of the function's parameters: each with its argument, and the memory it lies in.
         extras = [
             *((("void* parts", f"work + {name}"), ("unsigned* done", "gpu::counters(work)")) if splits else ()),
@@ -224,7 +225,7 @@ class AttentionFamily(Family):
             has_sink=stage.sink >= 0,
             by_key=bool(score.loads) and set(score.axes) <= {1} and masks,
             sorted=is_sorted,
-            firm=kind.masking == "boolean",
+            firm=firm,
             may_round=may_round,
             splits=splits,
             warpgroup_dims=warpgroup_dims,

@@ -19,7 +19,8 @@ _FILLS = 132 * 64 * 128
 _SLOWDOWN = 0.53
 """Of products by constants that are turned, beside the vendor's, whose rate the profile has: on an H200 179 us and 196
 at 2048x4096x4096, 355 and 492 at 1024x16384x4096, 19 and 41 at 1024x3072x768."""
-_FITS = "TF32 allowed, more than 2 rows, columns by the eight, all operands on 16-byte boundaries"
+_EIGHTS = "columns by the eight, all operands on 16-byte boundaries"
+_FITS = f"TF32 allowed, more than 2 rows, {_EIGHTS}"
 
 SCHEDULE = Schedule(
     "tf32",
@@ -34,8 +35,9 @@ ABREAST = Schedule(
 
 TURNED = Schedule(
     "tf32 turned",
-    f"{_ARCH}, {_FITS}, at least {ROWS} rows, the right operand a constant: kept once more, turned and rounded, as "
-    "long as a quarter of the GPU's memory stays free; where no other is faster, with those of the same left operand",
+    f"{_ARCH}, TF32 allowed, at least {ROWS} rows, {_EIGHTS}, the right operand a constant: kept once more, turned and "
+    "rounded, as long as a quarter of the GPU's memory stays free; where no other is faster, with those of the same "
+    "left operand",
     (("rows", 128), ("columns", 256)),
 )
 
@@ -70,8 +72,9 @@ def work_turned(at: Sized) -> Work | None:
     stage: Linear = at.stage
     position = at.plan.stages.index(stage)
     rows, depth = math.prod(at.dims[stage.dims][:-1]), at.shape(stage.a)[-1]
-    group = [i for c in chains_with(at.plan, position) for i in c] if tf32_with(at.plan, position) else [position]
-    widths = [at.dims[s.dims][-1] for i in group if isinstance(s := at.plan.stages[i], Linear)]
+    abreast = [i for c in chains_with(at.plan, position) for i in c] if tf32_with(at.plan, position) else []
+    group = abreast if all(right_input(at.plan, i) in at.weights for i in abreast) else []
+    widths = [at.dims[s.dims][-1] for i in group or [position] if isinstance(s := at.plan.stages[i], Linear)]
     fits = rows >= ROWS and depth % 4 == 0 and not any(n % 8 for n in widths) and rows * sum(widths) >= _FILLS
     if at.profile.arch != _ARCH or not fits or not at.is_weight(stage.b) or tf32_of(at.plan, position) is None:
         return None

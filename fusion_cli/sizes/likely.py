@@ -79,10 +79,10 @@ class OpenInput:
     dims: tuple[int | str, ...]
 
     @classmethod
-    def of(cls, name: str, dtype: ir.DataType | None, dims: Sequence[int | str | None]) -> OpenInput:
+    def of(cls, name: str, dtype: ir.DataType | None, dims: Dims) -> OpenInput:
         """An input by what its model says; dimensions without a name get one."""
         is_float = dtype is not None and dtype.is_floating_point()
-        return cls(name, is_float, tuple(made_up(name, axis) if d in (None, "") else d for axis, d in enumerate(dims)))
+        return cls(name, is_float, tuple(made_up(name, axis) if d == "" else d for axis, d in enumerate(dims)))
 
 
 def made_up(name: str, axis: int) -> str:

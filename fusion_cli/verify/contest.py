@@ -155,8 +155,10 @@ def _settings(reference: Reference, on_gpu: bool, is_large: bool) -> list[Settin
 
 def _not_alone(op: FusedOp, target: str, speed: Speed, is_tuned: bool) -> Rejection:
     expected = f"the simplified model to be faster with the kernels of {op.rule}"
-    if is_tuned:
-        expected = "the model to be faster with it" if _is_tried(op) else f"{expected}, or as fast"
+    if _is_tried(op):
+        expected = "the model to be faster with it"
+    elif is_tuned:
+        expected += ", or as fast"
     return taken_back(op, target, codes.SLOWER, expected, str(speed), FORCE)
 
 

@@ -2,11 +2,9 @@
 // any form. It is what depthwise ones run on, whose channels are all on their own; for others it is there to be right.
 #pragma once
 
-#include <mutex>
-
 #include "include/convolution.h"
-#include "include/gpu.cuh"
 #include "include/half.h"
+#include "include/kept.cuh"
 #include "ort/op.h"
 
 namespace fusion::gpu {
@@ -29,9 +27,6 @@ __global__ void __launch_bounds__(kConvThreads) turn_filter(const T* from, T* to
 class Filter {
  public:
   Filter(const Api& api, const OrtKernelInfo* info, size_t slot) : constant_(is_constant(api, info, slot)) {}
-  Filter(const Filter&) = delete;
-  Filter& operator=(const Filter&) = delete;
-  ~Filter() { cudaFree(kept_); }
 
   // Bytes that `turned` needs for a filter of these dimensions.
   template <class T>
@@ -44,18 +39,11 @@ class Filter {
     const T* const given = static_cast<const T*>(w.data);
     if (c.taps() == 1 || c.channels_each() == 1) return given;
     if (!constant_) return turn(stream, given, static_cast<T*>(scratch), c);
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (kept_ == nullptr) {
-      cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-      gpu::check(cudaStreamIsCapturing(stream, &capture), "cudaStreamIsCapturing");
-      if (capture != cudaStreamCaptureStatusNone) {
-        throw Error("filters must be laid out while a CUDA graph is captured; run the model once without it first");
-      }
-      gpu::check(cudaMalloc(&kept_, bytes<T>(*w.dims)), "cudaMalloc of a filter");
-      turn(stream, given, static_cast<T*>(kept_), c);
-      gpu::check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");  // other streams may be next to read it
+    void* const kept = kept_.get(stream, bytes<T>(*w.dims), 0, [&](void* to) { turn(stream, given, static_cast<T*>(to), c); });
+    if (kept == nullptr) {
+      throw Error("filters must be laid out where no CUDA graph is captured (run the model once without it first) and there is memory");
     }
-    return static_cast<const T*>(kept_);
+    return static_cast<const T*>(kept);
   }
 
  private:
@@ -68,8 +56,7 @@ class Filter {
   }
 
   const bool constant_;
-  std::mutex mutex_;
-  void* kept_ = nullptr;
+  Kept kept_;
 };
 
 // One result per thread, neighbours along the channels.

@@ -228,8 +228,8 @@ void allow_shared_memory(const Device& device, Kernel* kernel, size_t bytes) {
         "cudaFuncSetAttribute");
 }
 
-// Every kernel's first statement: what was launched before it has ended and is there to be read. `launch` starts kernels
-// while those before them still run, so that their blocks stand ready; `let_next_begin` says when the next one's may come,
+// What every kernel waits for before it reads anything that another kernel writes, or writes anything: what was launched before
+// it has ended and is there to be read. `launch` starts kernels while those before them still run, so that their blocks stand ready; `let_next_begin` says when the next one's may come,
 // which without it is when all blocks have ended.
 __device__ __forceinline__ void await_earlier() {
 #if FUSION_OVERLAPS

@@ -168,7 +168,7 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
   unsigned char* const bytes = reinterpret_cast<unsigned char*>(dynamic) + (ring - shared_address(dynamic));
   StepProducts<T, Tile, kTransB> products;
   const WarpSums<Tile> sums(bytes, kSlots * Tile::kSlotBytes + (static_cast<int>(threadIdx.x) / 32 - 4) * kSumsBytes);
-  float c[Tile::kHeight][Tile::kAcross / 8][4];
+  typename StepProducts<T, Tile, kTransB>::Sums c;
   const int stride = static_cast<int>(gridDim.x) * (Tile::kApart ? Tile::kWorkers : 1);
   int tile = static_cast<int>(blockIdx.x);
   if constexpr (Tile::kApart) tile += worker * static_cast<int>(gridDim.x), n = worker * steps;

@@ -2,14 +2,14 @@
 // to TF32 already. They are kept beside the weights, which stay as they are.
 #pragma once
 
-#include <mutex>
-
+#include "include/kept.cuh"
 #include "include/wide_choice.cuh"
 #include "ort/op.h"
 
 namespace fusion::gpu {
 
 constexpr int kRoundingThreads = 256;
+constexpr double kFree = 0.25;  // of the GPU's memory stays so, or there are other kernels
 
 // to[column, k] = from[k, column], rounded, 32 by 32 by each block.
 template <int kThreads>
@@ -37,43 +37,39 @@ __global__ void __launch_bounds__(kThreads) turn_and_round(const float* from, fl
 class Turned {
  public:
   Turned(const Api& api, const OrtKernelInfo* info, int slot) : is_constant_(is_constant(api, info, slot)) {}
-  Turned(const Turned&) = delete;
-  Turned& operator=(const Turned&) = delete;
-  ~Turned() { cudaFree(data_); }
 
-  // The right operand `b` of a product as [columns, depth]; none where it is no constant, where memory is short, and while
-  // a CUDA graph is captured.
+  // The right operand `b` of a product as [columns, depth]; none where it is no constant, or another part of one than the
+  // first was, where memory is short, and while a CUDA graph is captured.
   const float* get(const float* b, const Product& p, cudaStream_t stream) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (!is_constant_ || data_ != nullptr) return data_;
-    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    check(cudaStreamIsCapturing(stream, &capture), "cudaStreamIsCapturing");
-    if (capture != cudaStreamCaptureStatusNone) return nullptr;
-    data_ = allocated(static_cast<size_t>(p.n) * static_cast<size_t>(p.k) * sizeof(float));
-    if (data_ == nullptr) {
-      is_constant_ = false;  // and is not asked for again
-      return nullptr;
-    }
+    const size_t bytes = static_cast<size_t>(p.n) * static_cast<size_t>(p.k) * sizeof(float);
+    if (!is_constant_ || !is_same(b, p)) return nullptr;
     const unsigned grid = grid_size(ceil_div(p.n, 32) * ceil_div(p.k, 32), "turn_and_round");
-    launch(turn_and_round<kRoundingThreads>, grid, kRoundingThreads, 0, stream, "turn_and_round", b, data_, p);
-    check(cudaStreamSynchronize(stream), "turn_and_round");  // runs on other streams may be the next to read it
-    return data_;
+    return static_cast<const float*>(kept_.get(stream, bytes, kFree, [&](void* to) {
+      launch(turn_and_round<kRoundingThreads>, grid, kRoundingThreads, 0, stream, "turn_and_round", b, static_cast<float*>(to), p);
+    }));
   }
 
  private:
-  // Memory as long as a quarter of the GPU's stays free.
-  static float* allocated(size_t bytes) {
-    size_t free = 0, total = 0;
-    check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
-    void* data = nullptr;
-    if (free < bytes + total / 4) return nullptr;
-    if (cudaMalloc(&data, bytes) != cudaSuccess) cudaGetLastError();  // which nobody is to find
-    return static_cast<float*>(data);
+  // Inputs that are constants may be read in part.
+  bool is_same(const float* b, const Product& p) {
+    const Part part{b, p.n, p.k, p.b_k, p.b_column};
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (part_.data == nullptr) part_ = part;
+    return part == part_;
   }
 
+  struct Part {
+    const float* data;
+    int64_t n, k, b_k, b_column;
+    bool operator==(const Part& x) const {
+      return data == x.data && n == x.n && k == x.k && b_k == x.b_k && b_column == x.b_column;
+    }
+  };
+
+  const bool is_constant_;
   std::mutex mutex_;
-  bool is_constant_;
-  float* data_ = nullptr;
+  Part part_{};
+  Kept kept_;
 };
 
 #if FUSION_HOPPER

@@ -38,7 +38,7 @@ bool describe_wide(WideOperands<kProducts, kChains>& x, const First& first, cons
 inline bool keeps_right(const Device& device, double elements) { return elements * 2 <= device.cache / 2.0; }
 
 // Cycles of products by this tile: some to start, and its steps and epilogue for every tile of a multiprocessor; where workers
-// are apart one hides the other's epilogue, but for the last. Right operands from memory come at 15.2 bytes a cycle of each
+// are apart, of epilogues what the other one's products do not hide, and the last. Right operands from memory come at 15.2 bytes a cycle of each
 // multiprocessor that has tiles, and what all tiles read then at 40.
 template <class Tile, class Columns>
 double wide_cycles(const Device& device, WideKind kind, int64_t rows, const Columns& columns, int64_t depth) {

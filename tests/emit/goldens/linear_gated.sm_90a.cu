@@ -424,10 +424,10 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
 // False where the kernel does not suit the operands. `early`: the right operands
 // are there before any kernel runs.
 bool group_0_wide_launch(const gpu::Device& device, cudaStream_t stream, bool early, const stage_0_operands& x0, const stage_1_operands& x1) {
-  gpu::WideOperands<2, 1> x;
+  if (!gpu::in_eights(x1.epilogue.out0, x1.p.n, 1)) return false;
+gpu::WideOperands<2, 1> x;
   x.early = early;
   if (!gpu::describe_wide<false>(x, x0, x1)) return false;
-  if (!gpu::in_eights(x1.epilogue.out0, x1.p.n, 1)) return false;
   const group_0_wide0 epilogue0{x0.epilogue, x1.epilogue};
   return gpu::with_wide_tile(device, gpu::WideKind{false, false}, x, x0.a, x0.p.a_row, [&](auto tile, unsigned grid) {
     using Tile = decltype(tile);

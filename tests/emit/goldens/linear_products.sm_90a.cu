@@ -229,10 +229,10 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
 
 // False where the kernel does not suit the operands, or would take more than so many cycles.
 bool stage_0_turned_wide_launch(const gpu::Device& device, cudaStream_t stream, double most, gpu::Turned& turned0, const stage_0_operands& x0) {
-  gpu::WideOperands<1, 1> x;
+  if (!gpu::in_eights(x0.epilogue.out0, x0.p.n, 1)) return false;
+gpu::WideOperands<1, 1> x;
   gpu::Turned* const right[] = {&turned0};
   if (!gpu::describe_turned(device, gpu::WideKind{true, false}, stream, most, x, right, x0)) return false;
-  if (!gpu::in_eights(x0.epilogue.out0, x0.p.n, 1)) return false;
   const stage_0_turned_wide0 epilogue0{x0.epilogue};
   return gpu::with_wide_tile(device, gpu::WideKind{true, false}, x, x0.a, x0.p.a_row * 2, [&](auto tile, unsigned grid) {
     using Tile = decltype(tile);
@@ -536,11 +536,11 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
 
 // False where the kernel does not suit the operands, or would take more than so many cycles.
 bool stage_1_turned_wide_launch(const gpu::Device& device, cudaStream_t stream, double most, gpu::Turned& turned0, const stage_1_operands& x0) {
-  gpu::WideOperands<1, 1> x;
-  gpu::Turned* const right[] = {&turned0};
-  if (!gpu::describe_turned(device, gpu::WideKind{true, true}, stream, most, x, right, x0)) return false;
   if (!gpu::in_eights(x0.epilogue.in2, x0.epilogue.row2, x0.epilogue.column2)) return false;
   if (!gpu::in_eights(x0.epilogue.out0, x0.p.n, 1)) return false;
+gpu::WideOperands<1, 1> x;
+  gpu::Turned* const right[] = {&turned0};
+  if (!gpu::describe_turned(device, gpu::WideKind{true, true}, stream, most, x, right, x0)) return false;
   const stage_1_turned_wide0 epilogue0{x0.epilogue};
   return gpu::with_wide_tile(device, gpu::WideKind{true, true}, x, x0.a, x0.p.a_row * 2, [&](auto tile, unsigned grid) {
     using Tile = decltype(tile);
@@ -753,10 +753,10 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
 
 // False where the kernel does not suit the operands, or would take more than so many cycles.
 bool stage_2_turned_wide_launch(const gpu::Device& device, cudaStream_t stream, double most, gpu::Turned& turned0, const stage_2_operands& x0) {
-  gpu::WideOperands<1, 1> x;
+  if (!gpu::in_eights(x0.epilogue.out0, x0.p.n, 1)) return false;
+gpu::WideOperands<1, 1> x;
   gpu::Turned* const right[] = {&turned0};
   if (!gpu::describe_turned(device, gpu::WideKind{true, true}, stream, most, x, right, x0)) return false;
-  if (!gpu::in_eights(x0.epilogue.out0, x0.p.n, 1)) return false;
   const stage_2_turned_wide0 epilogue0{x0.epilogue};
   return gpu::with_wide_tile(device, gpu::WideKind{true, true}, x, x0.a, x0.p.a_row * 2, [&](auto tile, unsigned grid) {
     using Tile = decltype(tile);
