@@ -284,7 +284,10 @@ inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSucce
 inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
 inline cudaError_t cudaEventElapsedTime(float* took, cudaEvent_t, cudaEvent_t) { return *took = 1.0f, cudaSuccess; }
 inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
-inline cudaError_t cudaMemGetInfo(size_t* free, size_t* total) { return *free = *total = size_t{1} << 36, cudaSuccess; }
+inline size_t cuda_host_free = size_t{1} << 36;
+inline cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  return *free = cuda_host_free, *total = size_t{1} << 36, cudaSuccess;
+}
 inline cudaError_t cudaFree(void* data) { return std::free(data), cudaSuccess; }
 
 enum cudaLaunchAttributeID { cudaLaunchAttributeProgrammaticStreamSerialization };

@@ -66,9 +66,39 @@ int wrong(int rows, int depth, const int (&columns)[kProducts], unsigned grid) {
   return wrong;
 }
 
+// Inputs of an operator that are constants or not.
+int wrongly_kept() {
+  static int says = 1;
+  const auto cut = [](float x) { return cuda_host::cut(fusion::bit_cast<uint32_t>(x)); };  // as the product does
+  OrtApi table{};
+  const auto constant = [](const OrtKernelInfo*, size_t, int* is, const OrtValue**) { return *is = says, static_cast<OrtStatus*>(nullptr); };
+  OrtStatus* (*const function)(const OrtKernelInfo*, size_t, int*, const OrtValue**) = constant;
+  table.slot[249] = reinterpret_cast<void (*)()>(function);
+  const fusion::Api api(&table);
+  std::vector<float> data(64 * 40);
+  for (int i = 0; i < 64 * 40; ++i) data[i] = (i % 7 + 1) * (1 - 1 / 1048576.0f);
+  const gpu::Product p{64, 40, 64, 64, 1, 40, 1, 1.0f};
+  gpu::Turned turned(api, nullptr, 0), short_of_memory(api, nullptr, 0);
+  const float* const kept = turned.get(data.data(), p, nullptr);
+  int wrong = kept == nullptr;
+  for (int k = 0; k < 64; ++k)
+    for (int c = 0; c < 40; ++c) wrong += cut(kept[c * 64 + k]) != (k * 40 + c) % 7 + 1;
+  data[0] = 100;
+  wrong += turned.get(data.data(), p, nullptr) != kept || cut(kept[0]) != 1;  // made once
+  gpu::Product other = p;
+  other.k = 32;
+  wrong += turned.get(data.data(), other, nullptr) != nullptr || turned.get(data.data() + 8, p, nullptr) != nullptr;
+  cuda_host_free /= 5;
+  wrong += short_of_memory.get(data.data(), p, nullptr) != nullptr || turned.get(data.data(), p, nullptr) != kept;
+  cuda_host_free *= 5;
+  says = 0;
+  gpu::Turned input(api, nullptr, 0);
+  return wrong + (input.get(data.data(), p, nullptr) != nullptr);
+}
+
 int main() {
   const int odd[] = {200}, wide[] = {328}, two[] = {72, 200};
-  int all = 0;
+  int all = wrongly_kept();
   gpu::for_wide_tiles<1>([&](auto tile) {
     using Tile = decltype(tile);
     all += wrong<Tile, false>(77, 100, odd, 1) + wrong<Tile, true>(77, 36, odd, 1);
