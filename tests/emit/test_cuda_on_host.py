@@ -110,7 +110,7 @@ TILES = (
     {"b": 1, "h": 1, "g": 1, "q": 70, "k": 261, "s": 389},
     {"b": 1, "h": 2, "g": 1, "q": 66, "k": 128, "s": 72},
     {"b": 1, "h": 1, "g": 1, "q": 17, "k": 203, "s": 197},
-    {"b": 2, "h": 1, "g": 1, "q": 600, "k": 264, "s": 130},
+    {"b": 5, "h": 1, "g": 1, "q": 140, "k": 136, "s": 130},
 )
 """Several tiles of queries and of keys, some of them of fewer; keys in eights, and not; few keys; several rounds."""
 
