@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fusion_cli.codegen.cuda_parts import Member
-from fusion_cli.kernels.wide import right_input
+from fusion_cli.kernels.wide import right_are_inputs, right_input
 from fusion_cli.planir.stages import Plan
 
 PARAMETER = "bool early"
@@ -21,5 +21,4 @@ def members(plan: Plan, position: int) -> tuple[Member, ...]:
 
 def argument(plan: Plan, launch: Sequence[int]) -> str:
     """What is given for `PARAMETER`."""
-    given = all(right_input(plan, i) is not None for i in launch)
-    return " && ".join(f"constant_{i}" for i in launch) if given else "false"
+    return " && ".join(f"constant_{i}" for i in launch) if right_are_inputs(plan, launch) else "false"

@@ -90,12 +90,13 @@ class LinearFamily(Family):
             return (tiles.SCHEDULE, Schedule("vendor", "otherwise: ONNX Runtime's product, and a loop over its result"))
         position = plan.stages.index(stage)
         together, alone = wide.wide_with(plan, position), _wide_alone(plan, stage, position)
+        rounded = tf32.tf32_of(plan, position)
         wide_schedules = [
             *([wide.CHAIN if wide.is_chain(together) else wide.ABREAST] if together else []),
             *([wide.SCHEDULE] if alone else []),
             *([tf32.ABREAST] if tf32.tf32_with(plan, position) else []),
-            *([tf32.SCHEDULE] if tf32.tf32_of(plan, position) else []),
-            *([tf32.TURNED] if tf32.tf32_of(plan, position) and tf32.may_turn(plan, (position,)) else []),
+            *([tf32.SCHEDULE] if rounded else []),
+            *([tf32.TURNED] if rounded and tf32.may_turn(plan, (position,)) else []),
         ]
         return (
             skinny.SCHEDULE,

@@ -81,6 +81,11 @@ def right_input(plan: Plan, position: int) -> int | None:
     return root.slot if root.role == "input" else None
 
 
+def right_are_inputs(plan: Plan, positions: Sequence[int]) -> bool:
+    """Whether the right operands of all these stages are inputs of the operator, and so may be constants."""
+    return all(right_input(plan, position) is not None for position in positions)
+
+
 def wide_of(plan: Plan, chains: Sequence[Sequence[int]], takes: Set[str] = NARROW) -> Wide | None:
     """The kernel of chains of products, by position in the plan; None where there is none for them. `takes`: element
     types that it multiplies."""

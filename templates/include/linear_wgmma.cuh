@@ -24,10 +24,8 @@ __device__ __forceinline__ void with_epilogue(int chain, const F& f, const First
 // `earlier` is called once those of the step before have been computed.
 template <class T, class Tile, bool kTransB>
 struct StepProducts {
-  using Sums = float[Tile::kHeight][Tile::kAcross / 8][4];
-
   template <class Earlier>
-  __device__ __forceinline__ void operator()(Sums& c, const unsigned char* left, const unsigned char* right, bool first,
+  __device__ __forceinline__ void operator()(typename Tile::Sums& c, const unsigned char* left, const unsigned char* right, bool first,
                                              const Earlier& earlier) const {
     const uint32_t a = shared_address(left), b = shared_address(right);
 #pragma unroll
@@ -56,13 +54,12 @@ struct StepProducts {
 // In TF32 the left operand is rounded on its way through registers; the right one has been.
 template <class Tile>
 struct StepProducts<float, Tile, true> {
-  using Sums = float[Tile::kHeight][Tile::kAcross / 8][4];
   static constexpr int kBatch = 2;
   // Products read a batch's left operand in one set of registers while the next one's comes to the other.
   uint32_t operands[2][Tile::kHeight][kBatch][4];
 
   template <class Earlier>
-  __device__ __forceinline__ void operator()(Sums& c, const unsigned char* left, const unsigned char* right, bool first,
+  __device__ __forceinline__ void operator()(typename Tile::Sums& c, const unsigned char* left, const unsigned char* right, bool first,
                                              const Earlier& earlier) {
     const int row = threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 16;
 #pragma unroll
@@ -168,7 +165,7 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
   unsigned char* const bytes = reinterpret_cast<unsigned char*>(dynamic) + (ring - shared_address(dynamic));
   StepProducts<T, Tile, kTransB> products;
   const WarpSums<Tile> sums(bytes, kSlots * Tile::kSlotBytes + (static_cast<int>(threadIdx.x) / 32 - 4) * kSumsBytes);
-  typename StepProducts<T, Tile, kTransB>::Sums c;
+  typename Tile::Sums c;
   const int stride = static_cast<int>(gridDim.x) * (Tile::kApart ? Tile::kWorkers : 1);
   int tile = static_cast<int>(blockIdx.x);
   if constexpr (Tile::kApart) tile += worker * static_cast<int>(gridDim.x), n = worker * steps;

@@ -41,23 +41,19 @@ class Turned {
   // The right operand `b` of a product as [columns, depth]; none where it is no constant, or another part of one than the
   // first was, where memory is short, and while a CUDA graph is captured.
   const float* get(const float* b, const Product& p, cudaStream_t stream) {
+    if (!is_constant_) return nullptr;
+    const Part part{b, p.n, p.k, p.b_k, p.b_column};
     const size_t bytes = static_cast<size_t>(p.n) * static_cast<size_t>(p.k) * sizeof(float);
-    if (!is_constant_ || !is_same(b, p)) return nullptr;
     const unsigned grid = grid_size(ceil_div(p.n, 32) * ceil_div(p.k, 32), "turn_and_round");
-    return static_cast<const float*>(kept_.get(stream, bytes, kFree, [&](void* to) {
+    const void* const kept = kept_.get(stream, bytes, kFree, [&](void* to) {
+      part_ = part;
       launch(turn_and_round<kRoundingThreads>, grid, kRoundingThreads, 0, stream, "turn_and_round", b, static_cast<float*>(to), p);
-    }));
+    });
+    return kept != nullptr && part == part_ ? static_cast<const float*>(kept) : nullptr;
   }
 
  private:
   // Inputs that are constants may be read in part.
-  bool is_same(const float* b, const Product& p) {
-    const Part part{b, p.n, p.k, p.b_k, p.b_column};
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (part_.data == nullptr) part_ = part;
-    return part == part_;
-  }
-
   struct Part {
     const float* data;
     int64_t n, k, b_k, b_column;
@@ -67,8 +63,7 @@ class Turned {
   };
 
   const bool is_constant_;
-  std::mutex mutex_;
-  Part part_{};
+  Part part_{};  // of what is kept, after which nobody changes it
   Kept kept_;
 };
 

@@ -80,7 +80,7 @@ struct WarpSums {
     return row * kSumsPitch + eight * 32 + ((half ^ eight / 4 ^ row) & 1) * 16;
   }
   // A part of what a product left in registers, which have no index.
-  __device__ __forceinline__ void give(const float (&c)[Tile::kHeight][Tile::kAcross / 8][4], int product, int part) const {
+  __device__ __forceinline__ void give(const typename Tile::Sums& c, int product, int part) const {
 #pragma unroll
     for (int known = 0; known < kParts; ++known) {
       if (known != part) continue;
@@ -104,7 +104,7 @@ struct WarpSums {
 // Hands the sums of a worker's tile from `row` and `column` on to an epilogue: it reads its operands, `fetch`, a part ahead
 // of the sums, `store`; `finish` waits for these.
 template <class Tile, class Epilogue, class Finish>
-__device__ __forceinline__ void hand_on(const float (&c)[Tile::kHeight][Tile::kAcross / 8][4], int rows, int columns, int row,
+__device__ __forceinline__ void hand_on(const typename Tile::Sums& c, int rows, int columns, int row,
                                         int column, const WarpSums<Tile>& sums, const Epilogue& epilogue,
                                         const Finish& finish) {
   constexpr int kTurns = 2, kParts = WarpSums<Tile>::kParts;

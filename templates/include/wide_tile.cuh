@@ -19,6 +19,7 @@ struct WideTile {
   static constexpr bool kApart = kApart_;
   static constexpr int kTogether = kApart ? 1 : kWorkers;  // workers of a tile
   static constexpr int kRows = kTogether * kHeight * 64, kAcross = kColumns * kProducts;
+  using Sums = float[kHeight][kAcross / 8][4];  // of a worker's tile, as the tensor cores leave them to its threads
   // The copy engine brings boxes of 64 by 64; those of the left operand come at once.
   static constexpr int kBoxBytes = kPanel * kPanel * 2, kLeftBytes = kRows / 64 * kBoxBytes, kBoxes = kAcross / kPanel;
   static constexpr int kSlotBytes = kLeftBytes + kBoxes * kBoxBytes;
