@@ -3,6 +3,7 @@
 
 #include "cuda_runtime.h"
 #include "include/tf32_choice.cuh"
+#include "rounded_products.h"
 
 namespace gpu = fusion::gpu;
 
@@ -25,38 +26,21 @@ struct Epilogue {
 
 template <class Tile, bool kTransB, int kProducts>
 int wrong(int rows, int depth, const int (&columns)[kProducts]) {
-  // Whole numbers once they are rounded; with bits cut off they would be less.
-  const auto whole = [](int i) { return static_cast<float>(i * 7919 % 101 % 5 - 2) * (1 - 1 / 1048576.0f); };
-  std::vector<float> left(rows * depth), right[kProducts], out[kProducts], bias(1024), matrix(rows * 1024);
-  for (int i = 0; i < rows * depth; ++i) left[i] = whole(i);
-  for (int i = 0; i < 1024; ++i) bias[i] = i % 17;
-  for (int i = 0; i < rows * 1024; ++i) matrix[i] = i % 29;
+  RoundedProducts<kTransB, kProducts> made(rows, depth, columns);
   gpu::Tf32Operands<kProducts> x;
-  x.map = gpu::host_map(left.data(), rows, depth * 2, depth * 2, Tile::kRows);
+  x.map = gpu::host_map(made.left.data(), rows, depth * 2, depth * 2, Tile::kRows);
   x.rows = rows, x.depth = depth, x.parts = 1;
   Epilogue epilogues[kProducts];
   for (int p = 0; p < kProducts; ++p) {
     const int n = x.columns[p] = columns[p];
-    for (int i = 0; i < depth * n; ++i) right[p].push_back(whole(i + p * 13));
-    out[p].assign(rows * n, -1e9f);
-    x.right[p] = right[p].data(), x.right_stride[p] = kTransB ? depth : n;
-    epilogues[p] = {bias.data(), matrix.data(), out[p].data(), n};
+    x.right[p] = made.right[p].data(), x.right_stride[p] = kTransB ? depth : n;
+    epilogues[p] = {made.bias.data(), made.matrix.data(), made.out[p].data(), n};
   }
   cuda_host::launch(gpu::tf32_tiles<Tile>(x), Tile::kThreads, Tile::template bytes<kTransB>(1), nullptr, [&] {
     if constexpr (kProducts == 1) gpu::linear_tf32_wgmma<Tile, kTransB>(x, epilogues[0]);
     else gpu::linear_tf32_wgmma<Tile, kTransB>(x, epilogues[0], epilogues[1]);
   });
-  int wrong = 0;
-  for (int p = 0; p < kProducts; ++p)
-    for (int r = 0; r < rows; ++r)
-      for (int c = 0; c < columns[p]; ++c) {
-        float sum = bias[c] + matrix[r * columns[p] + c];
-        for (int k = 0; k < depth; ++k) {
-          sum += std::round(left[r * depth + k]) * std::round(right[p][kTransB ? c * depth + k : k * columns[p] + c]);
-        }
-        wrong += out[p][r * columns[p] + c] != sum;
-      }
-  return wrong;
+  return made.wrong();
 }
 
 int main() {

@@ -4,6 +4,7 @@
 #include "cuda_runtime.h"
 #include "include/linear_wgmma.cuh"
 #include "include/turned.cuh"
+#include "rounded_products.h"
 
 namespace gpu = fusion::gpu;
 
@@ -29,41 +30,26 @@ struct Epilogue {
 
 template <class Tile, bool kTransB, int kProducts>
 int wrong(int rows, int depth, const int (&columns)[kProducts], unsigned grid) {
-  // Whole numbers once they are rounded; with bits cut off they would be less.
-  const auto whole = [](int i) { return static_cast<float>(i * 7919 % 101 % 5 - 2) * (1 - 1 / 1048576.0f); };
-  std::vector<float> left(rows * depth), right[kProducts], turned[kProducts], out[kProducts], bias(1024), matrix(rows * 1024);
-  for (int i = 0; i < rows * depth; ++i) left[i] = whole(i);
-  for (int i = 0; i < 1024; ++i) bias[i] = i % 17;
-  for (int i = 0; i < rows * 1024; ++i) matrix[i] = i % 29;
+  RoundedProducts<kTransB, kProducts> made(rows, depth, columns);
+  std::vector<float> turned[kProducts];
   gpu::WideOperands<1, kProducts> x;
-  x.left = gpu::host_map(left.data(), rows, depth * 2, depth * 2, Tile::kRows);
+  x.left = gpu::host_map(made.left.data(), rows, depth * 2, depth * 2, Tile::kRows);
   x.rows = rows, x.depth = depth * 2, x.early = kTransB;
   Epilogue epilogues[kProducts];
   for (int p = 0; p < kProducts; ++p) {
     const int n = x.columns[p] = columns[p];
-    for (int i = 0; i < depth * n; ++i) right[p].push_back(whole(i + p * 13));
-    turned[p].assign(depth * n, -1e9f), out[p].assign(rows * n, -1e9f);
+    turned[p].assign(depth * n, -1e9f);
     const gpu::Product product{rows, n, depth, depth, 1, kTransB ? 1 : n, kTransB ? depth : 1, 1.0f};
     cuda_host::launch((n + 31) / 32 * ((depth + 31) / 32), gpu::kRoundingThreads, 0, nullptr,
-                      [&] { gpu::turn_and_round<gpu::kRoundingThreads>(right[p].data(), turned[p].data(), product); });
+                      [&] { gpu::turn_and_round<gpu::kRoundingThreads>(made.right[p].data(), turned[p].data(), product); });
     x.right[p][0] = gpu::host_map(turned[p].data(), n, depth * 2, depth * 2, gpu::kPanel);
-    epilogues[p] = {bias.data(), matrix.data(), out[p].data(), n};
+    epilogues[p] = {made.bias.data(), made.matrix.data(), made.out[p].data(), n};
   }
   cuda_host::launch(grid, Tile::kThreads, Tile::kBytes, nullptr, [&] {
     if constexpr (kProducts == 1) gpu::linear_wgmma<float, Tile, true>(x, epilogues[0]);
     else gpu::linear_wgmma<float, Tile, true>(x, epilogues[0], epilogues[1]);
   });
-  int wrong = 0;
-  for (int p = 0; p < kProducts; ++p)
-    for (int r = 0; r < rows; ++r)
-      for (int c = 0; c < columns[p]; ++c) {
-        float sum = bias[c] + matrix[r * columns[p] + c];
-        for (int k = 0; k < depth; ++k) {
-          sum += std::round(left[r * depth + k]) * std::round(right[p][kTransB ? c * depth + k : k * columns[p] + c]);
-        }
-        wrong += out[p][r * columns[p] + c] != sum;
-      }
-  return wrong;
+  return made.wrong();
 }
 
 // Inputs of an operator that are constants or not.
