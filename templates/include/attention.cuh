@@ -79,10 +79,10 @@ struct Place {
 
 // Blocks start in the order of their numbers: tiles from the last to the first, since the last rows of a causal score
 // see the most keys, and where batches take turns each tile in all of those.
-__device__ __forceinline__ Place place_of(unsigned block, const AttentionShape& s, int64_t batches, int rows) {
+__host__ __device__ __forceinline__ Place place_of(unsigned block, const AttentionShape& s, int64_t batches, int rows) {
   const unsigned tiles = static_cast<unsigned>((s.queries + rows - 1) / rows), section = s.together * tiles;
   const unsigned first = block / section * s.together, turn = block % section;
-  const unsigned width = min(s.together, static_cast<unsigned>(batches) - first);
+  const unsigned left = static_cast<unsigned>(batches) - first, width = left < s.together ? left : s.together;
   return {first + turn % width, static_cast<int>(tiles - 1 - turn / width)};
 }
 
@@ -97,10 +97,13 @@ inline AttentionShape attention_shape(const View& q, const View& k, const View& 
 
 // As many batches as have their keys and values in half of the L2 cache: the longest tiles of all of them go first, and
 // the shortest last, when multiprocessors would run out of work.
-inline unsigned taking_turns(const Device& device, const AttentionShape& s, int64_t batches, size_t element) {
-  const int64_t bytes = s.keys * (s.depth + s.value_depth) * static_cast<int64_t>(element);
-  const int64_t most = bytes > 0 ? device.cache / 2 / bytes : 1;
-  return static_cast<unsigned>(most < 1 ? 1 : most < batches ? most : batches > 0 ? batches : 1);
+template <int N>
+unsigned taking_turns(const Device& device, const AttentionShape& s, const Space<N>& batches, size_t element) {
+  int64_t apart = 1;  // batches that have keys of their own
+  for (int d = 0; d < batches.rank; ++d) apart *= batches.stride[1][d] != 0 ? batches.size[d] : 1;
+  const int64_t bytes = s.keys * (s.depth + s.value_depth) * static_cast<int64_t>(element) * apart;
+  const int64_t most = bytes > 0 ? device.cache / 2 * batches.count / bytes : 1;
+  return static_cast<unsigned>(most < 1 ? 1 : most < batches.count ? most : batches.count > 0 ? batches.count : 1);
 }
 
 // A stride of the scores' operands: with 32 bits an address is one instruction.

@@ -110,13 +110,18 @@ struct WarpgroupRows {
 
   // Reads what the score program will, on its way during the product; of one row where all are `alike`: far fewer bytes.
   __device__ __forceinline__ void read_operands(int t, bool alike = false) {
-    if (!whole) return;
 #pragma unroll
     for (int g = 0; g < (Program::kBare ? 0 : kKeys / 32); ++g) {
-      const int key = min(column(t, g * 4, 0), keys - 8);
+      const int key = column(t, g * 4, 0);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        strip[g][r].read_whole(program, at, alike ? min(first_row, queries - 1) : row(r), key);
+        const int line = alike ? min(first_row, queries - 1) : row(r);
+        if (whole) {
+          strip[g][r].read_whole(program, at, line, min(key, keys - 8));
+        } else {
+          strip[g][r].template read<false>(program, at, 0, key, keys - key);
+          strip[g][r].template read<true>(program, at, line, key, keys - key);
+        }
       }
     }
   }
@@ -135,17 +140,10 @@ struct WarpgroupRows {
   __device__ __forceinline__ void weigh(int t, float (&shrink)[2]) {
     constexpr bool kRaw = kPlain && !Program::kBare;  // x is not scaled yet
     if constexpr (!kPlain) {
-      if (whole) {
-        each_score([&](float product, int j, int e) {
-          const auto element = strip[j / 4][e / 2][j % 4 * 2 + e % 2];
-          return program.score(product * s.scale, element, batch, row(e / 2), column(t, j, e));
-        });
-      } else {
-        each_score([&](float product, int j, int e) {
-          const int query = row(e / 2), key = min(column(t, j, e), keys - 1);
-          return program.score(product * s.scale, Element{program, at, query, key}, batch, query, key);
-        });
-      }
+      each_score([&](float product, int j, int e) {
+        const auto element = strip[j / 4][e / 2][j % 4 * 2 + e % 2];
+        return program.score(product * s.scale, element, batch, row(e / 2), column(t, j, e));
+      });
     }
     constexpr bool kTriangle = Program::kBare && Program::kCausal;  // a program of its own knows what is later
     if ((t + 1) * kKeys > (kTriangle ? min(keys, first_row + 1) : keys)) {

@@ -13,7 +13,8 @@ struct WarpgroupAttention {
   static constexpr int kThreads = (kWorkers + 1) * kWarpgroup;
   static constexpr int kFew = 40, kMany = 232;  // registers of the one that copies, and of those
   static_assert(kFew + kWorkers * kMany <= (kWorkers + 1) * (65536 / kThreads / 8 * 8), "more than a block begins with");
-  static constexpr int kRows = kTileRows, kKeys = kTileKeys, kSlots = 2;
+  static constexpr int kRows = kTileRows, kKeys = kTileKeys;
+  static constexpr int kSlots = kDepth <= kPanel && kValueDepth <= kPanel ? 4 : 2;  // for keys, and for values
   static constexpr int kPitch = kValueDepth + 8;               // of results
   using Order = std::conditional_t<kBare, InOrder, Dealt<8>>;  // of the keys
   static constexpr int kQueryBytes = 2 * 64 * kDepth, kResultBytes = 2 * 64 * kPitch;          // of a worker
@@ -43,6 +44,44 @@ struct WarpgroupAttention {
   static unsigned grid(const Device& device, const AttentionShape& s, int64_t batches) {
     const int64_t tiles = batches * ceil_div(s.queries, kRows);
     return static_cast<unsigned>(tiles < device.multiprocessors ? tiles : device.multiprocessors);
+  }
+
+  // Blocks have as many tiles, the first and the last of them in turn, since tiles come in the order of their lengths.
+  __host__ __device__ static unsigned tile_of(unsigned round, unsigned block, unsigned blocks) {
+    return round * blocks + (round % 2 == 0 ? block : blocks - 1 - block);
+  }
+
+  // How many batches take turns, up to `s.together` of them, where later queries see more keys: with many of those numbers
+  // some blocks are left with the longer tiles of every section.
+  static unsigned balanced(const Device& device, AttentionShape s, int64_t batches) {
+    constexpr unsigned kMostTried = 16, kManyTiles = 32;  // of a block, which are as many steps whichever they are
+    const unsigned most = s.together, blocks = grid(device, s, batches);
+    if (batches * ceil_div(s.queries, kRows) > int64_t{kManyTiles} * blocks) return most;
+    int64_t least = INT64_MAX;
+    unsigned best = most;
+    for (unsigned i = 0; i < kMostTried && i < most; ++i) {
+      s.together = most - i;
+      const int64_t steps = most_steps(s, batches, blocks);
+      if (steps < least) least = steps, best = s.together;
+    }
+    return best;
+  }
+
+ private:
+  // The steps of the busiest block, or nearly that: of one in every few.
+  static int64_t most_steps(const AttentionShape& s, int64_t batches, unsigned blocks) {
+    constexpr unsigned kEvery = 11;
+    const int64_t tiles = batches * ceil_div(s.queries, kRows);
+    int64_t most = 0;
+    for (unsigned block = 0; block < blocks; block += kEvery) {
+      int64_t steps = 0;
+      for (unsigned round = 0; tile_of(round, block, blocks) < tiles; ++round) {
+        const int64_t end = (place_of(tile_of(round, block, blocks), s, batches, kRows).tile + 1) * int64_t{kRows};
+        steps += 1 + ceil_div(end < s.keys ? end : s.keys, kKeys);  // one for its beginning and end
+      }
+      most = steps > most ? steps : most;
+    }
+    return most;
   }
 };
 
@@ -91,8 +130,7 @@ struct TileSorts : Ceilings<kKeys> {
   }
 };
 
-// The tiles of a block, and the keys of each. Blocks have as many tiles, the first and the last of them in turn, since
-// tiles come in the order of their lengths. Keys that a mask hides from all queries are left out; tiles with a row that
+// The tiles of a block, and the keys of each. Keys that a mask hides from all queries are left out; tiles with a row that
 // they may count for, which is known at the end of its keys, come once more when all others are done, with all keys.
 template <class Tile, Prob kProb, int N, class Program>
 struct Walk {
@@ -115,7 +153,7 @@ struct Walk {
     unsigned tile;
     do {
       ++round;
-      tile = round * gridDim.x + (round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x);
+      tile = Tile::tile_of(round, blockIdx.x, gridDim.x);
       if (tile < batches.count * rows) continue;
       if (!skips() || all) return false;
       all = true, round = ~0u;

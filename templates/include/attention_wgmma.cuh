@@ -49,7 +49,6 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
     CopiesInOrder copies;
     unsigned filled = 0;
     while (walk.find(kDone)) {
-      walk.bring(kBrought);
       const Matrix<T> mq{q + walk.at[0], s.q_row, 1, s.queries, s.depth};
       const Matrix<T> mk{k + walk.at[1], s.k_row, 1, s.keys, s.depth};
       const Matrix<T> mv{v + walk.at[2], s.v_row, 1, s.keys, s.value_depth};
@@ -59,6 +58,7 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
         load_panels<64, kDepth>(reinterpret_cast<T*>(queries_of(i)), mq, walk.first_query + i * 64);
       }
       copies.arrive_at(q_full[place()]);
+      walk.bring(kBrought);
       q_full[place()].arrive();  // and what masks do is known
       const auto load_k = [&](int t, unsigned n) {
         if (n >= kSlots) k_empty[slot(n)].wait(phase(n - kSlots));
@@ -100,6 +100,8 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
   };
   let(0, worker);  // the first is the first one's
 
+  // Queries are free once the last scores are there, unless it is asked afterwards how long they are.
+  constexpr bool kFreesEarly = !walk.kSkips || Program::kFirm;
   unsigned read = 0;
   while (walk.find(kDone)) {
     const int first_row = walk.first_query + worker * 64 + warp * 16;
@@ -120,10 +122,10 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
       mine.start_values(shared_address(ring_v + slot(n) * Tile::kValueBytes));
     };
     // The scores that have been started become weights, while the values of those before are still multiplied.
-    const auto finish_scores = [&](int t, float(&shrink)[2], auto pending) {
+    const auto finish_scores = [&](int t, float(&shrink)[2]) {
       const auto finish = [&](auto plain) {
         constexpr bool kPlain = decltype(plain)::value;
-        products_wait<decltype(pending)::value>();
+        products_wait<1>();
         products_of(mine.x[0]);
         release(k_empty[slot(read)]);
         mine.template weigh<kPlain>(t, shrink);
@@ -133,28 +135,38 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
     };
 
     q_full[place()].wait(turn() % 2);
-    int t = walk.next(walk.steps);
-    if (t >= 0) {
+    // A tile of keys: its scores, and the values of the one before. Gives the next.
+    const auto walk_keys = [&](int t, auto more) {
       float shrink[2];
       start_scores(t, read);
+      if (more) start_values(read - 1);
+      else products_commit();
       next_turn();
-      finish_scores(t, shrink, std::integral_constant<int, 0>{});
-      mine.join(shrink);
-#pragma unroll 1
-      for (t = walk.next(t); t >= 0; t = walk.next(t)) {
-        start_scores(t, ++read);
-        start_values(read - 1);
-        next_turn();
-        finish_scores(t, shrink, std::integral_constant<int, 1>{});
-        products_wait<0>();
-        products_of(mine.o[0]);
-        release(v_empty[slot(read - 1)]);
-        mine.join(shrink);
-      }
-      start_values(read);
+      const int after = walk.next(t);
+      finish_scores(t, shrink);
+      if (kFreesEarly && after < 0) release(q_empty[place()]);
       products_wait<0>();
       products_of(mine.o[0]);
-      release(v_empty[slot(read++)]);
+      if (more) release(v_empty[slot(read - 1)]);
+      mine.join(shrink);
+      ++read;
+      return after;
+    };
+    int t = walk.next(walk.steps);
+    const bool any = t >= 0;
+    if constexpr (Program::kBare) {
+      if (any) t = walk_keys(t, std::false_type{});
+#pragma unroll 1
+      while (t >= 0) t = walk_keys(t, std::true_type{});
+    } else {  // with a score program that is too much code to have twice
+#pragma unroll 1
+      for (bool more = false; t >= 0; more = true) t = walk_keys(t, all_alike(more));
+    }
+    if (any) {
+      start_values(read - 1);
+      products_wait<0>();
+      products_of(mine.o[0]);
+      release(v_empty[slot(read - 1)]);
     }
     if constexpr (walk.kSkips) {
       if (walk.highest_left_out(0.0f) > -INFINITY) {
@@ -164,7 +176,7 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
         if (first_row < queries && !far) again[walk.round] = true;
       }
     }
-    release(q_empty[place()]);
+    if (!kFreesEarly || !any) release(q_empty[place()]);
     __syncwarp();  // the last result has been stored
     const Matrix<T> to{out + walk.at[3], s.out_row, s.out_column, s.queries, s.value_depth};
     store_result<kProb, 1, kValueDepth, Tile::kPitch>(to, first_row, mine.o, mine.rows.sum, keys, result);

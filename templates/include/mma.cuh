@@ -21,6 +21,9 @@ struct Matrix {
   }
 };
 
+// What all lanes of a warp have alike, so that the compiler knows it: products are started in no branch that may diverge.
+__device__ __forceinline__ bool all_alike(bool x) { return __all_sync(0xffffffffu, x); }
+
 __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }

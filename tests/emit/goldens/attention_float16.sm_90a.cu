@@ -131,7 +131,7 @@ void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
   const gpu::View views[] = {q, k, v, out};
 gpu::AttentionShape shape = gpu::attention_shape(q, k, v, out, 0.125f);
   const gpu::Space<4> batches = gpu::space<4>(dims, views, 2);
-  shape.together = gpu::taking_turns(device, shape, batches.count, sizeof(fusion::half));
+  shape.together = gpu::taking_turns(device, shape, batches, sizeof(fusion::half));
   const stage_0_program program{};
   const auto* const q_data = static_cast<const fusion::half*>(t0.data);
   const auto* const k_data = static_cast<const fusion::half*>(t1.data);
@@ -157,6 +157,7 @@ gpu::AttentionShape shape = gpu::attention_shape(q, k, v, out, 0.125f);
     using Groups = gpu::WarpgroupAttention<64, 64, stage_0_program::kBare>;
     if (Groups::takes(shape, q, k, v, {q_data, k_data, v_data})) {
       gpu::TileMap map{};
+      shape.together = Groups::balanced(device, shape, batches.count);
       gpu::launch(stage_0_warpgroups<64, 64>, Groups::grid(device, shape, batches.count), Groups::kThreads, Groups::kBytes,
                   stream, "stage_0", q_data, k_data, v_data, out_data, shape, batches, map, program);
       return;
