@@ -22,7 +22,7 @@ SCHEDULE = Schedule(
     "skinny",
     f"at most {_ROWS[2]} rows, of float32 {_ROWS[4]}, and those of the right operand are whole vectors; neighbours of "
     f"the same left operand in one launch, in 16 bits of at most {_TOGETHER} rows, the epilogues in it",
-    (("rows", _ROWS[2]), ("threads", 512)),
+    (("rows", _ROWS[2]), ("threads", 512), ("threads of wide products", 256)),
 )
 
 

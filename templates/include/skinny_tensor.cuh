@@ -8,15 +8,14 @@
 
 namespace fusion::gpu {
 
-constexpr int kFewThreads = 512, kFewWarps = kFewThreads / 32;
 constexpr int kFewAlone = 8, kFewTogether = 16;  // rows at most, of a product by itself and of neighbours in one launch
 constexpr size_t kFewSharedBytes = 47 * 1024;     // that a block has without asking
 constexpr int kFewAhead = 256;                   // rows of the right operand that are asked for before the kernel may run
 
-// kRows rows (8 or 16) by 16 * kWords columns, which kParts blocks of a cluster sum up together.
-template <int kRows, int kWordsOfTile, int kPartsOfTile = 1>
+// kRows rows (8 or 16) by 16 * kWords columns. Of blocks of kWarps warps a multiprocessor has as many as make 16.
+template <int kRows, int kWordsOfTile, int kWarpsOfTile = 16>
 struct FewTile {
-  static constexpr int kParts = kPartsOfTile;
+  static constexpr int kWarps = kWarpsOfTile, kThreads = 32 * kWarps, kBlocks = 16 / kWarps;
   static constexpr int kHalves = kRows / 8, kWords = kWordsOfTile, kColumns = 16 * kWords;
   static constexpr int kDeep = kWords == 4 ? 1 : 2;  // times 32 rows of B that a warp has on their way
 };
@@ -24,7 +23,7 @@ struct FewTile {
 // Sums of the block's warps, before they are added up: eight rows of them at a time.
 template <class Tile>
 struct FewSums {
-  float value[kFewWarps][8][Tile::kColumns + 4];
+  float value[Tile::kWarps][8][Tile::kColumns + 4];
 };
 
 // Words of 32 bits that nobody reads again.
@@ -146,41 +145,47 @@ __device__ __forceinline__ void few_share(const float (&acc)[Tile::kWords][4], F
   __syncthreads();
 }
 
-// Sums of eight rows that the first block of a cluster has from each of the others.
-template <class Tile>
-using FewSent = float[Tile::kParts - (Tile::kParts > 1)][8][Tile::kColumns];
+// Sums of eight rows of each of kCount products that the first block of a cluster has from the others, of which there may
+// be kParts with it: with more of them products take longer than without.
+template <class Tile, int kCount>
+struct FewSent {
+  using Sums = float[8][Tile::kColumns];
+  static constexpr size_t kBytes = sizeof(Sums) * Tile::kHalves * kCount, kRoom = kFewSharedBytes - sizeof(FewSums<Tile>);
+  static constexpr int kMost = kMostParts < 3 ? kMostParts : 3;
+  static constexpr int kParts = kRoom / kBytes + 1 < kMost ? static_cast<int>(kRoom / kBytes) + 1 : kMost;
+  alignas(16) Sums value[kParts > 1 ? kParts - 1 : 1][Tile::kHalves][kCount];
+};
 
 // Sends the first block of the cluster the sums of eight rows of a strip, of which `warps` warps from `first` on have parts.
 template <class Tile>
-__device__ __forceinline__ void few_send(int part, int first, int warps, const FewSums<Tile>& sums, FewSent<Tile>& sent,
+__device__ __forceinline__ void few_send(int first, int warps, const FewSums<Tile>& sums, float (&to)[8][Tile::kColumns],
                                          Mailbox& mail) {
   constexpr int kFours = Tile::kColumns / 4;
-  for (int i = threadIdx.x; i < 8 * kFours; i += kFewThreads) {
+  for (int i = threadIdx.x; i < 8 * kFours; i += Tile::kThreads) {
     const int r = i / kFours, c = i % kFours * 4;
     Chunk<float, 4> sum{};
     for (int w = 0; w < warps; ++w) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) sum.element[e] += sums.value[first + w][r][c + e];
     }
-    mail.send(&sent[part - 1][r][c], 0, sum);
+    mail.send(&to[r][c], 0, sum);
   }
 }
 
-// The epilogue of eight rows of a strip from `row` on, of which `warps` warps from `first` on have the sums and others have
-// `sent` theirs; called by the same thread for the same element of equally wide products.
-template <class Tile, class Operands>
+// The epilogue of eight rows of a strip from `row` on, of which `warps` warps from `first` on have the sums, to which come
+// `sent(row, column)`; called by the same thread for the same element of equally wide products.
+template <class Tile, class Operands, class Sent>
 __device__ __forceinline__ void few_epilogue(const Operands& x, int64_t strip, int row, int first, int warps,
-                                             const FewSums<Tile>& sums, const FewSent<Tile>& sent) {
+                                             const FewSums<Tile>& sums, const Sent& sent) {
   int64_t at[sizeof(x.batches.stride) / sizeof(x.batches.stride[0])];
   x.batches.locate(0, at);
   const int rows = min(static_cast<int>(x.p.m) - row, 8);
-  for (int i = threadIdx.x; i < rows * Tile::kColumns; i += kFewThreads) {
+  for (int i = threadIdx.x; i < rows * Tile::kColumns; i += Tile::kThreads) {
     const int r = i / Tile::kColumns, c = i % Tile::kColumns;
     const int64_t column = strip * Tile::kColumns + c;
     float sum = 0.0f;
     for (int w = 0; w < warps; ++w) sum += sums.value[first + w][r][c];
-#pragma unroll
-    for (int p = 1; p < Tile::kParts; ++p) sum += sent[p - 1][r][c];
+    sum += sent(r, c);
     if (column < x.p.n) x.epilogue(at, 0, row + r, column, x.p.alpha * sum);
   }
 }
@@ -198,19 +203,20 @@ __device__ __forceinline__ void few_ahead(const Operands& x, int64_t strip, int 
 }
 
 // A whole kernel, but for which strip of which chain: the block's warps are dealt out to the products of the chain, and the
-// blocks of a cluster take turns at what is left of them.
+// `parts` blocks of a cluster take turns at what is left of them. Chains have up to kMostCount products.
 // `Operands` have a, b, p, batches and the epilogue, which may read what those before it in the chain stored.
-template <class Tile, class... Operands>
-__device__ __forceinline__ void few_chain(int64_t strip, const Operands&... x) {
-  constexpr int kCount = sizeof...(Operands), kEach = kFewWarps / kCount;
+template <class Tile, int kMostCount, class... Operands>
+__device__ __forceinline__ void few_chain(int64_t strip, int parts, const Operands&... x) {
+  constexpr int kCount = sizeof...(Operands), kEach = Tile::kWarps / kCount;
   static_assert(kEach > 0, "more products than warps");
-  constexpr bool kAlone = Tile::kParts == 1;
+  using Sent = FewSent<Tile, kMostCount>;
   __shared__ FewSums<Tile> sums;
-  __shared__ alignas(16) FewSent<Tile> sent[kAlone ? 1 : Tile::kHalves][kAlone ? 1 : kCount];
+  __shared__ Sent sent;
   __shared__ Mailbox mail;
-  const int part = static_cast<int>(blockIdx.x % Tile::kParts);
-  if constexpr (!kAlone) {
-    if (threadIdx.x == 0 && part == 0) mail.open(static_cast<int>(sizeof(sent)));
+  const int part = static_cast<int>(blockIdx.x) % parts;
+  if (parts > 1) {
+    constexpr int kBytes = static_cast<int>(sizeof(typename Sent::Sums)) * Tile::kHalves * kCount;
+    if (threadIdx.x == 0 && part == 0) mail.open((parts - 1) * kBytes);
     __syncwarp();
     Mailbox::opened();
   }
@@ -219,21 +225,25 @@ __device__ __forceinline__ void few_chain(int64_t strip, const Operands&... x) {
   const int product = static_cast<int>(threadIdx.x) / 32 / kEach, walker = static_cast<int>(threadIdx.x) / 32 % kEach;
   float acc[Tile::kHalves][Tile::kWords][4] = {};
   int n = 0;
-  ((n++ == product ? few_sums<Tile>(acc, x, strip, part * kEach + walker, kEach * Tile::kParts) : void()), ...);
-  if constexpr (!kAlone) Mailbox::await_others();
+  ((n++ == product ? few_sums<Tile>(acc, x, strip, part * kEach + walker, kEach * parts) : void()), ...);
+  if (parts > 1) Mailbox::await_others();
 #pragma unroll
   for (int h = 0; h < Tile::kHalves; ++h) {
     if (h > 0) __syncthreads();  // all have read the rows before
     few_share<Tile>(acc[h], sums);
     if (h == 0) let_next_begin();
     if (part > 0) {
-      for (n = 0; n < kCount; ++n) few_send<Tile>(part, kEach * n, kEach, sums, sent[h][n], mail);
+      for (n = 0; n < kCount; ++n) few_send<Tile>(kEach * n, kEach, sums, sent.value[part - 1][h][n], mail);
       continue;
     }
-    if (!kAlone && h == 0) mail.await_all();
+    if (parts > 1 && h == 0) mail.await_all();
     n = 0;
     const auto end = [&](const auto& y) {
-      few_epilogue<Tile>(y, strip, h * 8, kEach * n, kEach, sums, sent[kAlone ? 0 : h][kAlone ? 0 : n]);
+      few_epilogue<Tile>(y, strip, h * 8, kEach * n, kEach, sums, [&](int r, int c) {
+        float sum = 0.0f;
+        for (int p = 1; p < parts; ++p) sum += sent.value[p - 1][h][n][r][c];
+        return sum;
+      });
       ++n;
     };
     (end(x), ...);
@@ -245,25 +255,29 @@ __host__ __device__ __forceinline__ int64_t few_strips(const Product& p) {
   return (p.n + Tile::kColumns - 1) / Tile::kColumns;
 }
 
-// Calls `use` with the tile for so many rows and columns in one launch, where chains have kCount products: strips that fill
-// the multiprocessors once, of whole lines of memory where that takes no more, or where two blocks of a cluster have enough
-// to do at each. Measured on an H200, one or two rows: 5504 by 2048 in 8.7 us by two blocks for 10.3 by one, in 11.0 where
-// two have strips of whole lines; 18944 by 3584 in 48 us by these for 73, and 3584 by 3584 in 10.0 for 9.1.
+// Calls `use` with the tile for so many rows and columns in one launch, where chains have kCount products, and with how many
+// blocks have a strip together: strips that fill the multiprocessors, of whole lines of memory where that takes no more.
+// Measured on an H200, one or two rows: 12288 columns by 4096 in 26.2 us by blocks of 8 warps for 29.7 by 16, 16384 in 31.4
+// for 33.1, 4608 by 3584 in 11.9 by three of 8 warps for 13.1; 5504 by 2048 in 8.7 by two of 16 for 10.3 by one, in 11.0
+// where two have strips of whole lines; 3584 by 3584 in 9.6 for 11.5 by four of 8 with whole lines, 4096 by 16384 in 32.4
+// by two of 16 for 47 by four of 8.
 template <int kCount, class Use>
 void with_few_tile(const Device& device, int64_t rows, int64_t columns, int64_t depth, const Use& use) {
   constexpr int64_t kDeepFrom = 8192;
-  constexpr int kTwo = kMostParts > 1 ? 2 : 1;
   const int64_t fill = columns / device.multiprocessors;
   const auto with = [&](auto most) {
     constexpr int kRows = decltype(most)::value;
-    using Lines = FewTile<kRows, 4, kTwo>;
-    constexpr size_t kBytes = sizeof(FewSums<Lines>) + sizeof(FewSent<Lines>) * Lines::kHalves * kCount;
-    if (fill >= 32) return use(FewTile<kRows, 4>());
-    if (fill < 16) return use(FewTile<kRows, 2, kTwo>());
-    if constexpr (kTwo > 1 && kBytes <= kFewSharedBytes) {
-      if (depth >= kDeepFrom) return use(Lines());
+    using Lines = FewTile<kRows, 4>;
+    if (fill >= 32 && kCount == 1) {
+      using Small = FewTile<kRows, 4, 8>;
+      constexpr int64_t kMost = FewSent<Small, 1>::kParts;
+      const int64_t parts = int64_t{Small::kBlocks} * device.multiprocessors / ceil_div(columns, Small::kColumns);
+      return use(Small(), static_cast<int>(parts < 1 ? 1 : parts < kMost ? parts : kMost));
     }
-    use(FewTile<kRows, 2>());
+    if (fill >= 32) return use(Lines(), 1);
+    if (fill < 16) return use(FewTile<kRows, 2>(), kMostParts > 1 ? 2 : 1);
+    if (depth >= kDeepFrom && FewSent<Lines, kCount>::kParts > 1) return use(Lines(), 2);
+    use(FewTile<kRows, 2>(), 1);
   };
   rows <= 8 ? with(std::integral_constant<int, 8>()) : with(std::integral_constant<int, 16>());
 }

@@ -146,21 +146,21 @@ __global__ void __launch_bounds__(gpu::kTensorThreads)
 }
 
 template <class Tile>
-__global__ void __launch_bounds__(gpu::kFewThreads, 1)
-    stage_0_skinny(const stage_0_operands x0) {
-  int64_t strip = blockIdx.x / Tile::kParts;
-  gpu::few_chain<Tile>(strip, x0);
+__global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
+    stage_0_skinny(const stage_0_operands x0, int parts) {
+  int64_t strip = blockIdx.x / parts;
+  gpu::few_chain<Tile, 1>(strip, parts, x0);
 }
 
 void stage_0_launch(const gpu::Device& device, cudaStream_t stream, const stage_0_operands& x0) {
   const gpu::Product* const widths[] = {&x0.p};
   int64_t columns = 0, strips = 0;
   for (const gpu::Product* p : widths) columns += p->n;
-  gpu::with_few_tile<1>(device, x0.p.m, columns, x0.p.k, [&](auto tile) {
+  gpu::with_few_tile<1>(device, x0.p.m, columns, x0.p.k, [&](auto tile, int parts) {
     using Tile = decltype(tile);
     for (const gpu::Product* p : widths) strips += gpu::few_strips<Tile>(*p);
-    const unsigned grid = gpu::grid_size(strips * Tile::kParts, "stage_0");
-    gpu::launch_clusters(stage_0_skinny<Tile>, grid, Tile::kParts, gpu::kFewThreads, 0, stream, "stage_0", x0);
+    const unsigned grid = gpu::grid_size(strips * parts, "stage_0");
+    gpu::launch_clusters(stage_0_skinny<Tile>, grid, parts, Tile::kThreads, 0, stream, "stage_0", x0, parts);
   });
 }
 

@@ -136,21 +136,21 @@ __global__ void __launch_bounds__(gpu::kTensorThreads)
 }
 
 template <class Tile>
-__global__ void __launch_bounds__(gpu::kFewThreads, 1)
-    stage_0_skinny(const stage_0_operands x0) {
-  int64_t strip = blockIdx.x / Tile::kParts;
-  gpu::few_chain<Tile>(strip, x0);
+__global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
+    stage_0_skinny(const stage_0_operands x0, int parts) {
+  int64_t strip = blockIdx.x / parts;
+  gpu::few_chain<Tile, 1>(strip, parts, x0);
 }
 
 void stage_0_launch(const gpu::Device& device, cudaStream_t stream, const stage_0_operands& x0) {
   const gpu::Product* const widths[] = {&x0.p};
   int64_t columns = 0, strips = 0;
   for (const gpu::Product* p : widths) columns += p->n;
-  gpu::with_few_tile<1>(device, x0.p.m, columns, x0.p.k, [&](auto tile) {
+  gpu::with_few_tile<1>(device, x0.p.m, columns, x0.p.k, [&](auto tile, int parts) {
     using Tile = decltype(tile);
     for (const gpu::Product* p : widths) strips += gpu::few_strips<Tile>(*p);
-    const unsigned grid = gpu::grid_size(strips * Tile::kParts, "stage_0");
-    gpu::launch_clusters(stage_0_skinny<Tile>, grid, Tile::kParts, gpu::kFewThreads, 0, stream, "stage_0", x0);
+    const unsigned grid = gpu::grid_size(strips * parts, "stage_0");
+    gpu::launch_clusters(stage_0_skinny<Tile>, grid, parts, Tile::kThreads, 0, stream, "stage_0", x0, parts);
   });
 }
 
@@ -309,21 +309,21 @@ __global__ void __launch_bounds__(gpu::kTensorThreads)
 }
 
 template <class Tile>
-__global__ void __launch_bounds__(gpu::kFewThreads, 1)
-    stage_1_skinny(const stage_1_operands x0) {
-  int64_t strip = blockIdx.x / Tile::kParts;
-  gpu::few_chain<Tile>(strip, x0);
+__global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
+    stage_1_skinny(const stage_1_operands x0, int parts) {
+  int64_t strip = blockIdx.x / parts;
+  gpu::few_chain<Tile, 1>(strip, parts, x0);
 }
 
 void stage_1_launch(const gpu::Device& device, cudaStream_t stream, const stage_1_operands& x0) {
   const gpu::Product* const widths[] = {&x0.p};
   int64_t columns = 0, strips = 0;
   for (const gpu::Product* p : widths) columns += p->n;
-  gpu::with_few_tile<1>(device, x0.p.m, columns, x0.p.k, [&](auto tile) {
+  gpu::with_few_tile<1>(device, x0.p.m, columns, x0.p.k, [&](auto tile, int parts) {
     using Tile = decltype(tile);
     for (const gpu::Product* p : widths) strips += gpu::few_strips<Tile>(*p);
-    const unsigned grid = gpu::grid_size(strips * Tile::kParts, "stage_1");
-    gpu::launch_clusters(stage_1_skinny<Tile>, grid, Tile::kParts, gpu::kFewThreads, 0, stream, "stage_1", x0);
+    const unsigned grid = gpu::grid_size(strips * parts, "stage_1");
+    gpu::launch_clusters(stage_1_skinny<Tile>, grid, parts, Tile::kThreads, 0, stream, "stage_1", x0, parts);
   });
 }
 
@@ -357,21 +357,21 @@ void stage_1(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
 // stage_0, stage_1 in one launch.
 
 template <class Tile>
-__global__ void __launch_bounds__(gpu::kFewThreads, 1)
-    group_0_skinny(const stage_0_operands x0, const stage_1_operands x1) {
-  int64_t strip = blockIdx.x / Tile::kParts;
-  gpu::few_chain<Tile>(strip, x0, x1);
+__global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
+    group_0_skinny(const stage_0_operands x0, const stage_1_operands x1, int parts) {
+  int64_t strip = blockIdx.x / parts;
+  gpu::few_chain<Tile, 2>(strip, parts, x0, x1);
 }
 
 void group_0_launch(const gpu::Device& device, cudaStream_t stream, const stage_0_operands& x0, const stage_1_operands& x1) {
   const gpu::Product* const widths[] = {&x0.p};
   int64_t columns = 0, strips = 0;
   for (const gpu::Product* p : widths) columns += p->n;
-  gpu::with_few_tile<2>(device, x0.p.m, columns, x0.p.k, [&](auto tile) {
+  gpu::with_few_tile<2>(device, x0.p.m, columns, x0.p.k, [&](auto tile, int parts) {
     using Tile = decltype(tile);
     for (const gpu::Product* p : widths) strips += gpu::few_strips<Tile>(*p);
-    const unsigned grid = gpu::grid_size(strips * Tile::kParts, "group_0");
-    gpu::launch_clusters(group_0_skinny<Tile>, grid, Tile::kParts, gpu::kFewThreads, 0, stream, "group_0", x0, x1);
+    const unsigned grid = gpu::grid_size(strips * parts, "group_0");
+    gpu::launch_clusters(group_0_skinny<Tile>, grid, parts, Tile::kThreads, 0, stream, "group_0", x0, x1, parts);
   });
 }
 
