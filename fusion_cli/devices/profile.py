@@ -74,16 +74,19 @@ class DeviceProfile:
     """By how much predictions of kernels are off, relative to what is measured, by names as in `bandwidth_share`."""
     target: str = ""
     """The target that predictions are for."""
+    model_weights: int = 0
+    """Bytes of the constants that one run of the model touches which predictions are for."""
     advisory: bool = False
     """A device nothing is built for: its scores rank candidates and turn none down."""
-
-    def bandwidth(self, working_set: float) -> float:
-        """Bytes per us for a kernel that touches `working_set` bytes."""
-        return (self.cache_bandwidth_gbs if self.is_cached(working_set) else self.bandwidth_gbs) * 1e3
 
     def is_cached(self, working_set: float) -> bool:
         """Whether what a kernel touches stays in the last cache."""
         return working_set <= self.cache_bytes / 2
+
+    def keeps_weights(self, weights: float, others: float) -> bool:
+        """Whether a kernel finds its constants in the last cache, beside what else it touches: each run of the model
+        goes through all constants that there are, and leaves none of them there if they do not fit together."""
+        return self.is_cached(max(weights, self.model_weights) + others)
 
     def share(self, kernel: str) -> float:
         """The share of the bandwidth that a kernel of this name reaches."""

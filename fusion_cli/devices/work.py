@@ -29,6 +29,8 @@ class Work:
     """Batches, rows and columns of a product's result, which tiles have to cover."""
     blocks: float = 0.0
     """Of an attention: pieces of its work that multiprocessors share; 0 where that is not known."""
+    weights: float = 0.0
+    """Those of the bytes that are of constants."""
 
     def terms(self, profile: DeviceProfile) -> Terms:
         """Device time, dispatch aside. Two cores of a CPU share what takes longer than waking the second."""
@@ -39,29 +41,32 @@ class Work:
 
     def _terms(self, profile: DeviceProfile) -> Terms:
         arithmetic = self.simple / (profile.simple_gops * 1e3) + self.special / (profile.special_gops * 1e3)
-        moved = self.bytes / (profile.bandwidth(self.bytes) * profile.share(self.name))
+        moved = self._moving(profile)
         launch = profile.launch(self.name) if self.bytes else 0.0
         if not self.flops:
-            if moved < arithmetic:
+            if moved.total < arithmetic:
                 return Terms(compute=arithmetic, launch=launch)
-            return _moving(moved, self.bytes, profile, launch)
+            return moved + Terms(launch=launch)
         matrix = self.flops / profile.matrix_rate(self.dtype)
         spread = profile.spread(*self.grid) if self.grid else profile.idleness(self.blocks)
-        if matrix * spread < moved:
-            return _moving(moved * self.slowdown, self.bytes, profile, launch, arithmetic)
+        if matrix * spread < moved.total:
+            return moved * self.slowdown + Terms(compute=arithmetic, launch=launch)
         tiles = matrix * (spread - 1) * self.slowdown
         return Terms(compute=matrix * self.slowdown + arithmetic, tiles=tiles, launch=launch)
+
+    def _moving(self, profile: DeviceProfile) -> Terms:
+        """What it takes to move the bytes: constants from where they are between two runs of the model."""
+        others = self.bytes - self.weights
+        share = profile.share(self.name) * 1e3
+        cached = others * profile.is_cached(self.bytes) + self.weights * profile.keeps_weights(self.weights, others)
+        return Terms(
+            memory=(self.bytes - cached) / (profile.bandwidth_gbs * share),
+            cache=cached / (profile.cache_bandwidth_gbs * share),
+        )
 
     def time_us(self, profile: DeviceProfile) -> float:
         """The same in total."""
         return self.terms(profile).total
-
-
-def _moving(us: float, working_set: float, profile: DeviceProfile, launch: float, compute: float = 0.0) -> Terms:
-    """What is bound by moving its bytes."""
-    if profile.is_cached(working_set):
-        return Terms(compute, cache=us, launch=launch)
-    return Terms(compute, memory=us, launch=launch)
 
 
 def count(dims: Sequence[int]) -> int:

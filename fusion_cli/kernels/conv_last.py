@@ -55,7 +55,8 @@ class ChannelsLastFamily(Family):
         # A session may forbid TF32, and cuDNN's fast kernels with it.
         slowdown = 1 / at.profile.conv_efficiency if at.dtype(stage.x) in NARROW else _DIRECT
         if addends_of(at.plan, stage):
-            return [Work("Conv", at.moved(stage.tensors), flops, at.dtype(stage.x), slowdown=slowdown)]
+            moved, weights = at.moved(stage.tensors), at.constants(stage.tensors)
+            return [Work("Conv", moved, flops, at.dtype(stage.x), slowdown=slowdown, weights=weights)]
         return product_work(at, own_operands(stage), flops, slowdown)
 
     def schedules(self, plan: Plan, stage: Conv, kind: Kind) -> tuple[Schedule, ...]:

@@ -80,9 +80,16 @@ class Sized:
             moved[root] = min(whole, moved.get(root, 0) + own)
         return float(sum(moved.values()))
 
+    def constants(self, tensors: Iterable[int]) -> float:
+        """Bytes of those of these tensors that lie in constant inputs of the operator."""
+        return self.moved(t for t in tensors if self._is_constant(t))
+
     def is_weight(self, operand: int) -> bool:
         """Whether an operand lies in a constant input of the operator."""
-        found = self.plan.tensors[self.plan.root(self.stage.operands[operand].tensor)]
+        return self._is_constant(self.stage.operands[operand].tensor)
+
+    def _is_constant(self, tensor: int) -> bool:
+        found = self.plan.tensors[self.plan.root(tensor)]
         return found.role == "input" and found.slot in self.weights
 
 
@@ -103,7 +110,8 @@ class Family(ABC):
         pass over its iteration space. Raises Unsupported where one would not fit the device."""
         simple, special = operations(at.stage.program)
         name = type(at.stage).__name__
-        return [Work(name, at.moved(at.stage.tensors), simple=simple * at.space, special=special * at.space)]
+        moved, weights = at.moved(at.stage.tensors), at.constants(at.stage.tensors)
+        return [Work(name, moved, simple=simple * at.space, special=special * at.space, weights=weights)]
 
     @abstractmethod
     def schedules(self, plan: Plan, stage: Any, kind: Kind) -> tuple[Schedule, ...]:
@@ -145,7 +153,7 @@ def product_work(at: Sized, factors: Sequence[int], flops: float, slowdown: floa
     dtype = at.dtype(factors[0])
     result = at.space * element_bytes(dtype)
     name, moved = type(at.stage).__name__, at.moved(tensors) + result
-    product = Work(name, moved, flops, dtype, slowdown=slowdown, grid=at.grid)
+    product = Work(name, moved, flops, dtype, slowdown=slowdown, grid=at.grid, weights=at.constants(tensors))
     simple, special = operations(at.stage.program)
     if not simple + special:
         return [product]

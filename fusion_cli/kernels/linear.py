@@ -82,7 +82,8 @@ class LinearFamily(Family):
         slowdown /= at.profile.linear_efficiency
         if at.profile.kind != "cpu" and addends_of(at.plan, stage):
             moved = at.moved(stage.tensors)
-            return [Work("Linear", moved, flops, at.dtype(stage.a), slowdown=slowdown, grid=at.grid)]
+            weights = at.constants(stage.tensors)
+            return [Work("Linear", moved, flops, at.dtype(stage.a), slowdown=slowdown, grid=at.grid, weights=weights)]
         return product_work(at, (stage.a, stage.b), flops, slowdown)
 
     def schedules(self, plan: Plan, stage: Linear, kind: Kind) -> tuple[Schedule, ...]:

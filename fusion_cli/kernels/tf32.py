@@ -79,7 +79,8 @@ def work_turned(at: Sized) -> Work | None:
     if at.profile.arch != _ARCH or not fits or not at.is_weight(stage.b) or tf32_of(at.plan, position) is None:
         return None
     flops = 2.0 * at.space * depth
-    return Work("Linear", at.moved(stage.tensors), flops, at.dtype(stage.a), slowdown=_SLOWDOWN, grid=at.grid)
+    moved, weights = at.moved(stage.tensors), at.constants(stage.tensors)
+    return Work("Linear", moved, flops, at.dtype(stage.a), slowdown=_SLOWDOWN, grid=at.grid, weights=weights)
 
 
 def tf32_of(plan: Plan, position: int) -> Wide | None:

@@ -149,7 +149,8 @@ def work_together(at: Sized) -> Work | None:
         return None
     moved = at.moved(t for t in stage.tensors if not _is_private(at.plan, chains[0], t))
     flops = 2.0 * at.space * depth
-    return Work("Linear", moved, flops, at.dtype(stage.a), slowdown=_SLOWDOWN, grid=at.grid)
+    weights = at.constants(stage.tensors)
+    return Work("Linear", moved, flops, at.dtype(stage.a), slowdown=_SLOWDOWN, grid=at.grid, weights=weights)
 
 
 def _body(plan: Plan, stage: Linear, n: int, made: dict[int, str]) -> Body:

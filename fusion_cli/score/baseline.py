@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import onnx_ir as ir
 
@@ -31,7 +32,7 @@ class Baseline:
     """The kernels that ONNX Runtime would run for a graph, and for the bodies in it, on a device."""
 
     def __init__(self, graph: ir.Graph, profile: DeviceProfile) -> None:
-        self.profile = profile
+        self.profile = profile = for_model(profile, graph)
         graphs = [at_run_time(g) for g in (graph, *graph.subgraphs())]
         kernels = [k for nodes in graphs for k in fused_kernels(nodes, profile)]
         self._kernel_of = {n: kernel for kernel in kernels for n in kernel.nodes}
@@ -66,6 +67,14 @@ class Baseline:
         if kernel not in known:
             known[kernel] = _works(kernel, self.profile, sizes)
         return known[kernel]
+
+
+def for_model(profile: DeviceProfile, graph: ir.Graph) -> DeviceProfile:
+    """The profile for predictions of a graph, whose constants have to share the cache; of what is picked from, a run
+    touches little."""
+    nodes = [n for g in (graph, *graph.subgraphs()) for n in at_run_time(g) if n.op_type not in _PICKS]
+    read = {v for n in nodes for v in n.inputs if v is not None}
+    return replace(profile, model_weights=int(_constants(read)))
 
 
 def at_run_time(graph: ir.Graph) -> list[ir.Node]:
@@ -107,6 +116,7 @@ def one_kernel(nodes: Sequence[ir.Node], name: str, profile: DeviceProfile, size
         next((w.dtype for w in parts if w.flops), "float32"),
         sum(w.simple for w in parts),
         sum(w.special for w in parts),
+        weights=_constants(read),
     )
 
 
@@ -135,15 +145,23 @@ def _works(kernel: Kernel, profile: DeviceProfile, sizes: Mapping[str, int]) -> 
             if dtype in NARROW:
                 # It turns the image over to have its channels last, and back.
                 moved += 2 * bytes_of([v for v in (anchor.inputs[0], anchor.outputs[0]) if v is not None], sizes)
-        return [Work(kernel.op, moved, flops, dtype, slowdown=slowdown, grid=_grid(anchor, sizes))]
+        return [
+            Work(kernel.op, moved, flops, dtype, slowdown=slowdown, grid=_grid(anchor, sizes), weights=_constants(read))
+        ]
     space = out if kernel.op in _PICKS else max([out, *(float(_count(v, sizes)) for v in read)])
     simple, special = work_of(kernel.op)
-    return [Work(kernel.op, moved, simple=simple * space, special=special * space)]
+    weights = 0.0 if kernel.op in _PICKS else _constants(read)
+    return [Work(kernel.op, moved, simple=simple * space, special=special * space, weights=weights)]
 
 
 def bytes_of(values: Iterable[ir.Value], sizes: Mapping[str, int]) -> float:
     """Bytes of these values; a size that is not known counts as 1."""
     return float(sum(_count(v, sizes) * element_bytes(dtype_of(v)) for v in values))
+
+
+def _constants(values: Iterable[ir.Value]) -> float:
+    """Bytes of those of these values that are constants."""
+    return bytes_of((v for v in values if is_constant(v)), {})
 
 
 def _flops(node: ir.Node, sizes: Mapping[str, int]) -> float:

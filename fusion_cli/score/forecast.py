@@ -10,7 +10,7 @@ import onnx_ir as ir
 from fusion_cli.costs import Device, Forecast, Terms
 from fusion_cli.devices.profile import DeviceProfile
 from fusion_cli.errors import Unsupported
-from fusion_cli.score.baseline import at_run_time, total_work
+from fusion_cli.score.baseline import at_run_time, for_model, total_work
 from fusion_cli.score.prediction import own_work
 from fusion_cli.score.spans import Span, nodes_span, operator_span
 from fusion_cli.score.vendor_fusions import fused_kernels
@@ -38,6 +38,7 @@ def forecasts(
 def model_span(graph: ir.Graph, fused: Collection[Candidate], profile: DeviceProfile, sizes: Mapping[str, int]) -> Span:
     """One run of the graph with these of its regions as operators of ours. Raises Unsupported where one cannot run."""
     gone = {n for c in fused for n in (*c.region.nodes, *_private(c))}
+    profile = for_model(profile, graph)
     left = fused_kernels([n for n in at_run_time(graph) if n not in gone], profile)
     span = nodes_span(total_work(left, profile, sizes), profile)
     for candidate in fused:

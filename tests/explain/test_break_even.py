@@ -55,7 +55,7 @@ def test_it_pays_up_to_the_size_that_is_named(layer: Path) -> None:
 
 
 def test_where_no_size_helps_none_is_advised(layer: Path) -> None:
-    reason = turned_down(layer, "HorizontalLinear", batch=1, seq=128)
+    reason = turned_down(layer, "HorizontalLinear", batch=8, seq=128)
     assert reason is not None
     assert "pays at no size of batch or seq up to 65536" in reason.found
     assert "larger sizes" not in reason.hint

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 
+import numpy as np
+import onnx
+import onnx.parser
 import onnx_ir as ir
 import pytest
+from onnx_ir.passes import common as passes
 
 from fusion_cli.costs import Terms
 from fusion_cli.devices.profile import DeviceProfile
 from fusion_cli.devices.work import Work
 from fusion_cli.plan import plan_region
 from fusion_cli.score import Baseline, forecasts, load_profile, score_region
+from fusion_cli.score.prediction import own_work
 from fusion_cli.score.spans import Span, nodes_span, nodes_terms, operator_span
 from fusion_cli.types import Candidate, Target
-from tests.helpers.region_tools import parsed, whole
+from tests.helpers.region_tools import parsed, region_of, whole
 
 CPU, H200 = (load_profile(Target(*t)) for t in (("cpu", "cpu"), ("sm_90a", "cuda", "sm_90a")))
 MB = 2.0**20
@@ -49,6 +54,35 @@ def test_a_kernel_is_bound_by_what_takes_longest(work: Work, term: str, profile:
     assert getattr(terms, term) > max(others.values())
     assert work.time_us(profile) == terms.total
     assert terms.launch == profile.launch(work.name)
+
+
+def test_constants_are_in_the_cache_only_if_all_that_a_model_has_fit_together() -> None:
+    """Each of these products' weights would fit by itself, and its activations do."""
+    weights = CPU.cache_bytes / 16
+    work = Work("MatMul", weights + 4096, flops=1e3, weights=weights)
+    alone = work.terms(CPU)
+    assert (alone.memory, alone.cache > 0) == (0, True)
+    among = work.terms(replace(CPU, model_weights=int(CPU.cache_bytes)))
+    assert among.memory == pytest.approx(weights / CPU.bandwidth_gbs / 1e3)
+    assert 0 < among.cache < alone.cache
+
+
+@pytest.mark.parametrize("layers", [1, 8])
+def test_a_model_s_constants_count_together_on_both_sides(layers: int) -> None:
+    side = int((CPU.cache_bytes / 4 / 4) ** 0.5)  # each a quarter of the cache
+    text = " ".join(f"p{i} = MatMul({'x' if i == 0 else f'y{i - 1}'}, w{i}) y{i} = Relu(p{i})" for i in range(layers))
+    graph = onnx.parser.parse_graph(f"g (float[b, {side}] x) => (float[b, {side}] y{layers - 1}) {{ {text} }}")
+    graph.initializer.extend(onnx.numpy_helper.from_array(np.zeros((side, side), "f4"), f"w{i}") for i in range(layers))
+    model = ir.from_proto(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 23)]))
+    passes.ShapeInferencePass()(model)
+    ((forecast),) = forecasts(model.graph, [], CPU, {"b": 1})
+    assert (forecast.before.memory > forecast.before.cache) == (layers > 1)
+    baseline = Baseline(model.graph, CPU)
+    region = region_of(list(model.graph)[:2])
+    (work, *_), _ = baseline.work(region, {"b": 1})
+    assert (work.weights, baseline.profile.model_weights) == (4 * side * side, layers * 4 * side * side)
+    (own, *_) = own_work(region, plan_region(region), baseline.profile, {"b": 1})
+    assert own.weights == work.weights
 
 
 @pytest.mark.parametrize(
