@@ -6,6 +6,7 @@ Models of few nodes are timed beside each other; what a run takes besides is tol
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,8 +31,17 @@ _SIDE = {"cpu": 1024, "cuda": 4096}
 """Rows and columns of products."""
 _MEMORY = {"cpu": 1 << 24, "cuda": 1 << 28}
 """Elements of what is copied through memory; four to eight times the cache."""
+_SCALED = ("memory", "dispatch", "compute")
+"""Sections of what a device reaches; others say how kernels compare with that."""
 _OWN = frozenset({"name", "description", "measured", "default"})
 """What a profile says of itself, before its sections."""
+_LIKE = {
+    "op_us": "node_us",
+    "kernel_us": "node_us",
+    "shape_node_us": "node_us",
+    "simple_gops": "special_gops",
+}
+"""Numbers that are in proportion to one that is measured, where the machine that they were fitted on has one."""
 _SHARE = 4
 """What stays in the cache is so small a part of it."""
 
@@ -63,8 +73,11 @@ def calibrate(base: Path, name: str, machine: str, listener: Listener = NOBODY) 
 
 def with_rates(text: str, rates: Sequence[Rate], name: str, description: str) -> str:
     """A profile's text with these numbers, each with what was measured for it; others stay as they are, but for what
-    the base says of itself."""
+    the base says of itself. Where it has, in [reference], what was measured so on the machine that its numbers were
+    fitted on, each is what was fitted by the ratio of the two, and so are those that are like it."""
+    reference = tomllib.loads(text).get("reference", {})
     wanted = {(r.section, r.key): r for r in rates}
+    ratios = {r.key: r.value / reference[r.key] for r in rates if r.key in reference}
     section, lines = "", []
     for line in text.splitlines():
         if found := re.match(r"\[(\w+)\]", line):
@@ -73,10 +86,22 @@ def with_rates(text: str, rates: Sequence[Rate], name: str, description: str) ->
         if line.startswith("#") or (not section and key in _OWN):
             continue
         rate = wanted.pop((section, key), None)
-        lines.append(line if rate is None else f"{key} = {rate.value:.6g}  # {rate.measured}")
+        if section == "reference":
+            continue
+        if (ratio := ratios.get(_LIKE.get(key, key))) is not None and section in _SCALED:
+            told = f"by the ratio of what was measured: {ratio:.3g}" if rate is None else rate.measured
+            lines.append(f"{key} = {_number(line) * ratio:.6g}  # {told}")
+        else:
+            lines.append(line if rate is None else f"{key} = {rate.value:.6g}  # {rate.measured}")
     body = "\n".join(lines)
     told = description.replace("\\", "/").replace('"', "'")
     return f'name = "{name}"\ndescription = "{told}"\n{body.strip()}\n'
+
+
+def _number(line: str) -> float:
+    """What a line of TOML sets its key to."""
+    (found,) = tomllib.loads(line).values()
+    return float(found)
 
 
 class _Bench:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -112,6 +113,19 @@ def test_numbers_are_put_in_their_place_and_others_stay() -> None:
         'name = "n"\ndescription = "a \'machine\'"\n[memory]\nrate = 5  # seen\nsize = 2 # y\n'
         "[launch]\ndefault = 4\nrate = 3\n"
     )
+
+
+def test_what_was_fitted_goes_by_the_ratio_of_what_was_measured() -> None:
+    """A machine with twice the bandwidth and half the speed of one node than the one that numbers were fitted on."""
+    text = (
+        "[memory]\nbandwidth_gbs = 30 # fitted\n[dispatch]\nnode_us = 0.4\nop_us = 3\n[launch]\nMatMul = 5\n"
+        "[reference]\nbandwidth_gbs = 10\nnode_us = 0.2\n[error]\ndefault = 0.2\n"
+    )
+    rates = [calibrate.Rate("memory", "bandwidth_gbs", 20.0, "seen"), calibrate.Rate("dispatch", "node_us", 0.4, "too")]
+    new = tomllib.loads(calibrate.with_rates(text, rates, "n", "m"))
+    assert new["memory"] == {"bandwidth_gbs": 60}
+    assert new["dispatch"] == {"node_us": pytest.approx(0.8), "op_us": pytest.approx(6)}
+    assert (new["launch"], new["error"], "reference" in new) == ({"MatMul": 5}, {"default": 0.2}, False)
 
 
 def test_a_roofline_is_drawn(tmp_path: Path) -> None:
