@@ -51,9 +51,11 @@ FUSION_FN float erf(float x) { return ::erff(x); }
 
 FUSION_FN float select(bool c, float a, float b) { return c ? a : b; }
 
-// e^x = 2^n e^r with |r| <= ln2/2, P(r) a minimax polynomial; 2^n in two factors so that results may be subnormal.
+// e^x = 2^n e^r with |r| <= ln2/2, P(r) a minimax polynomial; 2^n in two factors so that results may be subnormal. What is
+// zero, as masked scores' weights are, is not computed: a product that underflows takes many times as long.
 FUSION_FN float exp(float x) {
-  const float clamped = select(x > 89.0f, 89.0f, select(x < -104.0f, -104.0f, x));
+  const bool zero = x < -104.0f;
+  const float clamped = select(x > 89.0f, 89.0f, select(zero, 0.0f, x));
   const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer held in the low bits
   const float shifted = clamped * 1.44269504f + magic;
   const float n = shifted - magic;
@@ -68,7 +70,7 @@ FUSION_FN float exp(float x) {
   const int32_t k = bit_cast<int32_t>(shifted) - 0x4b400000;
   const int32_t half_k = k >> 1;
   const float low = bit_cast<float>((half_k + 127) << 23), high = bit_cast<float>((k - half_k + 127) << 23);
-  return p * low * high;  // a NaN came through the arithmetic
+  return select(zero, 0.0f, p * low * high);  // a NaN came through the arithmetic
 }
 
 // ln x = e ln2 + ln m with m in [sqrt(1/2), sqrt(2)).
