@@ -115,7 +115,7 @@ def _branch(call: ir.Node, op: str, end: str) -> ir.Graph:
 
 
 class _Conditions:
-    """Whether sizes are below limits: nodes at the start of a graph, each once."""
+    """Whether sizes are below limits: nodes of a graph, each once, that are sorted into it later."""
 
     def __init__(self, graph: ir.Graph) -> None:
         self._graph = graph
@@ -134,18 +134,21 @@ class _Conditions:
     def _constant(self, numbers: Sequence[int]) -> ir.Value:
         key = tuple(numbers)
         if key not in self._known:
-            tensor = ir.tensor(np.array(numbers, np.int64))
-            self._known[key] = self._add(ir.node("Constant", [], {"value": tensor}))
+            tensor = ir.tensor(np.array(numbers, np.int64), name=self._name())
+            shape, dtype = ir.Shape([len(numbers)]), ir.TensorType(tensor.dtype)
+            self._known[key] = ir.Value(name=tensor.name, shape=shape, type=dtype, const_value=tensor)
+            self._graph.register_initializer(self._known[key])
         return self._known[key]
 
     def _once(self, op: str, *inputs: ir.Value) -> ir.Value:
         key = (op, *inputs)
         if key not in self._known:
-            self._known[key] = self._add(ir.node(op, inputs))
+            node = ir.node(op, inputs, name=self._name())
+            node.outputs[0].name = node.name
+            self._graph.append(node)
+            self._known[key] = node.outputs[0]
         return self._known[key]
 
-    def _add(self, node: ir.Node) -> ir.Value:
-        """Named as nobody else's: the order of the graph is mended when it is saved."""
-        node.name = node.outputs[0].name = f"{DOMAIN}.guard_{len(self._known)}"
-        self._graph.append(node)
-        return node.outputs[0]
+    def _name(self) -> str:
+        """Nobody else's."""
+        return f"{DOMAIN}.guard_{len(self._known)}"

@@ -24,12 +24,12 @@ ENCODER = """g (float[seq, 16, 256] x) => (float[seq, 16, 192] y) {
 }"""
 """128 are likely, of 16 rows each."""
 BESIDE = """g (float[seq, 16, 256] x, float[seq, 16, 256] z) => (float[seq, 16, 192] y, float[seq, 16, 256] e) {
+    p = Tanh (z) q = Sigmoid (p) r = Mul (q, z) e = Tanh (r)
     n = LayerNormalization (x, gamma, beta)
     m = MatMul (n, w)
     y = Add (m, c)
-    p = Tanh (z) q = Sigmoid (p) r = Mul (q, z) e = Tanh (r)
 }"""
-"""The same beside a fusion that pays at all sizes."""
+"""The same after a fusion that pays at all sizes."""
 IMAGES = """g (float[1, 64, height, width] x) => (float[1, 64, height, width] y) {
     c = Conv <pads = [1, 1, 1, 1]> (x, f, b)
     y = Mul (c, c)
