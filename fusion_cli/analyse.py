@@ -24,7 +24,7 @@ from fusion_cli.load import fix_sizes, is_fused, load_model
 from fusion_cli.match import find_regions, load_rules
 from fusion_cli.measured import Choice
 from fusion_cli.outline import inline_back
-from fusion_cli.outline.both_ways import dispatched
+from fusion_cli.outline.both_ways import LEAST_OPSET, dispatched
 from fusion_cli.plan import Planner
 from fusion_cli.report import Fusion, Report, summarise
 from fusion_cli.report.asked import asked
@@ -127,7 +127,7 @@ def analyse(
         names_of_targets = [t.name for t in targets]
         chosen, lost = select(scored.candidates, model.graph, names_of_targets)
         chosen, rejections = scored.with_uncertain(chosen, model.graph, names_of_targets)
-        if _may_branch(targets, options) and len(sizes) == 1:
+        if _may_branch(model, targets, options) and len(sizes) == 1:
             guards = Guards(model.graph, sizes[0], open_sizes(signature, options), baselines[targets[0]])
             chosen = tuple(map(guards.guarded, chosen))
         for told in (*(f"{c.region.rule} at {c.region.node_names[-1]}: taken" for c in chosen), *lost):
@@ -164,10 +164,11 @@ def analyse(
     )
 
 
-def _may_branch(targets: Sequence[Target], options: Options) -> bool:
+def _may_branch(model: ir.Model, targets: Sequence[Target], options: Options) -> bool:
     """Whether a fusion may be written beside its nodes. A CUDA graph has no control flow, kernels for several targets
     pay at sizes of their own, and what is forced runs at all."""
-    return len(targets) == 1 and targets[0].kind == "cpu" and not options.force
+    is_for_cpu = len(targets) == 1 and targets[0].kind == "cpu"
+    return is_for_cpu and not options.force and model.opset_imports.get("", 0) >= LEAST_OPSET
 
 
 def _sizes_at(model: ir.Model, options: Options, sizes: Mapping[str, int]) -> Mapping[str, int]:

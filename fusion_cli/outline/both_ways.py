@@ -15,6 +15,8 @@ from onnx_ir.passes.common import InlinePass, TopologicalSortPass
 from fusion_cli.costs import Guard
 from fusion_cli.version import DOMAIN
 
+LEAST_OPSET = 9
+"""From this one on Less compares integers."""
 _BRANCHES = ("then_branch", "else_branch")
 _KEY = f"{DOMAIN}.guard"
 """Of the metadata of such an If: a branch of the model's own may be a single call, too."""
@@ -65,12 +67,12 @@ def dispatched(model: ir.Model) -> int:
 
 
 def _branches(node: ir.Node) -> list[ir.Graph]:
-    return [node.attributes[name].as_graph() for name in _BRANCHES]
+    return [a.as_graph() for name in _BRANCHES if (a := node.attributes.get(name)) is not None]
 
 
 def _guarded(node: ir.Node) -> ir.Node | None:
     """The call under an If that is a guard."""
-    if _KEY not in node.metadata_props:
+    if node.op_type != "If" or _KEY not in node.metadata_props:
         return None
     alone = [branch[0] for branch in _branches(node) if len(branch) == 1]
     return next((n for n in alone if n.domain == DOMAIN), None)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import prod
 from pathlib import Path
 
+import onnx
 import pytest
 
 import fusion_cli
@@ -153,3 +154,11 @@ def test_one_size_is_compared_where_much_is_lost_beyond_it_and_surely_won_before
 
 def rows_of(sizes: Mapping[str, int]) -> tuple[int, int]:
     return sizes["batch"], sizes["sequence"]
+
+
+@pytest.mark.parametrize(("opset", "is_guarded"), [(8, False), (9, True)])
+def test_there_is_none_where_integers_are_not_compared(tmp_path: Path, opset: int, is_guarded: bool) -> None:
+    model = onnx.load(write(tmp_path / "model.onnx", DECODER))
+    model.opset_import[0].version = opset
+    onnx.save(model, tmp_path / "model.onnx")
+    assert (guard(tmp_path / "model.onnx", "HorizontalLinear") is not None) == is_guarded
