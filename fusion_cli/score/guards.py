@@ -104,9 +104,12 @@ class Guards:
         return (edge(beyond[0], last, pays), is_from) if self._is_worth(scores) else None
 
     def _is_worth(self, beyond: Sequence[Score]) -> bool:
-        """Whether so much is lost at a size beyond the limit, and more than is won at others."""
+        """Whether so much is lost at a size beyond the limit, and more than is won at others; and whether an If is so
+        little of the nodes' time at all of them that nobody notices it."""
         lost = [s.after_us / s.before_us - 1 for s in beyond if s.before_us]
         least = self._baseline.profile.if_us
+        if any(s.before_us * MARGIN < least for s in beyond):
+            return False
         return sum(lost) > 0 and any(-s.gain_us > least + s.uncertainty_us for s in beyond)
 
     def _score(self, candidate: Candidate, name: str, size: int) -> Score:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from math import prod
 from pathlib import Path
 
 import onnx
@@ -19,7 +18,7 @@ from fusion_cli.report import Fusion, Report
 from fusion_cli.score import Baseline, guards
 from fusion_cli.targets import resolve_targets
 from fusion_cli.types import Options
-from tests.helpers.crossing_models import DECODER, ENCODER, IMAGES, write
+from tests.helpers.crossing_models import DECODER, ENCODER, NARROW, write
 
 
 @pytest.fixture(scope="module")
@@ -97,18 +96,6 @@ def test_an_if_that_costs_more_than_is_lost_is_left_out(encoder: Path, monkeypat
     assert guard(encoder, "LayerNormLinear") is None
 
 
-def test_the_sizes_that_are_assumed_of_other_dimensions_are_part_of_the_product(tmp_path: Path) -> None:
-    model = write(tmp_path / "model.onnx", IMAGES)
-    report = fusion_cli.optimize(model, targets="cpu")
-    width, (found,) = report.assumed["width"], (f.predicted["cpu"].guard for f in report.fusions)
-    assert found is not None
-    assert (found.dims, found.axes) == (("height", "width"), (2, 3))
-    height, left = divmod(found.limit, width)
-    assert left == 0
-    assert is_taken(model, "SmallConv", height=height, width=width)
-    assert not is_taken(model, "SmallConv", height=height - 1, width=width)
-
-
 @pytest.mark.parametrize(
     ("after", "uncertainty", "expected"),
     [
@@ -130,30 +117,34 @@ def test_one_size_is_compared_where_much_is_lost_beyond_it_and_surely_won_before
     uncertainty: float,
     expected: str | None,
 ) -> None:
-    """16 rows are assumed; nodes take 100 us, and both a little more with each row."""
+    assert decided(decoder, monkeypatch, after, uncertainty, batch=1, sequence=16) == expected
 
-    def score(rows: int) -> Score:
-        return Score(
-            "cpu", Terms(100 + rows / 1e3), Terms(after(rows) + rows / 1e3), 0, 0, 1, 1, uncertainty_us=uncertainty
-        )
 
-    monkeypatch.setattr(
-        guards, "score_region", lambda region, plan, baseline, sizes, force: score(prod(rows_of(sizes[0])))
-    )
+def test_the_sizes_that_are_assumed_of_other_dimensions_are_part_of_the_product(
+    decoder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = decided(decoder, monkeypatch, lambda rows: 50 if rows <= 40 else 900, 1, batch=4, sequence=8)
+    assert found == "up to batch*sequence=40; beyond it"
+
+
+def decided(
+    decoder: Path, monkeypatch: pytest.MonkeyPatch, after: Callable[[int], float], uncertainty: float, **assumed: int
+) -> str | None:
+    """The guard of what takes so long by its rows; its nodes take 100 us, and both a little more with each row."""
+
+    def score(sizes: Mapping[str, int]) -> Score:
+        rows = sizes["batch"] * sizes["sequence"]
+        before, took = Terms(100 + rows / 1e3), Terms(after(rows) + rows / 1e3)
+        return Score("cpu", before, took, 0, 0, 1, 1, uncertainty_us=uncertainty)
+
+    monkeypatch.setattr(guards, "score_region", lambda region, plan, baseline, sizes, force: score(sizes[0]))
     options = Options(targets=("cpu",))
     found = analyse(decoder, options, Clock(options))
-    (candidate,) = found.chosen
+    candidate = next(c for c in found.chosen if c.region.rule == "HorizontalLinear")
     baseline = Baseline(found.model.graph, load_profile(found.targets[0]))
-    names = {"batch": 1, "sequence": 16, "past": 127}
-    decided = guards.Guards(found.model.graph, names, names, baseline).guarded(
-        replace(candidate, scores={"cpu": score(16)})
-    )
-    guard = decided.scores["cpu"].guard
-    assert (None if guard is None else str(guard)) == expected
-
-
-def rows_of(sizes: Mapping[str, int]) -> tuple[int, int]:
-    return sizes["batch"], sizes["sequence"]
+    taken = replace(candidate, scores={"cpu": score(assumed)})
+    guard = guards.Guards(found.model.graph, assumed, assumed, baseline).guarded(taken).scores["cpu"].guard
+    return None if guard is None else str(guard)
 
 
 @pytest.mark.parametrize(("opset", "is_guarded"), [(8, False), (9, True)])
@@ -162,3 +153,7 @@ def test_there_is_none_where_integers_are_not_compared(tmp_path: Path, opset: in
     model.opset_import[0].version = opset
     onnx.save(model, tmp_path / "model.onnx")
     assert (guard(tmp_path / "model.onnx", "HorizontalLinear") is not None) == is_guarded
+
+
+def test_an_if_that_would_be_noticed_is_not_written(tmp_path: Path) -> None:
+    assert guard(write(tmp_path / "model.onnx", NARROW), "LayerNormLinear") is None
