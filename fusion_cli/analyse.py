@@ -24,11 +24,13 @@ from fusion_cli.load import fix_sizes, is_fused, load_model
 from fusion_cli.match import find_regions, load_rules
 from fusion_cli.measured import Choice
 from fusion_cli.outline import inline_back
+from fusion_cli.outline.both_ways import LEAST_OPSET, dispatched
 from fusion_cli.plan import Planner
 from fusion_cli.report import Fusion, Report, summarise
 from fusion_cli.report.asked import asked
 from fusion_cli.report.readable import counted
 from fusion_cli.score import Baseline, default_sizes, forecasts, load_profile, profile_id
+from fusion_cli.score.guards import Guards
 from fusion_cli.scored import score_regions
 from fusion_cli.select import select
 from fusion_cli.simplify import simplify
@@ -125,6 +127,9 @@ def analyse(
         names_of_targets = [t.name for t in targets]
         chosen, lost = select(scored.candidates, model.graph, names_of_targets)
         chosen, rejections = scored.with_uncertain(chosen, model.graph, names_of_targets)
+        if _may_branch(model, targets, options) and len(sizes) == 1:
+            guards = Guards(model.graph, sizes[0], open_sizes(signature, options), baselines[targets[0]])
+            chosen = tuple(map(guards.guarded, chosen))
         for told in (*(f"{c.region.rule} at {c.region.node_names[-1]}: taken" for c in chosen), *lost):
             clock.listener.decided(f"{told}")
         potential = Potential(baselines[targets[0]], chosen, sizes[0])
@@ -157,6 +162,13 @@ def analyse(
         was_fused,
         tuple(t.name for t in uncertain),
     )
+
+
+def _may_branch(model: ir.Model, targets: Sequence[Target], options: Options) -> bool:
+    """Whether a fusion may be written beside its nodes. A CUDA graph has no control flow, kernels for several targets
+    pay at sizes of their own, and what is forced runs at all."""
+    is_for_cpu = len(targets) == 1 and targets[0].kind == "cpu"
+    return is_for_cpu and not options.force and model.opset_imports.get("", 0) >= LEAST_OPSET
 
 
 def _sizes_at(model: ir.Model, options: Options, sizes: Mapping[str, int]) -> Mapping[str, int]:
@@ -219,7 +231,7 @@ def report_of(
     targets, nodes_before = tuple(t.name for t in found.targets), found.signature.nodes
     # With those of bodies: what a session with all kernels dispatches.
     is_original = choice is not None and choice.chosen == "original"
-    nodes_after = nodes_before if is_original else len(list(found.model.graph.all_nodes()))
+    nodes_after = nodes_before if is_original else dispatched(found.model)
     return Report(
         model=found.options.called or str(path),
         model_sha256=file_sha256(path),

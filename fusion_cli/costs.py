@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Literal, Self
 
@@ -40,6 +42,29 @@ class Terms:
 
 
 @dataclass(frozen=True)
+class Guard:
+    """Sizes at which a fusion runs; at all others its nodes do, as ONNX Runtime has them."""
+
+    dims: tuple[str, ...]
+    """Names of open dimensions, whose product decides."""
+    value: str
+    """A graph input that has them, at `axes`."""
+    axes: tuple[int, ...]
+    limit: int
+    is_from: bool
+    """Whether it runs from the limit on, or up to it."""
+
+    def holds(self, shape: Sequence[int]) -> bool:
+        """Whether the fusion runs where `value` has this shape."""
+        size = math.prod(shape[axis] for axis in self.axes)
+        return size >= self.limit if self.is_from else size <= self.limit
+
+    def __str__(self) -> str:
+        size = f"{'*'.join(self.dims)}={self.limit}"
+        return f"from {size} on; below it" if self.is_from else f"up to {size}; beyond it"
+
+
+@dataclass(frozen=True)
 class Score:
     """Predicted cost of a region on one target: time by its terms, bytes through memory, kernel launches."""
 
@@ -54,6 +79,8 @@ class Score:
     """What its kernels compute, in elementary operations."""
     uncertainty_us: float = 0.0
     """By how much the gain is likely to be off."""
+    guard: Guard | None = None
+    """The sizes at which it runs, where it is not all."""
 
     @property
     def before_us(self) -> float:

@@ -15,6 +15,7 @@ from fusion_cli.emit import emit, emit_registration
 from fusion_cli.errors import NumbersDiffer, Unsupported
 from fusion_cli.measured import WORDS, Choice, ModelName, Verification
 from fusion_cli.outline import inline_back
+from fusion_cli.outline.both_ways import add_guards
 from fusion_cli.page import page
 from fusion_cli.report import Report, write_report, written_fusions
 from fusion_cli.report.decisions import Decisions
@@ -210,6 +211,9 @@ class Production:
             self.model = self.found.model.clone() if has_kernels else self.found.model
         if gone := functions - {o.name for o in kept}:
             inline_back(self.model, gone.__contains__)
+        guards = {name: guard for op in kept for name, guard in op.guards.items()}
+        if guards:
+            add_guards(self.model, guards)
         return kept
 
     def _emit(self, ops: Sequence[FusedOp]) -> tuple[list[FusedOp], list[Source]]:

@@ -12,7 +12,7 @@ from typing import Literal, Self
 
 import onnx_ir as ir
 
-from fusion_cli.costs import Score
+from fusion_cli.costs import Guard, Score
 from fusion_cli.planir.stages import Plan
 from fusion_cli.sizes.dims import symbol
 
@@ -210,6 +210,12 @@ class FusedOp:
     call_names: tuple[str, ...]
     """Names of the call nodes in the output model, in the order of `calls`."""
     targets: tuple[str, ...]
+
+    @property
+    def guards(self) -> Mapping[str, Guard]:
+        """By the names of the calls that are under one."""
+        calls = zip(self.call_names, self.calls, strict=True)
+        return {name: s.guard for name, call in calls for s in call.scores.values() if s.guard is not None}
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,8 @@ class DeviceProfile:
     """Host time of a run besides its nodes."""
     graph_us: float
     """Host time of a run as a CUDA graph, whose nodes take none."""
+    if_us: float
+    """An If with the nodes of its condition."""
     overlapped: bool
     """Whether dispatch runs ahead of the device, so that the longer of the two counts."""
     tflops: dict[str, float]
@@ -159,6 +161,7 @@ def _profile(data: dict[str, Any]) -> DeviceProfile:
         ),
         "run_us": dispatch.get("run_us", 0.0),
         "graph_us": dispatch.get("graph_us", 0.0),
+        "if_us": dispatch.get("if_us", 0.0),
     }
     grid = data.get("grid", {})
     floats: dict[str, Any] = {f.name: float(numbers[f.name]) for f in fields(DeviceProfile) if f.type == "float"}

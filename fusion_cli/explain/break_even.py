@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 import onnx_ir as ir
@@ -11,6 +11,7 @@ from fusion_cli.codes.score import DOES_NOT_PAY, ONLY_FORCE, SIZES_NAMED
 from fusion_cli.errors import Unsupported
 from fusion_cli.plan import Plan, Planner
 from fusion_cli.score.baseline import Baseline
+from fusion_cli.score.crossing import doubled, edge, halved
 from fusion_cli.score.prediction import pays_at
 from fusion_cli.sizes.algebra import names_in
 from fusion_cli.sizes.dims import number
@@ -93,11 +94,11 @@ class BreakEven:
                 return False
 
         now = self._open[name]
-        for relation, tried in (("from", _doubled(now)), ("up to", _halved(now))):
+        for relation, tried in (("from", doubled(now, LARGEST)), ("up to", halved(now))):
             last = now
             for size in tried:
                 if pays(size):
-                    return f"{relation} {written(name)}={_edge(last, size, pays)}"
+                    return f"{relation} {written(name)}={edge(last, size, pays)}"
                 last = size
         return ""
 
@@ -110,23 +111,3 @@ class BreakEven:
             inner = {dim: max(round(self._inner[dim] + slope * more), 1) for dim, slope in slopes.items()}
             self._at[key] = {**inner, **self._open, name: size}
         return self._at[key]
-
-
-def _doubled(size: int) -> Iterator[int]:
-    while size < LARGEST:
-        size = min(2 * size, LARGEST)
-        yield size
-
-
-def _halved(size: int) -> Iterator[int]:
-    while size > 1:
-        size //= 2
-        yield size
-
-
-def _edge(loses: int, pays: int, is_paying: Callable[[int], bool]) -> int:
-    """The size nearest to `loses`, at which it does not pay, at which it does."""
-    while abs(pays - loses) > 1:
-        middle = (pays + loses) // 2
-        loses, pays = (loses, middle) if is_paying(middle) else (middle, pays)
-    return pays

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
+from fusion_cli.outline.both_ways import drop_guards
 from fusion_cli.outline.documented import of_call, of_function
 from fusion_cli.outline.function_body import build_body
 from fusion_cli.outline.identity import Digests
@@ -15,7 +16,7 @@ from fusion_cli.sizes.dims import dims_of, dtype_of, forget_names
 from fusion_cli.types import Candidate, FusedOp, Region, TensorSpec
 from fusion_cli.version import DOMAIN
 
-__all__ = ["inline_back", "outline"]
+__all__ = ["inline_back", "outline", "put_back"]
 
 _LEAST_IR_VERSION = 10
 
@@ -89,9 +90,15 @@ def _take_out(model: ir.Model, replaced: _Replaced) -> None:
 def inline_back(model: ir.Model, is_dropped: Callable[[str], bool]) -> None:
     """Put the nodes of the named operators back where their calls are. Constants and shape arithmetic, of which every
     function had its own, are shared again."""
-    passes.InlinePass(lambda f: f.domain == DOMAIN and is_dropped(f.name))(model)
+    put_back(model, is_dropped)
     merge_equals(model)
     _finish(model)
+
+
+def put_back(model: ir.Model, is_dropped: Callable[[str], bool]) -> None:
+    """The same, and nothing else."""
+    drop_guards(model, is_dropped)
+    passes.InlinePass(lambda f: f.domain == DOMAIN and is_dropped(f.name))(model)
 
 
 def _function(model: ir.Model, name: str, body: ir.Graph) -> ir.Function:

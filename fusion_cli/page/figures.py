@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from fusion_cli.costs import Guard
 from fusion_cli.devices.profile import DeviceProfile
 from fusion_cli.measured import WORDS, Measurement
 from fusion_cli.report import Fusion, Report
@@ -98,6 +99,8 @@ class FusionRow:
     predicted: float | None
     measured: float | None
     error: float | None
+    guard: Guard | None
+    """The sizes at which it runs, where it is not all."""
 
 
 def fusion_rows(report: Report) -> list[FusionRow]:
@@ -112,7 +115,8 @@ def _row(fusion: Fusion, target: str, places: int) -> FusionRow:
     check = next((c for c in fusion.measured if c.target == target), None)
     predicted = None if score is None else _ratio(score.before_us, score.after_us)
     measured = None if check is None else _ratio(check.before_us, check.after_us)
-    return FusionRow(fusion, target, places, predicted, measured, None if check is None else check.error)
+    error, guard = None if check is None else check.error, None if score is None else score.guard
+    return FusionRow(fusion, target, places, predicted, measured, error, guard)
 
 
 def _ratio(before: float | None, after: float | None) -> float | None:

@@ -132,7 +132,8 @@ def _alike(fusions: Sequence[Fusion]) -> list[list[Fusion]]:
     """Fusions by operator, kernels and targets: equal layers are told once."""
     groups: dict[object, list[Fusion]] = {}
     for fusion in fusions:
-        key = (fusion.name, fusion.stages, fusion.targets, len(fusion.nodes))
+        guards = tuple(score.guard for score in fusion.predicted.values())
+        key = (fusion.name, fusion.stages, fusion.targets, len(fusion.nodes), guards)
         groups.setdefault(key, []).append(fusion)
     return list(groups.values())
 
@@ -155,6 +156,8 @@ def _explain_fusion(alike: Sequence[Fusion], console: Console) -> None:
             ("", f"{when} {spent(sum((s.before if when == 'before' else s.after for s in scores), Terms()))}")
             for when in ("before", "after")
         ]
+        if (guard := scores[0].guard) is not None:
+            facts.append(("", f"{guard} ONNX Runtime's own nodes"))
     for check in fusion.measured:
         time = f"measured {show_speed(check.before_us, check.after_us)} at one place, " if check.before_us else ""
         facts.append((check.target, f"{time}error {check.error:.1e} (tolerance {check.tolerance:g})"))

@@ -11,18 +11,17 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 import onnx_ir as ir
-from onnx_ir.passes.common import InlinePass
 
 from fusion_cli.costs import Device
 from fusion_cli.listener import NOBODY, Listener
 from fusion_cli.load import load_model
 from fusion_cli.measured import WORDS, Choice, Measurement, ModelName, Timed
+from fusion_cli.outline import put_back
 from fusion_cli.save.stream import write_model
 from fusion_cli.sessions import CPU, CUDA, CUDA_GRAPH, CannotRun, Providers
 from fusion_cli.sessions.process import Opener, Runner
 from fusion_cli.sessions.timing import Speed, Timing, pooled
 from fusion_cli.verify.feeds import Feeds
-from fusion_cli.version import DOMAIN
 
 SECONDS = 1.5
 """How long each whole model is timed beside the first, at most but for slow ones, whose rounds are few."""
@@ -143,7 +142,7 @@ def speeds_alone(
 
 def _with_only(ops: Collection[str], fused: Path) -> ir.Model:
     model = load_model(fused)
-    InlinePass(lambda f: f.domain == DOMAIN and f.name not in ops)(model)
+    put_back(model, lambda name: name not in ops)
     return model
 
 

@@ -20,6 +20,7 @@ from fusion_cli.load import load_model
 from fusion_cli.load.weights import InModelFile
 from fusion_cli.measured import OpCheck, OutputCheck
 from fusion_cli.operators.dtypes import DTYPES
+from fusion_cli.outline.both_ways import drop_guards
 from fusion_cli.save.stream import write_model
 from fusion_cli.sessions import Array, CannotRun, open_model
 from fusion_cli.sessions.process import Opener, Runner
@@ -29,6 +30,7 @@ from fusion_cli.sizes.parsing import parse
 from fusion_cli.types import FusedOp, TensorSpec
 from fusion_cli.verify import compare, limit
 from fusion_cli.verify.feeds import Feeds
+from fusion_cli.verify.sides import runs_with
 
 _ROUNDS = 200
 _SLOWER = 1.05
@@ -74,10 +76,10 @@ def check_ops(
     gives it, and compare the two.
 
     The nodes are run as they are written, and as ONNX Runtime optimizes them where that rounds otherwise (see
-    `compare`); with `seconds` the kernel is also timed against the latter in the first case, alternating, for about
-    that long in all. Operators that are called in the bodies of control flow only are tried on made up values; those
-    whose nodes do not run with these are left out. Raises CannotRun if ONNX Runtime does not run the fused model
-    without the library.
+    `compare`); with `seconds` the kernel is also timed against the latter, alternating, for about that long in all: in
+    the first case, or the first in which its guard lets it run. Operators that are called in the bodies of control flow
+    only are tried on made up values; those whose nodes do not run with these are left out. Raises CannotRun if ONNX
+    Runtime does not run the fused model without the library.
     """
     calls = _locate(fused, [op for op in ops if target in op.targets])
     share = min(1.0, seconds / len(calls)) if calls else 0.0
@@ -86,7 +88,10 @@ def check_ops(
         values = _capture(batch, cases, fused.parent, opener)
         for call in batch:
             listener.step(len(checks), len(calls), f"{call.op.name} on {target}")
-            checks.append(_check(call.op, target, _nodes(call, fused, opener), library, values, share))
+            runs = [runs_with(call.op, feeds) for feeds in cases]
+            own = sorted(zip(runs, values, strict=True), key=lambda each: not each[0])
+            timed = share if any(runs) else 0.0
+            checks.append(_check(call.op, target, _nodes(call, fused, opener), library, [v for _, v in own], timed))
     for call in (call for call in calls if call.is_in_body):
         listener.step(len(checks), len(calls), f"{call.op.name} on {target}")
         nodes, values = _nodes(call, fused, opener), _made_up(call)
@@ -176,11 +181,13 @@ def _check(
 
 
 def _locate(fused: Path, ops: Sequence[FusedOp]) -> list[Call]:
-    """A call of every operator; those that are called inside others only come up as the others are inlined."""
+    """A call of every operator, without its guard; those that are called inside others only come up as the others are
+    inlined."""
     calls: dict[str, Call] = {}
     inlined: set[str] = set()
     while True:
         model = load_model(fused)
+        drop_guards(model, lambda _: True)
         InlinePass(lambda function: function.name in inlined)(model)
         in_bodies = {n.op_type: n for n in model.graph.all_nodes() if n.op_identifier() in model.functions}
         nodes = in_bodies | {n.op_type: n for n in model.graph if n.op_identifier() in model.functions}

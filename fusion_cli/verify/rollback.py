@@ -57,7 +57,7 @@ class Trial:
         runnable = {lib.target: (lib, providers) for lib in libraries if (providers := self.providers(lib.target))}
         try:
             if self.reference is None:
-                self.reference = reference_for(self.original, self.options, self.process.open, self.signature)
+                self.reference = reference_for(self.original, self.options, self.process.open, self.signature, ops)
             failed = [f for lib, where in runnable.values() for f in self._try_ops(fused, ops, lib, where)]
         except (Refused, OverBudget) as error:
             what = "ONNX Runtime refuses the model" if isinstance(error, Refused) else "while the model ran"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 
@@ -13,9 +13,10 @@ from fusion_cli.measured import OutputCheck, Verification
 from fusion_cli.operators.dtypes import ONNX_FLOATS
 from fusion_cli.sessions import Array, CannotRun, OverBudget, open_model
 from fusion_cli.sessions.process import Opener, Runner
-from fusion_cli.types import Options
+from fusion_cli.types import FusedOp, Options
 from fusion_cli.verify import Limit, Outputs, compare, limit, nudge
 from fusion_cli.verify.feeds import Feeds, load_feeds, make_feeds, open_sizes
+from fusion_cli.verify.sides import untried
 from fusion_cli.verify.signature import Signature, check_names, signature_of
 
 _LEAST_VECTOR = 16
@@ -33,7 +34,7 @@ class Case:
 @dataclass(frozen=True, eq=False)
 class Reference:
     """What a model gives, and how far from it another may be. The first case is of likely sizes, at which models are
-    timed; where sizes are open there is another."""
+    timed; where sizes are open there are others."""
 
     model: Path
     cases: tuple[Case, ...]
@@ -50,9 +51,11 @@ def reference_for(
     options: Options,
     opener: Opener = open_model,
     signature: Signature | None = None,
+    ops: Sequence[FusedOp] = (),
 ) -> Reference:
     """Run a model, operator by operator as it is written, with the inputs of `options.inputs`, or random ones of sizes
-    with which ONNX Runtime runs it, likely ones first. The model is read for its signature where that is not given.
+    with which ONNX Runtime runs it, likely ones first, and on both sides of the guards of `ops`. The model is read for
+    its signature where that is not given.
 
     Raises ModelError if the arrays given do not fit the model, and CannotRun if ONNX Runtime cannot run it: Refused
     where that means the file, OverBudget where it took too much.
@@ -80,6 +83,10 @@ def reference_for(
     if given is None and (options.bounds or open_sizes(signature, options)):
         with suppress(CannotRun):  # it may run at one size only
             make_feeds(signature, options, complaint, unlike=cases[0].feeds)
+    if given is None:
+        for sizes in untried(ops, [case.feeds for case in cases]):
+            with suppress(CannotRun):
+                make_feeds(signature, replace(options, dims={**options.dims, **sizes}), complaint)
     return Reference(original, tuple(cases), limit(signature.float_types))
 
 
