@@ -71,7 +71,7 @@ ABLATIONS: Mapping[str, Callable[[DeviceProfile], DeviceProfile]] = {
         p, tflops=dict.fromkeys(p.tflops, _ENDLESS), simple_gops=_ENDLESS, special_gops=_ENDLESS
     ),
     "memory": lambda p: replace(p, bandwidth_gbs=_ENDLESS),
-    "cache": lambda p: replace(p, cache_bandwidth_gbs=_ENDLESS),
+    "cache": lambda p: replace(p, cache_bandwidth_gbs=_ENDLESS, near_bandwidth_gbs=_ENDLESS),
     "tiles": lambda p: replace(p, tiles=(), multiprocessors=0),
     "launch": lambda p: replace(p, launch_us={}),
     "dispatch": lambda p: replace(p, node_us=0, op_us=0, kernel_us=0, shape_node_us=0, run_us=0, graph_us=0),

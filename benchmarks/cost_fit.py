@@ -30,14 +30,17 @@ _PULL = 0.1
 """What a number that is off by a factor e counts, beside a time that is."""
 _GAIN = 3.0
 """What a gain counts, beside a time."""
-_CACHES_MB = (8, 32, 64)
-"""Sizes tried: what fits in the cache is a step, of which there is no gradient."""
-SCALARS = ("bandwidth_gbs", "cache_bandwidth_gbs", "simple_gops", "special_gops", "node_us", "op_us", "kernel_us",
-           "run_us", "attention_efficiency", "masked_attention_efficiency", "vendor_conv_efficiency")  # fmt: skip
+_CACHES_MB = ((0, 8), (0, 32), (0, 64), (2, 32), (8, 32))
+"""Sizes tried of a cache before the last one, and of that: what fits is a step, of which there is no gradient."""
+SCALARS = (
+    "bandwidth_gbs", "cache_bandwidth_gbs", "near_bandwidth_gbs", "simple_gops", "special_gops", "node_us", "op_us",
+    "kernel_us", "run_us", "attention_efficiency", "masked_attention_efficiency", "vendor_conv_efficiency",
+    "vendor_hidden_specials",
+)  # fmt: skip
 SHARES = ("LayerNormalization", "Rowwise")
 """Kernels of rows, whose arithmetic is not what bounds them."""
-LAUNCHES = ("default", "MatMul", "Gemm", "Linear", "Attention", "Conv", "Winograd")
-"""Kernels that wake threads each in their own way, and the rest."""
+LAUNCHES = {"default": (), "MatMul": ("Gemm", "Linear"), "Attention": (), "Conv": (), "Winograd": ()}
+"""Kernels that wake threads each in their own way, those that do so alike, and the rest."""
 Numbers = Mapping[str, float]
 
 
@@ -59,7 +62,10 @@ def with_numbers(profile: DeviceProfile, numbers: Numbers) -> DeviceProfile:
         **{k: numbers[k] for k in SCALARS},
         tflops={**profile.tflops, "float32": numbers["float32"]},
         bandwidth_share={**profile.bandwidth_share, **{k: numbers[f"share.{k}"] for k in SHARES}},
-        launch_us={**profile.launch_us, **{k: numbers[f"launch.{k}"] for k in LAUNCHES}},
+        launch_us={
+            **profile.launch_us,
+            **{each: numbers[f"launch.{k}"] for k, alike in LAUNCHES.items() for each in (k, *alike)},
+        },
         linear_slowdown=tuple((rows, numbers[f"slowdown.{rows:g}"]) for rows, _ in profile.linear_slowdown),
     )
 
@@ -115,11 +121,13 @@ def main(results: Path) -> None:
                 except FusionError as problem:
                     click.echo(f"{case.name}: {problem}", err=True)
         fits = []
-        for size in _CACHES_MB:
-            fits.append(fit(predictor, found, replace(profile, cache_bytes=size * 2.0**20)))
-            click.echo(f"cache of {size} MB: {fits[-1][1]:.3f} left", err=True)
+        for near, last in _CACHES_MB:
+            rate = profile.near_bandwidth_gbs or 2 * profile.cache_bandwidth_gbs
+            sized = replace(profile, cache_bytes=last * 2.0**20, near_bytes=near * 2.0**20, near_bandwidth_gbs=rate)
+            fits.append(fit(predictor, found, sized))
+            click.echo(f"caches of {near} and {last} MB: {fits[-1][1]:.3f} left", err=True)
     best = min(fits, key=lambda f: f[1])[0]
-    click.echo(f"cache_mb = {best.cache_bytes / 2**20:g}")
+    click.echo(f"cache_mb = {best.cache_bytes / 2**20:g}\nnear_mb = {best.near_bytes / 2**20:g}")
     for name, value in numbers_of(best).items():
         click.echo(f"{name} = {value:.3g}")
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from fusion_cli.calibrate import calibrate as measure
 from fusion_cli.cli.common import debug_option, echo_json, json_option, quiet_option, stdout
 from fusion_cli.cli.follow import progress
-from fusion_cli.devices.known import add_profile, file_for, known_profiles, user_folder
+from fusion_cli.devices.known import add_profile, base_for, known_profiles, user_folder
 from fusion_cli.devices.profile import read_profile
 from fusion_cli.errors import FusionError, did_you_mean
 from fusion_cli.page import roofline
@@ -95,7 +95,7 @@ def calibrate(target: str, name: str | None, debug: bool) -> None:
         raise FusionError("there is no device to measure", hint="give --target cpu, or a CUDA target")
     own = name or f"my-{found.name}"
     with progress(f"measuring {found.name}") as listener:
-        text = measure(file_for(found, bundled=True), own, device_of(found)[0], listener)
+        text = measure(base_for(found), own, device_of(found)[0], listener)
     click.echo(f"{add_profile(text, own)}: from now on predictions are made with it")
 
 

@@ -53,15 +53,30 @@ def profile_id(target: Target) -> str:
     return f"{path.stem} {file_sha256(path)[:12]}" if path.parent == user_folder() else ""
 
 
-def file_for(target: Target, *, bundled: bool = False) -> Path:
-    """The file of the profile that `load_profile` reads; of those that come with the program alone if `bundled`."""
-    own = [] if bundled else [(read_profile(path), path) for path in sorted(user_folder().glob("*.toml"))]
+def base_for(target: Target) -> Path:
+    """The file of the profile that `devices calibrate` begins with, of those that come with the program: one that has
+    what was measured so on its own machine, else the one for the target."""
+    own = [(read_profile(path), path) for path in _bundled()]
+    like = ((p, path) for p, path in own if (p.kind, p.arch) == (target.kind, target.arch))
+    return next((path for p, path in like if p.has_reference), None) or _bundled_for(target)
+
+
+def file_for(target: Target) -> Path:
+    """The file of the profile that `load_profile` reads."""
+    own = [(read_profile(path), path) for path in sorted(user_folder().glob("*.toml"))]
     found = next((path for p, path in own if (p.kind, p.arch) == (target.kind, target.arch)), None)
-    if found is not None:
-        return found
-    profiles = [(read_profile(path), path) for path in sorted(resource_dir("devices").glob("*.toml"))]
+    return found or _bundled_for(target)
+
+
+def _bundled() -> list[Path]:
+    return sorted(resource_dir("devices").glob("*.toml"))
+
+
+def _bundled_for(target: Target) -> Path:
+    profiles = [(read_profile(path), path) for path in _bundled()]
     if target.kind == "cpu":
-        return next(path for p, path in profiles if p.kind == "cpu" and p.arch == target.arch)
+        fitting = [(p, path) for p, path in profiles if p.kind == "cpu" and p.arch == target.arch]
+        return next(path for p, path in fitting if p.is_default)
     # Of one architecture there are several devices; which of them is meant is the user's to say by adding it.
     gpus = sorted(((p, path) for p, path in profiles if p.kind == "cuda" and p.is_default), key=_capability)
     if target.kind == "portable":

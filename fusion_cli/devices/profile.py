@@ -28,6 +28,9 @@ class DeviceProfile:
     bandwidth_gbs: float
     cache_bandwidth_gbs: float
     cache_bytes: float
+    near_bandwidth_gbs: float
+    near_bytes: float
+    """Of a cache before the last one that is faster; 0 where there is none."""
     onchip_bytes: float
     node_us: float
     shape_node_us: float
@@ -52,6 +55,9 @@ class DeviceProfile:
     """In float32: on GPUs in TF32, which sessions allow unless told otherwise."""
     vendor_attention_efficiency: float
     """Of ONNX Runtime's own Attention operator in half precision without a mask; 0 where it stores the scores."""
+    vendor_hidden_specials: float
+    """Special operations that ONNX Runtime's softmax of a causal Attention takes for a hidden key besides: exponentials
+    that underflow take Intel's processors long."""
     vendor_conv_efficiency: float
     """Of ONNX Runtime's own convolution on CPUs, over its matrix products."""
     conv_efficiency: float
@@ -72,6 +78,8 @@ class DeviceProfile:
     """Whether its numbers were measured, or follow from a data sheet."""
     is_default: bool = True
     """Whether targets of its architecture, and of those above it, take it unasked."""
+    has_reference: bool = False
+    """Whether it says what `devices calibrate` measures on its own machine."""
     error: dict[str, float] = field(default_factory=dict)
     """By how much predictions of kernels are off, relative to what is measured, by names as in `bandwidth_share`."""
     target: str = ""
@@ -85,10 +93,16 @@ class DeviceProfile:
         """Whether what a kernel touches stays in the last cache."""
         return working_set <= self.cache_bytes / 2
 
-    def keeps_weights(self, weights: float, others: float) -> bool:
-        """Whether a kernel finds its constants in the last cache, beside what else it touches: each run of the model
-        goes through all constants that there are, and leaves none of them there if they do not fit together."""
-        return self.is_cached(max(weights, self.model_weights) + others)
+    def bandwidth(self, working_set: float) -> float:
+        """GB/s at which a kernel that touches so much moves it: what is no more than half of a cache stays there."""
+        if self.near_bytes and working_set <= self.near_bytes / 2:
+            return self.near_bandwidth_gbs
+        return self.cache_bandwidth_gbs if self.is_cached(working_set) else self.bandwidth_gbs
+
+    def touched(self, weights: float, others: float) -> float:
+        """Bytes that are touched until a kernel's constants are again, beside what else it touches: each run of the
+        model goes through all the constants there are, and leaves none in a cache if they do not fit there together."""
+        return max(weights, self.model_weights) + others
 
     def share(self, kernel: str) -> float:
         """The share of the bandwidth that a kernel of this name reaches."""
@@ -152,8 +166,11 @@ def _profile(data: dict[str, Any]) -> DeviceProfile:
         **compute,
         **generated,
         "cache_bytes": memory["cache_mb"] * 2**20,
+        "near_bytes": memory.get("near_mb", 0.0) * 2**20,
+        "near_bandwidth_gbs": memory.get("near_bandwidth_gbs", 0.0),
         "onchip_bytes": memory["onchip_kb"] * 2**10,
         "vendor_attention_efficiency": data.get("vendor", {}).get("attention_efficiency", 0.0),
+        "vendor_hidden_specials": data.get("vendor", {}).get("hidden_specials", 0.0),
         "vendor_conv_efficiency": data.get("vendor", {}).get("conv_efficiency", 1.0),
         "tile_tflops": generated.get("tile_tflops", 0.0),
         "float32_attention_efficiency": generated.get(
@@ -176,6 +193,7 @@ def _profile(data: dict[str, Any]) -> DeviceProfile:
         bandwidth_share={k: float(v) for k, v in data.get("bandwidth_share", {}).items()},
         measured=bool(data.get("measured", True)),
         is_default=bool(data.get("default", True)),
+        has_reference="reference" in data,
         error={k: float(v) for k, v in data.get("error", {}).items()},
         linear_slowdown=tuple((float(m), float(t)) for m, t in generated["linear_slowdown"]),
         launch_us={k: float(v) for k, v in data.get("launch", {}).items()},

@@ -57,12 +57,10 @@ class Work:
     def _moving(self, profile: DeviceProfile) -> Terms:
         """What it takes to move the bytes: constants from where they are between two runs of the model."""
         others = self.bytes - self.weights
+        parts = ((others, self.bytes), (self.weights, profile.touched(self.weights, others)))
         share = profile.share(self.name) * 1e3
-        cached = others * profile.is_cached(self.bytes) + self.weights * profile.keeps_weights(self.weights, others)
-        return Terms(
-            memory=(self.bytes - cached) / (profile.bandwidth_gbs * share),
-            cache=cached / (profile.cache_bandwidth_gbs * share),
-        )
+        us = [(moved / (profile.bandwidth(touched) * share), profile.is_cached(touched)) for moved, touched in parts]
+        return Terms(memory=sum(t for t, cached in us if not cached), cache=sum(t for t, cached in us if cached))
 
     def time_us(self, profile: DeviceProfile) -> float:
         """The same in total."""

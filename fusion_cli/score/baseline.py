@@ -196,17 +196,22 @@ def _attention(node: ir.Node, moved: float, profile: DeviceProfile, sizes: Mappi
     dtype = dtype_of(node.outputs[0])
     size = element_bytes(dtype)
     depth, value_depth = (q[-1] / max(heads, 1), v[-1] / max(heads, 1)) if len(q) == 3 else (q[-1], v[-1])
+    hidden = (min(q[-2], k[-2]) - 1) / (2 * k[-2]) if node.attributes.get_int("is_causal", 0) else 0.0
     flash = profile.vendor_attention_efficiency
     if flash and dtype != "float32" and len([x for x in node.inputs if x is not None]) == 3:
         blocks = float(q[0] * heads * math.ceil(q[-2] / ATTENTION_ROWS))
-        if node.attributes.get_int("is_causal", 0):
-            scores *= 1 - (min(q[-2], k[-2]) - 1) / (2 * k[-2])  # keys that no query of a tile sees are left out
+        scores *= 1 - hidden  # keys that no query of a tile sees are left out
         return [Work("Attention", moved, 2 * scores * (depth + value_depth), dtype, slowdown=1 / flash, blocks=blocks)]
     simple, special = work_of("Softmax")
     batches = float(q[0] * heads)
     return [
         Work("MatMul", moved / 2 + scores * size, 2 * scores * depth, dtype, grid=(batches, q[-2], k[-2])),
-        Work("Softmax", 2 * scores * size, simple=simple * scores, special=special * scores),
+        Work(
+            "Softmax",
+            2 * scores * size,
+            simple=simple * scores,
+            special=(special + hidden * profile.vendor_hidden_specials) * scores,
+        ),
         Work("MatMul", moved / 2 + scores * size, 2 * scores * value_depth, dtype, grid=(batches, q[-2], value_depth)),
     ]
 

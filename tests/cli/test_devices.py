@@ -13,10 +13,10 @@ from click.testing import CliRunner, Result
 
 from fusion_cli import calibrate
 from fusion_cli.cli import main
-from fusion_cli.devices.known import known_profiles, load_profile, user_folder
+from fusion_cli.devices.known import base_for, known_profiles, load_profile, user_folder
 from fusion_cli.devices.profile import read_profile
 from fusion_cli.resources import resource_dir
-from fusion_cli.targets import CPU, CUDA
+from fusion_cli.targets import AMX, CPU, CUDA
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +89,7 @@ def test_calibrate_measures_this_machine_and_is_then_preferred(monkeypatch: pyte
     monkeypatch.setitem(calibrate._MEMORY, "cpu", 1 << 16)
     result = call("calibrate", "--target", "cpu")
     assert result.exit_code == 0, result.output
-    found, base = load_profile(CPU), read_profile(BUNDLED / "cpu.toml")
+    found, base = load_profile(CPU), read_profile(BUNDLED / "xeon.toml")
     assert found.name == "my-cpu"
     assert "measured by fusion-cli devices calibrate" in found.description
     measured = ("run_us", "node_us", "bandwidth_gbs", "cache_bandwidth_gbs", "special_gops")
@@ -97,6 +97,14 @@ def test_calibrate_measures_this_machine_and_is_then_preferred(monkeypatch: pyte
     assert found.tflops["float32"] != base.tflops["float32"]
     assert (found.linear_slowdown, found.launch_us, found.error) == (base.linear_slowdown, base.launch_us, base.error)
     assert "MatMul 64x64x64" in call("show", "my-cpu").stdout
+
+
+def test_calibrating_begins_with_a_profile_that_knows_what_was_measured_there() -> None:
+    """Predictions do not, unless the user's own come of it."""
+    assert base_for(CPU) == BUNDLED / "xeon.toml"
+    assert read_profile(base_for(CPU)).has_reference
+    assert load_profile(CPU).name == "cpu"
+    assert base_for(AMX) == BUNDLED / "amx.toml"
 
 
 def test_a_gpu_that_is_not_there_cannot_be_measured() -> None:

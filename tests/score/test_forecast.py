@@ -67,6 +67,13 @@ def test_constants_are_in_the_cache_only_if_all_that_a_model_has_fit_together() 
     assert 0 < among.cache < alone.cache
 
 
+def test_what_a_core_s_own_cache_holds_comes_from_there() -> None:
+    near = replace(CPU, near_bytes=CPU.cache_bytes / 8, near_bandwidth_gbs=2 * CPU.cache_bandwidth_gbs)
+    small, large = (Work("Add", CPU.cache_bytes / part) for part in (32, 4))
+    assert small.terms(near).cache == pytest.approx(small.terms(CPU).cache / 2)
+    assert large.terms(near).cache == large.terms(CPU).cache > 0
+
+
 @pytest.mark.parametrize("layers", [1, 8])
 def test_a_model_s_constants_count_together_on_both_sides(layers: int) -> None:
     side = int((CPU.cache_bytes / 4 / 4) ** 0.5)  # each a quarter of the cache

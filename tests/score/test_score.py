@@ -228,6 +228,19 @@ def test_onnx_runtimes_causal_attention_leaves_later_keys_out_too() -> None:
     assert before(1, 1) == before(0, 1)
 
 
+@pytest.mark.parametrize("causal", [0, 1])
+def test_hidden_keys_cost_more_where_exponentials_that_underflow_do(causal: int) -> None:
+    model = parsed(CAUSAL.format(causal), 23)
+    region, sizes = whole(model), default_sizes(model, Options(dims=at(1, 512)))
+
+    def before(specials: float) -> float:
+        profile = replace(load_profile(CPU), vendor_hidden_specials=specials)
+        return score_region(region, plan_region(region), Baseline(model.graph, profile), sizes, force=True).before_us
+
+    assert (before(15) > 1.5 * before(0)) == bool(causal)
+    assert causal or before(15) == before(0)
+
+
 CACHED = """g (float16[b, 4, 4, s, 128] q, float16[b, 4, 1, k, 128] key, float16[b, 4, 1, k, 128] v,
 float16[b, 1, 1, s, k] m) => (float16[b, 4, 4, s, 128] y) {
     t = Transpose <perm = [0, 1, 2, 4, 3]> (key) f = Constant <value_float = 0.088> () c = Cast <to = 10> (f)
