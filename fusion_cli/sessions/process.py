@@ -96,8 +96,9 @@ class Process:
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         late = Timer(self.budget.seconds, self._child.kill)
-        late.start()
+        late.daemon = True  # a signal may end this program before it is cancelled
         try:
+            late.start()
             pickle.dump((unused, command, arguments), self._child.stdin, pickle.HIGHEST_PROTOCOL)
             self._child.stdin.flush()
             answer = pickle.load(self._child.stdout)

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -123,6 +124,24 @@ def test_sigterm_cleans_up(endless: Path, tmp_path: Path) -> None:
         child.send_signal(signal.SIGTERM)
     assert child.returncode == 128 + signal.SIGTERM
     assert list(tmp_path.iterdir()) == [endless]
+
+
+class Interrupted(threading.Timer):
+    """A timer beside the start of which a signal comes."""
+
+    def start(self) -> None:
+        super().start()
+        raise SystemExit(128 + signal.SIGTERM)
+
+
+def test_no_timer_is_waited_for_where_a_signal_comes_as_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fusion_cli.sessions.process.Timer", Interrupted)
+    with pytest.raises(SystemExit), Process() as process:
+        process.available_providers()
+    left = [t for t in threading.enumerate() if isinstance(t, Interrupted)]
+    for timer in left:
+        timer.join(SECONDS)
+    assert not any(t.is_alive() or not t.daemon for t in left)
 
 
 DEAF = """
