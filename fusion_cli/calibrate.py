@@ -84,16 +84,16 @@ def with_rates(text: str, rates: Sequence[Rate], name: str, description: str) ->
         if found := re.match(r"\[(\w+)\]", line):
             section = found[1]
         key = line.partition("=")[0].strip()
-        if line.startswith("#") or (not section and key in _OWN):
+        if line.startswith("#") or section == "reference" or (not section and key in _OWN):
             continue
-        rate = wanted.pop((section, key), None)
-        if section == "reference":
-            continue
-        if (ratio := ratios.get(_LIKE.get(key, key))) is not None and section in _SCALED:
+        rate = wanted.get((section, key))
+        ratio = ratios.get(_LIKE.get(key, key)) if section in _SCALED else None
+        if ratio is not None:
             told = f"by the ratio of what was measured: {ratio:.3g}" if rate is None else rate.measured
-            lines.append(f"{key} = {_number(line) * ratio:.6g}  # {told}")
-        else:
-            lines.append(line if rate is None else f"{key} = {rate.value:.6g}  # {rate.measured}")
+            line = f"{key} = {_number(line) * ratio:.6g}  # {told}"
+        elif rate is not None:
+            line = f"{key} = {rate.value:.6g}  # {rate.measured}"
+        lines.append(line)
     body = "\n".join(lines)
     told = description.replace("\\", "/").replace('"', "'")
     return f'name = "{name}"\ndescription = "{told}"\n{body.strip()}\n'
@@ -142,8 +142,7 @@ class _Bench:
 
     def _bandwidth(self, key: str, elements: int) -> Rate:
         """By negating a tensor of float32, many times for a small one, in microseconds that one more takes."""
-        short, long = (self._us(_chain(elements, n)) for n in (1, 3))
-        us, moved = max((long - short) / 2, 1e-3), 8.0 * elements
+        us, moved = self._another(elements, 3), 8.0 * elements
         return Rate("memory", key, moved / us / 1e3, f"Neg over {moved / 1e6:.1f} MB: {us:.1f} us")
 
     def _product(self, dtype: str) -> Rate:
@@ -157,11 +156,13 @@ class _Bench:
 
     def _elementwise(self) -> Rate:
         """By the error function of what stays in the cache."""
-        short, long = (self._us(_chain(self.cached, n, "Erf")) for n in (1, 5))
-        us = (long - short) / 4
-        return Rate(
-            "compute", "special_gops", self.cached / max(us, 1e-3) / 1e3, f"Erf of {self.cached} elements: {us:.1f} us"
-        )  # fmt: skip
+        us = self._another(self.cached, 5, "Erf")
+        return Rate("compute", "special_gops", self.cached / us / 1e3, f"Erf of {self.cached} elements: {us:.1f} us")
+
+    def _another(self, elements: int, nodes: int, op: str = "Neg") -> float:
+        """Microseconds that a node more takes, by so many of them and one."""
+        one, several = (self._us(_chain(elements, n, op)) for n in (1, nodes))
+        return max((several - one) / (nodes - 1), 1e-3)
 
     def _us(
         self, model: onnx.ModelProto, providers: Providers | None = None, feeds: Mapping[str, Array] | None = None

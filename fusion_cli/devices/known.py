@@ -21,7 +21,7 @@ def user_folder() -> Path:
 
 def known_profiles() -> dict[str, Path]:
     """The files of all profiles by name; a user's own stands for one of its name that comes with the program."""
-    folders = (resource_dir("devices"), user_folder())
+    folders = (_bundled(), user_folder())
     return {path.stem: path for folder in folders for path in sorted(folder.glob("*.toml"))}
 
 
@@ -56,29 +56,34 @@ def profile_id(target: Target) -> str:
 def base_for(target: Target) -> Path:
     """The file of the profile that `devices calibrate` begins with, of those that come with the program: one that has
     what was measured so on its own machine, else the one for the target."""
-    own = [(read_profile(path), path) for path in _bundled()]
-    like = ((p, path) for p, path in own if (p.kind, p.arch) == (target.kind, target.arch))
-    return next((path for p, path in like if p.has_reference), None) or _bundled_for(target)
+    fitting = (path for p, path in _profiles(_bundled()) if p.has_reference and _is_for(target, p))
+    return next(fitting, None) or _bundled_for(target)
 
 
 def file_for(target: Target) -> Path:
     """The file of the profile that `load_profile` reads."""
-    own = [(read_profile(path), path) for path in sorted(user_folder().glob("*.toml"))]
-    found = next((path for p, path in own if (p.kind, p.arch) == (target.kind, target.arch)), None)
-    return found or _bundled_for(target)
+    fitting = (path for p, path in _profiles(user_folder()) if _is_for(target, p))
+    return next(fitting, None) or _bundled_for(target)
 
 
-def _bundled() -> list[Path]:
-    return sorted(resource_dir("devices").glob("*.toml"))
+def _bundled() -> Path:
+    return resource_dir("devices")
+
+
+def _profiles(folder: Path) -> list[tuple[DeviceProfile, Path]]:
+    return [(read_profile(path), path) for path in sorted(folder.glob("*.toml"))]
+
+
+def _is_for(target: Target, profile: DeviceProfile) -> bool:
+    return (profile.kind, profile.arch) == (target.kind, target.arch)
 
 
 def _bundled_for(target: Target) -> Path:
-    profiles = [(read_profile(path), path) for path in _bundled()]
+    profiles = [(p, path) for p, path in _profiles(_bundled()) if p.is_default]
     if target.kind == "cpu":
-        fitting = [(p, path) for p, path in profiles if p.kind == "cpu" and p.arch == target.arch]
-        return next(path for p, path in fitting if p.is_default)
+        return next(path for p, path in profiles if _is_for(target, p))
     # Of one architecture there are several devices; which of them is meant is the user's to say by adding it.
-    gpus = sorted(((p, path) for p, path in profiles if p.kind == "cuda" and p.is_default), key=_capability)
+    gpus = sorted(((p, path) for p, path in profiles if p.kind == "cuda"), key=_capability)
     if target.kind == "portable":
         return gpus[0][1]
     below = [each for each in gpus if _capability(each) <= _number(target.arch)]

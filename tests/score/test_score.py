@@ -254,8 +254,9 @@ def test_a_step_over_a_cache_is_bound_by_reading_it(keys: int) -> None:
         return verdict(CACHED, H200, {**at(1, queries), "k": (keys, keys)}).after_us
 
     profile, moved = load_profile(H200), 2 * 4 * keys * 128 * 2
-    bandwidth = profile.cache_bandwidth_gbs if profile.is_cached(moved) else profile.bandwidth_gbs
-    reading = moved / bandwidth / 1e3 / profile.share("DecodeAttention") + profile.launch("DecodeAttention")
+    reading = moved / profile.bandwidth(moved) / 1e3 / profile.share("DecodeAttention") + profile.launch(
+        "DecodeAttention"
+    )
     assert time(1) <= max(profile.op_us, 1.05 * reading)
     assert time(1) <= time(16) <= time(64)
 
