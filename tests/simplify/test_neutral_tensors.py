@@ -133,3 +133,20 @@ def test_truth_and_falsehood(operator: str, value: bool, left: bool) -> None:
         return ir.from_proto(proto)
 
     assert (operator in operators_of(simplify(model(), model).model)) == left
+
+
+@pytest.mark.parametrize(
+    ("op", "first", "second", "expected"),
+    [
+        ("Equal", "zeroth", "zeroth", True),
+        ("Equal", "zeroth", "one", False),
+        ("Less", "zeroth", "one", True),
+        ("LessOrEqual", "one", "zeroth", False),
+        ("Greater", "one", "zeroth", True),
+        ("GreaterOrEqual", "one", "n", None),
+    ],
+)
+def test_numbers_are_compared(op: str, first: str, second: str, expected: bool | None) -> None:
+    text = f"g (int64 n) => (bool[k] y) <{INTS}> {{ e = Expand ({first}, axes) y = {op} (e, {second}) }}"
+    (found,) = ir.from_proto(parse(text)).graph.outputs
+    assert uniform(found) is expected

@@ -3,6 +3,7 @@ key, or what a mask by key is met with for every query."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,13 @@ from fusion_cli.sizes.dims import dims_of
 _NEUTRAL = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1, "And": True, "Or": False}
 _VIEWS = ("Expand", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Flatten", "Tile")
 """Operators that hand elements of their first input on."""
+_COMPARED = {
+    "Equal": operator.eq,
+    "Greater": operator.gt,
+    "GreaterOrEqual": operator.ge,
+    "Less": operator.lt,
+    "LessOrEqual": operator.le,
+}
 _MOST_ELEMENTS = 1 << 26
 _MOST_STEPS = 16
 
@@ -91,6 +99,10 @@ def uniform(value: ir.Value | None, steps: int = _MOST_STEPS) -> Any:
         first, second = (uniform(v, steps - 1) for v in node.inputs)
         deciding = node.op_type == "Or"
         return deciding if deciding in (first, second) else None if None in (first, second) else not deciding
+    if node.op_type in _COMPARED:
+        first, second = (uniform(v, steps - 1) for v in node.inputs)
+        if first is not None and second is not None:
+            return _COMPARED[node.op_type](first, second)
     if node.op_type == "GreaterOrEqual":
         least, bound = _least(node.inputs[0], steps - 1), uniform(node.inputs[1], steps - 1)
         return True if least is not None and bound is not None and least >= bound else None
