@@ -72,7 +72,8 @@ class AttentionRoles:
 class Region:
     """A convex set of nodes that a rule proposes to run as one operator.
 
-    `shape_nodes` compute shapes; they are copied into the operator, never moved, so others may go on using them.
+    `shape_nodes` compute shapes, and those of them that are `remade` masks of constants alone; they are copied into the
+    operator, never moved, so others may go on using them.
     `inputs` and `outputs` are the operator's, in order; constants small enough to specialise on are not inputs.
     """
 
@@ -88,6 +89,7 @@ class Region:
     """Those that were recognised inside, whether this region's rule names them or not."""
     channels_last: bool = False
     """Whether its kernels keep images with the channels last, turned over where they come in and go out."""
+    remade: tuple[ir.Node, ...] = ()
 
     @property
     def node_names(self) -> tuple[str, ...]:

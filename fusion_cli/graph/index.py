@@ -13,6 +13,7 @@ import onnx
 import onnx_ir as ir
 
 from fusion_cli.graph.attributes import canonical_attributes
+from fusion_cli.graph.counted import counts
 from fusion_cli.load.overridable import is_constant
 from fusion_cli.load.structure import bodies_of
 from fusion_cli.operators.dtypes import ONNX_FLOATS
@@ -45,6 +46,7 @@ class GraphIndex:
         self.conditions: dict[tuple[object, ...], bool] = {}
         """Conditions of rules, by their text and what they were asked of (see language/predicates.py)."""
         self._constants: dict[ir.Value, np.ndarray[Any, Any] | None] = {}
+        self._counted: dict[ir.Value, bool] = {}
         self._escapes: dict[ir.Value, bool] = {}
         self._scalars: dict[ir.Value, float | None] = {}
         self._weighted: dict[ir.Value, frozenset[str]] = {}
@@ -207,6 +209,12 @@ class GraphIndex:
             tensor = value.const_value if self.is_constant(value) else None
             self._constants[value] = None if tensor is None or tensor.size > MAX_EMBEDDED else tensor.numpy()
         return self._constants[value]
+
+    def is_counted(self, value: ir.Value) -> bool:
+        """Whether the value is a constant of positions: consecutive numbers along one axis."""
+        if value not in self._counted:
+            self._counted[value] = self.is_constant(value) and counts(value)
+        return self._counted[value]
 
     def is_constant(self, value: ir.Value | None) -> bool:
         """Whether the value is known when the model is built. A graph input with an initializer is not: callers may

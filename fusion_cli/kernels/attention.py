@@ -9,15 +9,17 @@ from dataclasses import dataclass, field
 from fusion_cli.codegen.cpu_loops import score_loop
 from fusion_cli.codegen.cpu_parts import CpuStage, common, product_dtype
 from fusion_cli.codegen.cuda_parts import Body, Buffer, CudaStage, Load, Member, Names, Out, result
+from fusion_cli.codegen.expr import literal
 from fusion_cli.codegen.text import ints
 from fusion_cli.codes import emit as codes
 from fusion_cli.codes.score import ON_CHIP
-from fusion_cli.devices.profile import DeviceProfile
 from fusion_cli.devices.work import ATTENTION_ROWS, Work, count
 from fusion_cli.errors import Unsupported
 from fusion_cli.kernels.attention_rows import softmax_program
+from fusion_cli.kernels.attention_work import PANELS, efficiency, visible
 from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, operations
 from fusion_cli.operators.dtypes import FLOATS
+from fusion_cli.plan.attention_kind import hides_later
 from fusion_cli.planir.stages import Attention, Instr, Operand, Plan
 
 HEAD_DIMS = (16, 32, 64, 96, 128, 192, 256)
@@ -30,8 +32,6 @@ _LEAST_SHARE = 256
 """Keys, of those that blocks may share, that one of them has at the least."""
 _FEW_QUERIES = 16
 """Up to so many, keys and values are read once for all heads that share them, by a kernel that is bound by that."""
-_PANELS = frozenset({64, 128})
-"""Head dimensions of Hopper's own kernel: whole panels of shared memory, and results that fit in registers."""
 _NOTHING = Body((), (), (), ())
 
 
@@ -50,6 +50,9 @@ class AttentionStage(CudaStage):
     bare: bool
     """Whether the score is the scaled product itself, of every key or those not hidden; scale > 0, and no sink."""
     causal: bool
+    later: str
+    """The number that later keys' scores are lowered by, or have instead where `firm`, if positions alone tell them
+    apart and they might count all the same; empty otherwise."""
     has_sink: bool
     by_key: bool
     """Whether what a mask hides depends on operands and the key alone: it may be the same for all queries."""
@@ -99,7 +102,7 @@ class AttentionFamily(Family):
         stage: Attention = at.stage
         k, depth, value_depth = at.shape(stage.k), at.shape(stage.q)[-1], at.dims[stage.dims][-1]
         out, keys = at.dims[stage.dims], k[-2]
-        scores = float(count(out[:-2])) * _visible(stage, out[-2], keys, at.profile)
+        scores = float(count(out[:-2])) * visible(stage, out[-2], keys, depth, at.profile)
         tile = 4 * ATTENTION_ROWS * (2 * depth + 2 * value_depth + ATTENTION_ROWS)
         limit = _ON_CHIP_SHARE * at.profile.onchip_bytes
         if tile > limit:
@@ -110,7 +113,7 @@ class AttentionFamily(Family):
         # The softmax itself is part of what the efficiencies were measured on.
         flops = 2 * scores * (depth + value_depth)
         moved, dtype = at.moved(at.stage.tensors), at.dtype(stage.q)
-        slowdown = 1 / _efficiency(at.profile, dtype, any(i.op == "load" for i in programs))
+        slowdown = 1 / efficiency(at.profile, dtype, any(i.op == "load" for i in programs))
         if at.profile.kind == "cuda" and out[-2] <= _FEW_QUERIES and dtype != "float32" and _splits(stage):
             return [Work("DecodeAttention", moved, flops, dtype, simple * scores, special * scores)]
         shared = math.ceil(keys / _LEAST_SHARE) if _splits(stage) else 1
@@ -179,7 +182,7 @@ class AttentionFamily(Family):
         general = kind.probabilities == "general"
         splits = _splits(stage)
         dims = _head_dims(plan, stage)
-        warpgroup_dims = tuple(d for d in dims if splits and not may_round and _PANELS.issuperset(d))
+        warpgroup_dims = tuple(d for d in dims if splits and not may_round and PANELS.issuperset(d))
         headers = ["attention_decode.cuh", *(("attention_scalar.cuh", "provider.h") if may_round else ())]
         headers += ["attention_short.cuh", "attention_wgmma.cuh"] if warpgroup_dims else []
         name, shapes = f"parts_{index}", ", ".join(_shape(plan, stage.operands[i]) for i in (stage.k, stage.v))
@@ -190,15 +193,18 @@ class AttentionFamily(Family):
             function("sink", stage.program, stage.sink),
         )
         (_, score, _), *_ = functions
-        masks = kind.masking in ("boolean", "additive")
+        bare = kind.masking == "none" and stage.scale > 0 and stage.sink < 0
+        lowers = kind.causal and not hides_later(kind)
+        masks = kind.masking in ("boolean", "additive") or (lowers and not bare)
         is_sorted = bool(warpgroup_dims) and masks and set(score.axes) <= {1, 2}
-        firm = kind.masking == "boolean"
+        firm = kind.masking == "boolean" or (lowers and not kind.added)
+        measures = bool(warpgroup_dims) and lowers and bare and not firm
         keys = _shape(plan, stage.operands[stage.k])
         map_size = f"gpu::tile_map_bytes(h{stage.dims}, {keys}, {str(firm).lower()})"
         # In the order of the function's parameters: each with its argument, and the memory it lies in.
         extras = [
             *((("void* parts", f"work + {name}"), ("unsigned* done", "gpu::counters(work)")) if splits else ()),
-            *((("void* sorts", f"work + sorts_{index}"),) if is_sorted else ()),
+            *((("void* sorts", f"work + sorts_{index}"),) if is_sorted or measures else ()),
             *((("bool tf32", "tf32"),) if may_round else ()),
         ]
         return AttentionStage(
@@ -208,7 +214,7 @@ class AttentionFamily(Family):
             setup=(("const bool tf32", "gpu::allows_tf32(run.api, run.context)"),) if may_round else (),
             buffers=(
                 *((Buffer(name, (size,)),) if splits else ()),
-                *((Buffer(f"sorts_{index}", (map_size,)),) if is_sorted else ()),
+                *((Buffer(f"sorts_{index}", (map_size,)),) if is_sorted or measures else ()),
             ),
             prepares=True,
             q=q,
@@ -220,8 +226,9 @@ class AttentionFamily(Family):
             functions=functions,
             prob_kind=_PROB[kind.probabilities],
             head_dims=dims,
-            bare=kind.masking == "none" and stage.scale > 0 and stage.sink < 0,
-            causal=kind.causal,
+            bare=bare,
+            causal=hides_later(kind),
+            later=literal(kind.later, "float32") if lowers and bare else "",
             has_sink=stage.sink >= 0,
             by_key=bool(score.loads) and set(score.axes) <= {1} and masks,
             sorted=is_sorted,
@@ -235,20 +242,6 @@ class AttentionFamily(Family):
 def _splits(stage: Attention) -> bool:
     """Whether blocks may share a row's keys: a probability's program may need the row's sum, which they know last."""
     return stage.kind.probabilities != "general"
-
-
-def _efficiency(profile: DeviceProfile, dtype: str, masked: bool) -> float:
-    if dtype == "float32":
-        return profile.float32_attention_efficiency
-    return profile.masked_attention_efficiency if masked else profile.attention_efficiency
-
-
-def _visible(stage: Attention, queries: int, keys: int, profile: DeviceProfile) -> int:
-    """Pairs of query and key that a kernel looks at: those for GPUs leave out the keys that no query of a tile sees."""
-    if profile.kind != "cuda" or not stage.kind.causal or stage.kind.probabilities == "general":
-        return queries * keys
-    tiles = range(0, queries, ATTENTION_ROWS)
-    return sum(min(ATTENTION_ROWS, queries - first) * min(first + ATTENTION_ROWS, keys) for first in tiles)
 
 
 def _cpu_view(operand: Operand) -> str:

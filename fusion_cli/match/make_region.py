@@ -14,8 +14,9 @@ import onnx_ir as ir
 from fusion_cli.codes.match import NO_WORK, NOT_CONVEX, OPSET, UNKNOWN
 from fusion_cli.graph.convexity import way_back
 from fusion_cli.graph.index import GraphIndex
+from fusion_cli.match.masks import made_of_positions
 from fusion_cli.match.stops import NoRegion
-from fusion_cli.operators.registry import ARRANGING, COUNTING, MOVES
+from fusion_cli.operators.registry import ARRANGING, COUNTING, MOVES, is_elementwise
 from fusion_cli.operators.versions import SHAPE_INPUTS
 from fusion_cli.types import Region
 
@@ -33,7 +34,8 @@ def make_region(index: GraphIndex, nodes: Iterable[ir.Node], rule: str, kernel: 
     foreign = next((n for n in ordered if n in index.not_imported), None)
     if foreign is not None:
         raise NoRegion(OPSET, foreign)
-    copied = _shape_nodes(index, ordered)
+    remade = made_of_positions(index, ordered)
+    copied = _shape_nodes(index, ordered) | remade
     back = way_back(index, inside, copied)
     if back is not None:
         raise NoRegion(NOT_CONVEX, back)
@@ -43,7 +45,17 @@ def make_region(index: GraphIndex, nodes: Iterable[ir.Node], rule: str, kernel: 
     for value in (*inputs, *outputs):
         if value.dtype is None or value.shape is None:
             raise NoRegion(UNKNOWN, value=value)
-    return Region(rule, tuple(ordered), tuple(shape_nodes), tuple(inputs), outputs, tuple(constants), kernel, opt_level)
+    return Region(
+        rule,
+        tuple(ordered),
+        tuple(shape_nodes),
+        tuple(inputs),
+        outputs,
+        tuple(constants),
+        kernel,
+        opt_level,
+        remade=tuple(n for n in shape_nodes if n in remade),
+    )
 
 
 def _with_own_casts(index: GraphIndex, inside: set[ir.Node]) -> set[ir.Node]:
@@ -132,7 +144,7 @@ def _inputs(
         for value in node.inputs:
             if value is None or value in made:
                 continue
-            if is_embedded(index, value):
+            if is_embedded(index, value) or (index.is_counted(value) and is_elementwise(node)):
                 constants[value] = None
             else:
                 inputs[value] = None

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from fusion_cli.codes import plan as codes
 from fusion_cli.errors import Unsupported
+from fusion_cli.graph.counted import counted_from
 from fusion_cli.operators.versions import integers
 from fusion_cli.plan.graph import Val
 from fusion_cli.plan.lowering import Builder, dtype_name
@@ -26,7 +27,7 @@ class Context:
     def __init__(self, region: Region, host_rules: dict[str, HostRule]) -> None:
         self.b = Builder()
         self.region = region
-        self.nodes = _sorted(region.nodes)
+        self.nodes = _sorted((*region.remade, *region.nodes))
         self.tensors: dict[ir.Value, Val] = {}
         self._shape_values: dict[ir.Value, int] = {}
         self._host_rules = host_rules
@@ -96,12 +97,21 @@ class Context:
     def _leaf(self, value: ir.Value) -> Val:
         array = self.literal(value)
         if array is not None:
+            first = counted_from(array)
+            if first is not None:
+                return self._positions(array.shape, first, dtype_name(value.dtype))
             return self.b.array(array, dtype_name(value.dtype), str(value.name))
         if value in self._slots:
             return self.b.input(self._slots[value], dtype_name(value.dtype), self.annotation(value), str(value.name))
         if value in self._producers:
             return self._host_tensor(value)
         raise Unsupported(codes.DANGLING, "a value of the region", f"{value.name}")
+
+    def _positions(self, shape: tuple[int, ...], first: int, dtype: str) -> Val:
+        """The numbers from `first` on along the one axis that has several."""
+        axis = next(i for i, size in enumerate(shape) if size > 1) - len(shape)
+        found = self.b.cast(self.b.positions(axis, self.b.shapes.const(shape)), dtype)
+        return self.b.apply("Add", found, first) if first else found
 
     def _host_tensor(self, value: ir.Value) -> Val:
         """Shape arithmetic read as data: possible where its outcome is one known number."""

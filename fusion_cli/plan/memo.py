@@ -52,6 +52,7 @@ class Planner:
                 for n in (*region.shape_nodes, *region.nodes)
             ),
             len(region.shape_nodes),
+            len(region.remade),
             region.channels_last,
             tuple(self._type(v, symbols) for v in number if v is not None),
             tuple(number[v] for v in region.inputs),

@@ -72,7 +72,11 @@ class Split:
     split: int
 
     def of(self, b: Builder, x: Val) -> Val:
-        return b.reshape(x, self.dims(b, x))
+        dims = self.dims(b, x)
+        run = self.runs[int(x.value or 0)] if x.op == "index" else ()
+        if len(run) == 1:  # positions along an axis that stays one
+            return b.positions(run[0] - len(b.shapes.values[self.split]), dims)
+        return b.reshape(x, dims)
 
     def dims(self, b: Builder, x: Val) -> int:
         target = [b.shapes.const(())]
@@ -97,7 +101,7 @@ def viewed(b: Builder, x: Val, view: View) -> Val:
                     return view.of(b, x)
                 made[arg] = view.of(b, arg)
         args = [made[a] for a in val.args]
-        if any(a.op == "slice" and a.args[0].op in LEAVES - {"input"} for a in args):
+        if any(a.op in ("slice", "reshape") and a.args[0].op in LEAVES - {"input"} for a in args):
             return view.of(b, x)
         made[val] = b.again(val, args, view.dims(b, val))
     return made[x] if x in made else view.of(b, x)

@@ -81,7 +81,9 @@ def _stage(stage: Stage) -> Iterator[str]:
     yield from _program(stage.program, read, "v", targets)
     if isinstance(stage, Attention):
         kind = stage.kind
-        also = [name for name, holds in (("causal", kind.causal), ("grouped", kind.grouped)) if holds]
+        later = f"later {'+ ' * kind.added}{kind.later}"
+        told = (("causal", kind.causal), (later, later != "later -inf"), ("grouped", kind.grouped))
+        also = [name for name, holds in told if holds]
         yield f"kind = {', '.join([f'masking {kind.masking}', f'probabilities {kind.probabilities}', *also])}"
         empty = ", 0 where all are -inf" if kind.probabilities == "zero_empty" else ""
         softmax = f"softmax({', '.join(name for name, _ in targets)}){empty}"

@@ -123,7 +123,8 @@ def one_kernel(nodes: Sequence[ir.Node], name: str, profile: DeviceProfile, size
 def private_shape_nodes(region: Region) -> int:
     """Shape arithmetic that nothing but the region reads: its nodes disappear with the fusion."""
     own = {*region.nodes, *region.shape_nodes}
-    return sum(all(user in own for v in n.outputs for user, _ in v.uses()) for n in region.shape_nodes)
+    shapes = (n for n in region.shape_nodes if n not in region.remade)
+    return sum(all(user in own for v in n.outputs for user, _ in v.uses()) for n in shapes)
 
 
 def _works(kernel: Kernel, profile: DeviceProfile, sizes: Mapping[str, int]) -> list[Work]:

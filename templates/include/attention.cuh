@@ -71,6 +71,26 @@ __device__ __forceinline__ int visible_keys(int end, int keys) {
   return Program::kCausal && kProb != Prob::kGeneral ? min(end, keys) : keys;
 }
 
+// Whether scores are the scaled products alone, far from the largest float.
+template <class Program>
+constexpr bool kSmallScores = Program::kBare && !Program::kLowers;
+
+// Whether what positions alone hide is known without the score program.
+template <class Program>
+constexpr bool kTriangle = Program::kBare && (Program::kCausal || Program::kLowers);
+
+// What the product of a query and a later key counts as there. A bare one gets its scale afterwards, and far from the
+// largest float, which the unit would make infinite.
+template <class Program>
+__device__ __forceinline__ float later_product(float product, float scale) {
+  if constexpr (Program::kLowers) {
+    const float lower = fmaxf(Program::kLater / scale, -1e38f / fmaxf(scale, 1.0f));
+    return Program::kFirm ? lower : product + lower;
+  } else {
+    return -INFINITY;
+  }
+}
+
 // The tile of queries that a block has, and its batch.
 struct Place {
   int64_t batch;

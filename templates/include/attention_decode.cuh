@@ -150,7 +150,7 @@ __device__ __forceinline__ void attention_decode(const T* q, const T* k, const T
     for (int i = 0; i < N; ++i) row_at[r][i] = at[i] + row / queries * group.stride[i];
   }
 
-  RunningRows<1, Program::kBare> running(score_unit<Program>(s));
+  RunningRows<1, kSmallScores<Program>> running(score_unit<Program>(s));
   float o[1][kValueDepth / 8][4] = {};
   if constexpr (Program::kSink) {
 #pragma unroll
@@ -195,8 +195,8 @@ __device__ __forceinline__ void attention_decode(const T* q, const T* k, const T
         if constexpr (!Program::kBare) {
           score = program.score(score * s.scale, strip[r][j * 2 + e % 2], full_batch[r], query[r], column);
         }
-        const bool later = Program::kBare && Program::kCausal && column > query[r];
-        score = column < keys && !later ? score : -INFINITY;
+        if (kTriangle<Program> && column > query[r]) score = later_product<Program>(score, s.scale);
+        score = column < keys ? score : -INFINITY;
       }
     }
 #pragma unroll

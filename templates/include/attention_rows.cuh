@@ -58,7 +58,7 @@ struct WarpgroupRows {
   const int64_t batch;
   const int first_row, queries, keys;  // the warp's first row, and how many there are
   const bool whole;                    // what the score program reads comes in strips
-  RunningRows<1, Program::kBare> rows;
+  RunningRows<1, kSmallScores<Program>> rows;
   float x[1][kKeys / 8][4], o[1][kValueDepth / 8][4];
   uint32_t p[kKeys / 16][4];
   typename Program::template Strip<8> strip[Program::kBare ? 1 : kKeys / 32][2];
@@ -145,17 +145,19 @@ struct WarpgroupRows {
         return program.score(product * s.scale, element, batch, row(e / 2), column(t, j, e));
       });
     }
-    constexpr bool kTriangle = Program::kBare && Program::kCausal;  // a program of its own knows what is later
-    if ((t + 1) * kKeys > (kTriangle ? min(keys, first_row + 1) : keys)) {
+    const bool crosses = (t + 1) * kKeys > (kTriangle<Program> ? min(keys, first_row + 1) : keys);
+    if (crosses) {
       each_score([&](float score, int j, int e) {
-        const int last = kTriangle ? min(row(e / 2), keys - 1) : keys - 1;
-        return column(t, j, e) <= last ? score : -INFINITY;
+        const bool later = kTriangle<Program> && column(t, j, e) > row(e / 2);
+        const float found = later ? later_product<Program>(score, s.scale) : score;
+        return column(t, j, e) < keys ? found : -INFINITY;
       });
     }
     const float unit = kRaw ? s.scale : 1.0f;  // of x, in scores
 #pragma unroll
     for (int r = 0; r < 2; ++r) shrink[r] = rows.raise(highest<kKeys>(x[0], r) * unit, 0, r);
-    if constexpr (kRaw) {
+    const bool small = Program::kLowers && !crosses;  // and so is the highest score of a row
+    if (kRaw || small) {
       const float factor = unit * rows.unit;
       const float offset[2] = {rows.offset[0][0] * rows.unit, rows.offset[0][1] * rows.unit};
       each_score([&](float product, int, int e) { return exp2_fast(fmaf(product, factor, -offset[e / 2])); });

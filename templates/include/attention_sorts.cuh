@@ -72,6 +72,20 @@ SortedSpaces<N> sorted_spaces(const Ints& dims, const View (&views)[N], const At
   return out;
 }
 
+// Where positions alone hide keys there are no masks to sort; the length of keys is found if there is memory for it.
+template <int N>
+SortedSpaces<N> measured_spaces(const Ints& dims, const View (&views)[N], const AttentionShape& s, void* memory) {
+  const Ints keys = walked_by(dims, views + 1, views + 2);
+  SortedSpaces<N> out{{}, space<N>(keys, views, 2), {}, 0};
+  TileMap& map = out.map;
+  map.lengths = static_cast<float*>(memory);
+  map.tiles = static_cast<int>(ceil_div(s.keys, kTileKeys));
+  const View places[] = {in_turn(keys, 0), in_turn(keys, map.tiles)};
+  map.places = space<2>(dims, places, 2);
+  out.blocks = out.keys.count * map.tiles;
+  return out;
+}
+
 // What a mask does to a tile of `rows` queries and kTileKeys keys, of which a thread has eight of some queries; `alike`
 // tells whether those have the same operands as the first one. All that a thread reads is on its way at once.
 template <int N, class Program>

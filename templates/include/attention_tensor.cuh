@@ -86,7 +86,7 @@ __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T
   const bool idle = first_query + warp_row >= queries;
   // Rows past the end read the last one's operands; nothing comes of it.
   const auto row = [&](int i, int r) { return min(first_query + warp_row + i * 16 + lane / 4 + r * 8, queries - 1); };
-  RunningRows<kFragments, Program::kBare> rows(score_unit<Program>(s));
+  RunningRows<kFragments, kSmallScores<Program>> rows(score_unit<Program>(s));
   float o[kFragments][kValueDepth / 8][4] = {};
   if constexpr (Program::kSink) {
 #pragma unroll
@@ -183,16 +183,16 @@ __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T
           }
         }
       }
-      constexpr bool kTriangle = Program::kBare && Program::kCausal;  // a program of its own knows what is later
-      if (first_key + kKeys > (kTriangle ? min(keys, first_query + warp_row) : keys)) {
+      if (first_key + kKeys > (kTriangle<Program> ? min(keys, first_query + warp_row) : keys)) {
 #pragma unroll
         for (int i = 0; i < kFragments; ++i) {
 #pragma unroll
           for (int j = 0; j < kKeys / 8; ++j) {
 #pragma unroll
             for (int e = 0; e < 4; ++e) {
-              const int last = kTriangle ? min(row(i, e / 2), keys - 1) : keys - 1;
-              x[i][j][e] = column(j, e) <= last ? x[i][j][e] : -INFINITY;
+              const bool later = kTriangle<Program> && column(j, e) > row(i, e / 2);
+              if (later) x[i][j][e] = later_product<Program>(x[i][j][e], s.scale);
+              x[i][j][e] = column(j, e) < keys ? x[i][j][e] : -INFINITY;
             }
           }
         }
@@ -210,7 +210,7 @@ __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T
           }
         }
         // A mask may hide the tile from the queries of this warp alone.
-        if (!Program::kBare && !kTwice && __all_sync(0xffffffffu, far)) continue;
+        if ((!Program::kBare || Program::kLowers) && !kTwice && __all_sync(0xffffffffu, far)) continue;
 #pragma unroll
         for (int i = 0; i < kFragments; ++i) {
 #pragma unroll

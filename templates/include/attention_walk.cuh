@@ -128,13 +128,24 @@ struct TileSorts : Ceilings<kKeys> {
     }
     return lanes_max<32>(top);
   }
+
+  // The same of products that positions lower, which have their scale afterwards, and so have lengths: from a tile on.
+  template <class Program>
+  __device__ __forceinline__ float highest_later(int first, int tiles, float longest, float scale) const {
+    float top = -INFINITY;
+    for (int t = first + threadIdx.x % 32; t < tiles && !Program::kFirm; t += 32) {
+      const float most = longest * reach[t];
+      top = fmaxf(top, most == most ? most : INFINITY);
+    }
+    return later_product<Program>(lanes_max<32>(top), scale);
+  }
 };
 
 // The tiles of a block, and the keys of each. Keys that a mask hides from all queries are left out; tiles with a row that
 // they may count for, which is known at the end of its keys, come once more when all others are done, with all keys.
 template <class Tile, Prob kProb, int N, class Program>
 struct Walk {
-  static constexpr bool kSkips = Program::kSorted;
+  static constexpr bool kSkips = Program::kSorted || Program::kLowers;
   using Sorts = TileSorts<Tile::kKeys>;
   const AttentionShape& s;
   const Space<N>& batches;
@@ -162,7 +173,9 @@ struct Walk {
     const Place place = place_of(tile, s, batches.count, Tile::kRows);
     batch = place.batch, first_query = place.tile * Tile::kRows, ++count;
     batches.locate(batch, at);
-    const int keys = static_cast<int>(s.keys), visible = visible_keys<kProb, Program>(first_query + Tile::kRows, keys);
+    const int keys = static_cast<int>(s.keys), end = first_query + Tile::kRows;
+    const bool before = Program::kLowers && skips() && !all;  // later ones are left out
+    const int visible = before ? min(end, keys) : visible_keys<kProb, Program>(end, keys);
     steps = (visible + Tile::kKeys - 1) / Tile::kKeys;
     if constexpr (!Program::kBare) whole = keys % 8 == 0 && program.is_whole(at);
     return true;
@@ -177,6 +190,12 @@ struct Walk {
     if (!skips()) return;
     int64_t places[2];
     map.places.locate(batch, places);
+    if constexpr (Program::kLowers) {
+      for (int t = steps + threadIdx.x % kWarpgroup; t < map.tiles && !Program::kFirm; t += kWarpgroup) {
+        known().reach[t] = map.lengths[places[1] + t];
+      }
+      return sync_threads(barrier, kWarpgroup);
+    }
     const float* const found = map.sorts + places[0] + (map.rows > 1 ? first_query / Tile::kRows * map.tiles : 0);
     for (int t = threadIdx.x % kWarpgroup; t < steps; t += kWarpgroup) {
       known().of[t] = found[t];
@@ -185,19 +204,23 @@ struct Walk {
     sync_threads(barrier, kWarpgroup);
   }
 
-  __device__ __forceinline__ bool plain(int t) const { return skips() && known().plain(t); }
+  __device__ __forceinline__ bool plain(int t) const { return Program::kSorted && skips() && known().plain(t); }
   __device__ __forceinline__ bool alike(int t) const { return skips() && known().alike(t); }
 
   // What scores that were left out are at most, of queries no longer than `longest`.
   __device__ __forceinline__ float highest_left_out(float longest) const {
-    return skips() && !all ? known().highest_hidden(steps, longest) : -INFINITY;
+    if (!skips() || all) return -INFINITY;
+    if constexpr (Program::kLowers) {
+      return steps < map.tiles ? known().template highest_later<Program>(steps, map.tiles, longest, s.scale) : -INFINITY;
+    }
+    return known().highest_hidden(steps, longest);
   }
 
   // Keys are walked from the last to the first, which all rows see: tiles that are hidden in part come first.
   __device__ __forceinline__ int next(int t) const {
     do {
       --t;
-    } while (skips() && !all && t >= 0 && known().hidden(t));
+    } while (Program::kSorted && skips() && !all && t >= 0 && known().hidden(t));
     return t;
   }
 };

@@ -23,7 +23,8 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
   __shared__ Barrier k_full[kSlots], k_empty[kSlots], v_full[kSlots], v_empty[kSlots];
   __shared__ TileSorts<kKeys> sorts[Tile::kPlaces + 1];
   __shared__ bool again[Tile::kMostRounds];
-  for (int i = threadIdx.x; Program::kSorted && i < Tile::kMostRounds; i += Tile::kThreads) again[i] = false;
+  using Keys = Walk<Tile, kProb, N, Program>;
+  for (int i = threadIdx.x; Keys::kSkips && i < Tile::kMostRounds; i += Tile::kThreads) again[i] = false;
   if (threadIdx.x == 0) {
     for (int i = 0; i < Tile::kPlaces; ++i) q_full[i].init(2 * kWarpgroup), q_empty[i].init(kWorkers * 4);
     for (int i = 0; i < kSlots; ++i) {
@@ -36,7 +37,7 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
   await_earlier();
 
   const int queries = static_cast<int>(s.queries), keys = static_cast<int>(s.keys);
-  Walk<Tile, kProb, N, Program> walk{s, batches, program, map, sorts, again};
+  Keys walk{s, batches, program, map, sorts, again};
   // How often a place has been filled tells its phase.
   const auto slot = [](unsigned n) { return n % kSlots; };
   const auto phase = [](unsigned n) { return static_cast<int>(n / kSlots % 2); };

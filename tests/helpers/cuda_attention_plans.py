@@ -226,6 +226,66 @@ def causal(dtype: str, depth: int = 64) -> Case:
     return _heads(f"causal_{dtype}_{depth}", dtype, depth, p.done(), score)
 
 
+LOWEST = -65504.0
+
+
+def lowered(dtype: str, depth: int = 64, low: float = LOWEST, *, put: bool = False, flipped: bool = False) -> Case:
+    """Grouped heads; a number is added to the scores of later keys, or `put` in their place, told by either comparison.
+    Queries and keys need not be equally many."""
+    b = Builder()
+    q = b.input(dtype, "b", "h", "g", "q", depth)
+    k, v = (b.input(dtype, "b", "h", 1, "k", depth) for _ in range(2))
+    p = Program()
+    key, query = (p("index", dtype="int64", value=i) for i in (-1, -2))
+    acc, number = p("acc"), p.const(low)
+    if flipped:
+        later = p("Not", p("GreaterOrEqual", query, key, dtype="bool"), dtype="bool")
+        score = p("Where", later, number, acc) if put else p("Add", acc, p("Where", later, number, p.const(0.0)))
+    else:
+        seen = p("LessOrEqual", key, query, dtype="bool")
+        score = p("Where", seen, acc, number) if put else p("Add", p("Where", seen, p.const(0.0), number), acc)
+    out = b.output(dtype, ("b", "h", "g", "q", depth), b.dims(q))
+    kind = kind_of(p.done(), score, (), 0, False, True)
+    operands = tuple(map(Operand, (q, k, v)))
+    b.stages.append(
+        Attention(operands, p.done(), (Store(out, 0),), b.dims(q), scale=depth**-0.5, score=score, kind=kind)
+    )
+    sizes = (
+        {"b": 2, "h": 1, "g": 2, "q": 70, "k": 264},
+        {"b": 1, "h": 2, "g": 1, "q": 257, "k": 257},
+        {"b": 1, "h": 1, "g": 7, "q": 1000, "k": 1000},
+        {"b": 1, "h": 2, "g": 4, "q": 5, "k": 333},
+        {"b": 1, "h": 1, "g": 2, "q": 300, "k": 75},
+    )
+    return Case("_".join(("lowered", dtype, str(depth), *["put"] * put, *["flipped"] * flipped)), b.plan(), sizes)
+
+
+def lowered_and_counted(value: float, *, put: bool = False) -> Case:
+    """Later keys count all the same: some are `value`, and queries so large that their scores are above the others'; or
+    a number that earlier keys' scores are below is in the place of theirs."""
+    case, every = lowered("float16", put=put), slice(None)
+    queries = {0: ((every,) * 5, 60.0)}
+    keys = (every, every, every, slice(0, None) if put else slice(200, 203))
+    name = "lowered_counted" + "_put" * put + f"_{value:g}".replace("-", "minus")
+    return replace(case, name=name, planted=queries | {1: (keys, value)})
+
+
+def lowering() -> list[Case]:
+    return [
+        lowered("float16"),
+        lowered("float16", 128, flipped=True),
+        lowered("bfloat16", 128, float(np.finfo(np.float32).min)),
+        lowered("float16", put=True),
+        lowered("bfloat16", 40, put=True, flipped=True),
+        lowered("float16", 256),
+        lowered("float32"),
+        lowered("float32", 128, -1e9, put=True),
+        lowered_and_counted(200.0),
+        lowered_and_counted(math.inf),
+        lowered_and_counted(-200.0, put=True),
+    ]
+
+
 def window(dtype: str, depth: int = 64) -> Case:
     """Keys more than 150 before the query are hidden by positions, and those after it, by the least number."""
     p = Program()

@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 
 from fusion_cli.plan import plan_region
-from tests.helpers.cuda_attention_plans import attention, bare, causal, grouped, window
+from tests.helpers.cuda_attention_plans import attention, bare, causal, grouped, lowering, window
 from tests.helpers.cuda_case import Case, apart, merged
 from tests.helpers.cuda_product_plans import (
     abreast,
@@ -33,7 +33,7 @@ from tests.helpers.slice_graphs import (
     Graph,
 )
 
-ATTENTIONS = ("attention", "masked", "alibi", "causal", "window", "bare")
+ATTENTIONS = ("attention", "masked", "alibi", "causal", "lowered", "window", "bare")
 """How the names of attention's cases begin."""
 
 
@@ -108,6 +108,7 @@ def all_cases() -> list[Case]:
     ]
     cases += [
         causal("float16"),
+        *lowering(),
         window("float16"),
         window("bfloat16", 128),
         causal("float32"),

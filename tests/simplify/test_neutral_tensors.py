@@ -135,6 +135,17 @@ def test_truth_and_falsehood(operator: str, value: bool, left: bool) -> None:
     assert (operator in operators_of(simplify(model(), model).model)) == left
 
 
+def test_conditions_that_always_hold_go_together() -> None:
+    """As torch.export writes a causal mask: both sequences are the first, and nothing else hides keys."""
+    text = f"""g (float[b, 3, q, q] x) => (float[b, 3, q, q] y) <bool always = {{1}}, {INTS}>
+    {{
+        {NUMBERS} s = Shape (x) e = Expand (zeroth, s) same = Equal (e, zeroth) p = And (always, same)
+        seen = Greater (x, zero) m = And (p, seen) w = Where (m, zero, low) a = Add (x, w) y = Softmax <axis = -1> (a)
+    }}"""
+    model = simplify(ir.from_proto(parse(text)), lambda: ir.from_proto(parse(text))).model
+    assert operators_of(model) == ["Greater", "Where", "Add", "Softmax"]
+
+
 @pytest.mark.parametrize(
     ("op", "first", "second", "expected"),
     [

@@ -16,7 +16,7 @@ from fusion_cli.simplify.algebra.edits import Applied, hand_on, is_one_of
 from fusion_cli.sizes.dims import dims_of
 
 _NEUTRAL = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1, "And": True, "Or": False}
-_VIEWS = ("Expand", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Flatten", "Tile")
+_VIEWS = ("Identity", "Expand", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Flatten", "Tile")
 """Operators that hand elements of their first input on."""
 _COMPARED = {
     "Equal": operator.eq,

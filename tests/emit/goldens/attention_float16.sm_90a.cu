@@ -18,6 +18,8 @@ namespace host = fusion::host;
 struct stage_0_program {
   static constexpr bool kCausal = true;  // keys later than the query score -inf
   static constexpr bool kBare = true;    // all others score the scaled product itself
+  static constexpr bool kLowers = false;  // and later ones that lowered by, or if firm:
+  static constexpr float kLater = -INFINITY;
   static constexpr bool kSink = false;    // a row has one score more, without a key
   static constexpr bool kByKey = false;   // what is hidden depends on the operands and the key
   static constexpr bool kSorted = false;  // on the query besides: tiles are sorted beforehand
