@@ -24,7 +24,8 @@ def kind_of(
         hidden is not None,
         "zero_empty" if zero_empty else _probabilities(prob_program, prob),
         grouped,
-        **({} if hidden is None else {"later": hidden.number, "added": hidden.of == "product"}),
+        -math.inf if hidden is None else hidden.number,
+        hidden is not None and hidden.of == "product",
     )
 
 
