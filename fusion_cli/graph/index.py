@@ -13,7 +13,7 @@ import onnx
 import onnx_ir as ir
 
 from fusion_cli.graph.attributes import canonical_attributes
-from fusion_cli.graph.counted import counts
+from fusion_cli.graph.counted import counts, made_of_positions
 from fusion_cli.load.overridable import is_constant
 from fusion_cli.load.structure import bodies_of
 from fusion_cli.operators.dtypes import ONNX_FLOATS
@@ -59,6 +59,11 @@ class GraphIndex:
     @cached_property
     def by_op(self) -> Mapping[tuple[str, str], Sequence[ir.Node]]:
         return _by_op(self.nodes)
+
+    @cached_property
+    def of_positions(self) -> frozenset[ir.Node]:
+        """Nodes that make masks of positions and numbers alone: whoever reads one makes it anew."""
+        return made_of_positions(self.nodes, self.is_counted, lambda v: self.scalar(v) is not None)
 
     @cached_property
     def not_imported(self) -> frozenset[ir.Node]:

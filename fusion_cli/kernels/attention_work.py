@@ -25,7 +25,8 @@ def visible(stage: Attention, queries: int, keys: int, depth: int, profile: Devi
     if profile.kind != "cuda" or not kind.causal or kind.probabilities == "general":
         return queries * keys
     # Where later keys might count all the same, Hopper's own kernel alone leaves them out, and tells that they do not.
-    tells = profile.target == _ARCH and depth in PANELS and queries > ATTENTION_ROWS and stage.sink < 0
+    is_bare = stage.scale > 0 and stage.sink < 0
+    tells = profile.target == _ARCH and depth in PANELS and queries > ATTENTION_ROWS and is_bare
     if not (hides_later(kind) or tells):
         return queries * keys
     tiles = range(0, queries, ATTENTION_ROWS)

@@ -14,7 +14,6 @@ import onnx_ir as ir
 from fusion_cli.codes.match import NO_WORK, NOT_CONVEX, OPSET, UNKNOWN
 from fusion_cli.graph.convexity import way_back
 from fusion_cli.graph.index import GraphIndex
-from fusion_cli.match.masks import made_of_positions
 from fusion_cli.match.stops import NoRegion
 from fusion_cli.operators.registry import ARRANGING, COUNTING, MOVES, is_elementwise
 from fusion_cli.operators.versions import SHAPE_INPUTS
@@ -28,19 +27,21 @@ def make_region(index: GraphIndex, nodes: Iterable[ir.Node], rule: str, kernel: 
     """The region of these nodes. Raises NoRegion if it is not convex, cannot be a function of the model, or has a
     value of unknown type or rank."""
     inside = _with_own_splits(index, _with_own_casts(index, set(nodes)))
+    if kernel == "auto":
+        inside -= index.of_positions
     if all(n.op_type in ARRANGING for n in inside):
         raise NoRegion(NO_WORK)
     ordered = sorted(inside, key=index.position.__getitem__)
     foreign = next((n for n in ordered if n in index.not_imported), None)
     if foreign is not None:
         raise NoRegion(OPSET, foreign)
-    remade = made_of_positions(index, ordered)
+    remade = _remade(index, inside) if kernel == "auto" else set()
     copied = _shape_nodes(index, ordered) | remade
     back = way_back(index, inside, copied)
     if back is not None:
         raise NoRegion(NOT_CONVEX, back)
     shape_nodes = sorted(copied, key=index.position.__getitem__)
-    inputs, constants = _inputs(index, ordered, shape_nodes)
+    inputs, constants = _inputs(index, ordered, shape_nodes, remade)
     outputs = tuple(v for n in ordered for v in n.outputs if v.name and _is_needed(index, v, inside, copied))
     for value in (*inputs, *outputs):
         if value.dtype is None or value.shape is None:
@@ -90,6 +91,18 @@ def _with_own_splits(index: GraphIndex, inside: set[ir.Node]) -> set[ir.Node]:
     return inside
 
 
+def _remade(index: GraphIndex, inside: set[ir.Node]) -> set[ir.Node]:
+    """The masks of positions that elementwise nodes of a region read, by the nodes that make them."""
+    found: set[ir.Node] = set()
+    stack = [n for n in inside if is_elementwise(n)]
+    while stack:
+        makers = {maker for v in stack.pop().inputs if (maker := index.producer(v)) in index.of_positions}
+        fresh = [n for n in makers if n is not None and n not in found]
+        found.update(fresh)
+        stack += fresh
+    return found
+
+
 def _shape_nodes(index: GraphIndex, nodes: list[ir.Node]) -> set[ir.Node]:
     """The shape arithmetic to copy: everything that leads from the region's tensors to its shape operands."""
     inside = set(nodes)
@@ -135,6 +148,7 @@ def _inputs(
     index: GraphIndex,
     nodes: list[ir.Node],
     shape_nodes: list[ir.Node],
+    remade: set[ir.Node],
 ) -> tuple[list[ir.Value], list[ir.Value]]:
     """Values that come from outside, in order of first use, and the constants to embed."""
     made = {v for n in (*nodes, *shape_nodes) for v in n.outputs}
@@ -144,7 +158,7 @@ def _inputs(
         for value in node.inputs:
             if value is None or value in made:
                 continue
-            if is_embedded(index, value) or (index.is_counted(value) and is_elementwise(node)):
+            if is_embedded(index, value) or (node in remade and index.is_counted(value)):
                 constants[value] = None
             else:
                 inputs[value] = None

@@ -28,7 +28,9 @@ def outline(model: ir.Model, chosen: Sequence[Candidate]) -> tuple[FusedOp, ...]
     functions: dict[str, ir.Function] = {}
     replaced = _Replaced()
     digests = Digests()
-    for candidate in sorted(chosen, key=lambda c: len(c.region.nodes)):
+    remade = {n for c in chosen for n in c.region.remade}
+    # What others have a copy of goes last: its nodes are left without inputs.
+    for candidate in sorted(chosen, key=lambda c: (not remade.isdisjoint(c.region.nodes), len(c.region.nodes))):
         region = candidate.region
         nodes = _live(region, dict.fromkeys(replaced.node(n) for n in (*region.shape_nodes, *region.nodes)))
         body = build_body(region, nodes)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from fusion_cli.devices.profile import DeviceProfile
 from fusion_cli.kernels.attention import AttentionFamily, AttentionStage
+from fusion_cli.kernels.attention_work import visible
 from fusion_cli.planir.stages import Attention
-from tests.helpers.cuda_attention_plans import alibi, attention, bare, causal, masked, window
+from fusion_cli.score import load_profile
+from fusion_cli.types import Target
+from tests.helpers.cuda_attention_plans import alibi, attention, bare, causal, lowered, masked, window
 from tests.helpers.cuda_case import Case
 
 
@@ -29,6 +35,8 @@ def view(case: Case) -> AttentionStage:
         (window("float16"), False, True, True),
         (causal("float16"), False, True, False),
         (bare("float16"), False, False, False),
+        (lowered("float16"), False, False, False),
+        (lowered("float16", put=True), False, True, False),
     ],
     ids=lambda x: x.name if isinstance(x, Case) else "",
 )
@@ -36,3 +44,36 @@ def test_what_a_mask_hides_by_the_key_alone(case: Case, by_key: bool, firm: bool
     stage = view(case)
     assert stage.sorted == sorts
     assert (stage.by_key, stage.by_key and stage.firm) == (by_key, by_key and firm)
+
+
+def test_later_keys_that_are_lowered_need_no_score_program() -> None:
+    stage = view(lowered("float16"))
+    assert (stage.bare, stage.causal, stage.later, stage.firm) == (True, False, "(-65504.0f)", False)
+    assert [b.name for b in stage.buffers] == ["parts_0", "sorts_0"]  # lengths of keys
+    stage = view(lowered("float16", put=True))
+    assert (stage.bare, stage.later, stage.firm) == (True, "(-65504.0f)", True)
+    assert [b.name for b in stage.buffers] == ["parts_0"]
+    assert (view(causal("float16")).causal, view(causal("float16")).later) == (True, "")
+
+
+@pytest.mark.parametrize("change", [{"scale": -1.0}, {"sink": 0}])
+def test_others_sort_their_masks_of_positions(change: dict[str, float]) -> None:
+    case = lowered("float16")
+    (stage,) = case.plan.stages
+    assert isinstance(stage, Attention)
+    found = AttentionFamily().cuda(case.plan, replace(stage, **change), 0)
+    assert (found.bare, found.later, found.sorted) == (False, "", True)
+
+
+def test_kernels_leave_lowered_keys_out_where_they_tell_that_these_do_not_count() -> None:
+    hopper, ampere = (load_profile(Target(arch, "cuda", arch)) for arch in ("sm_90a", "sm_80"))
+
+    def share(case: Case, profile: DeviceProfile, **change: float) -> float:
+        (stage,) = case.plan.stages
+        assert isinstance(stage, Attention)
+        return visible(replace(stage, **change), 4096, 4096, 64, profile) / 4096**2
+
+    assert share(lowered("float16"), hopper) == share(causal("float16"), hopper) == share(causal("float16"), ampere)
+    assert 0.5 < share(lowered("float16"), hopper) < 0.51
+    assert share(lowered("float16"), ampere) == share(bare("float16"), hopper) == 1
+    assert share(lowered("float16"), hopper, sink=0) == share(lowered("float16"), hopper, scale=-1.0) == 1

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from fusion_cli.plan.attention_kind import kind_of
+from fusion_cli.plan.attention_kind import hides_later, kind_of
 from fusion_cli.planir.stages import AttentionKind, Instr
 from tests.helpers.plan_builder import Program
 
@@ -76,6 +76,63 @@ def test_a_causal_score_may_have_other_masks_under_it() -> None:
     assert kind.masking == "boolean"
     # A finite number instead of -inf leaves the later keys their part of the sum.
     assert not of_score(p, p("Where", later, p.const(-1e9), masked)).causal
+
+
+@pytest.mark.parametrize(
+    ("number", "added", "known"),
+    [(-65504.0, True, True), (-1e9, False, True), (-1e3, True, False), (-1e3, False, False), (math.nan, True, False)],
+)
+def test_a_number_that_hides_later_keys_is_known(number: float, added: bool, known: bool) -> None:
+    p = Program()
+    seen, acc, low, zero = comparison(p, "LessOrEqual", COLUMN, ROW), p("acc"), p.const(number), p.const(0.0)
+    score = p("Add", acc, p("Where", seen, zero, low)) if added else p("Where", seen, acc, low)
+    kind = of_score(p, score)
+    if known:
+        assert kind == AttentionKind("none", True, "identity", False, number, added)
+    else:
+        assert kind == AttentionKind("additive" if added else "boolean", False)
+    assert not hides_later(kind)
+
+
+def test_what_is_added_in_several_steps_is_known() -> None:
+    p = Program()
+    seen, zero = comparison(p, "LessOrEqual", COLUMN, ROW), p.const(0.0)
+    steps = p("Sub", p("Where", seen, zero, p.const(-3e4)), p("Where", seen, zero, p.const(4e4)))
+    assert of_score(p, p("Add", steps, p("acc"))) == AttentionKind("none", True, "identity", False, -7e4, True)
+    infinite = p("Add", p("acc"), p("Where", seen, zero, p.const(-math.inf)))
+    assert of_score(p, infinite) == AttentionKind("none", True)
+    assert hides_later(of_score(p, infinite))
+
+
+def test_a_number_hides_later_keys_only_where_nothing_else_is_done() -> None:
+    p = Program()
+    seen, zero, low = comparison(p, "LessOrEqual", COLUMN, ROW), p.const(0.0), p.const(-65504.0)
+    causal = p("Add", p("acc"), p("Where", seen, zero, low))
+    biased = p("Add", causal, p.load(3))
+    rounded = p("Cast", causal, dtype="float16")
+    near = p("Less", p("Sub", p("index", dtype="int64", value=ROW), p("index", dtype="int64", value=COLUMN)), p.const(9))
+    window = p("Add", p("acc"), p("Where", p("And", near, seen, dtype="bool"), zero, low))
+    for score in (biased, rounded, window):
+        assert of_score(p, score) == AttentionKind("additive")
+
+
+def test_positions_may_be_of_fewer_bits() -> None:
+    p = Program()
+    key, query = (p("Cast", p("index", dtype="int64", value=i), dtype="int32") for i in (COLUMN, ROW))
+    later = p("Greater", key, query, dtype="bool")
+    assert of_score(p, p("Where", later, p.const(-math.inf), p("acc"))).causal
+    key, query = (p("Cast", p("index", dtype="int64", value=i), dtype="float16") for i in (COLUMN, ROW))
+    later = p("Greater", key, query, dtype="bool")
+    assert not of_score(p, p("Where", later, p.const(-math.inf), p("acc"))).causal
+
+
+def test_sums_of_many_numbers_are_told_in_short_time() -> None:
+    p = Program()
+    total = p("acc")
+    for i in range(40):
+        mask = p("Less", p.load(3), p.const(float(i)), dtype="bool")
+        total = p("Add", total, p("Where", mask, p.const(0.0), p.const(2.0**i)))
+    assert of_score(p, total).masking == "additive"
 
 
 def test_masks_are_told_apart() -> None:
