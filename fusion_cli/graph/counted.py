@@ -1,4 +1,4 @@
-"""Constants that count, consecutive numbers along one axis, and the masks that are made of such positions: a decoder's."""
+"""Constants that count, consecutive numbers along one axis, and the masks that are made of such positions."""
 
 from __future__ import annotations
 

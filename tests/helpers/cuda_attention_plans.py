@@ -277,7 +277,7 @@ def lowering() -> list[Case]:
         lowered("bfloat16", 128, float(np.finfo(np.float32).min)),
         lowered("float16", put=True),
         lowered("bfloat16", 40, put=True, flipped=True),
-        lowered("float16", 256),
+        lowered("float16", 96),
         lowered("float32"),
         lowered("float32", 128, -1e9, put=True),
         lowered_and_counted(200.0),

@@ -110,7 +110,8 @@ def test_a_number_hides_later_keys_only_where_nothing_else_is_done() -> None:
     causal = p("Add", p("acc"), p("Where", seen, zero, low))
     biased = p("Add", causal, p.load(3))
     rounded = p("Cast", causal, dtype="float16")
-    near = p("Less", p("Sub", p("index", dtype="int64", value=ROW), p("index", dtype="int64", value=COLUMN)), p.const(9))
+    key, query = (p("index", dtype="int64", value=i) for i in (COLUMN, ROW))
+    near = p("Less", p("Sub", query, key), p.const(9))
     window = p("Add", p("acc"), p("Where", p("And", near, seen, dtype="bool"), zero, low))
     for score in (biased, rounded, window):
         assert of_score(p, score) == AttentionKind("additive")
