@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from fusion_cli.kernels.attention import AttentionFamily, AttentionStage
 from fusion_cli.planir.stages import Attention
 from tests.helpers.cuda_attention_plans import alibi, attention, bare, causal, masked, window
 from tests.helpers.cuda_case import Case
+from tests.helpers.cuda_host_library import host_program
+
+
+@pytest.fixture(scope="module")
+def sorted_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return host_program("sorted.cc", tmp_path_factory.mktemp("sorted"))
 
 
 def view(case: Case) -> AttentionStage:
@@ -36,3 +45,23 @@ def test_what_a_mask_hides_by_the_key_alone(case: Case, by_key: bool, firm: bool
     stage = view(case)
     assert stage.sorted == sorts
     assert (stage.by_key, stage.by_key and stage.firm) == (by_key, by_key and firm)
+
+
+@pytest.mark.parametrize(
+    ("by_key", "firm", "keys", "blocks"),
+    [
+        (True, True, 500, 0),
+        (True, True, 5000, 0),
+        (True, False, 1024, 0),
+        (True, False, 1025, 6 * 9),
+        (False, True, 500, 2 * 3 * 4),
+        (False, False, 500, 2 * 3 * 4 + 6 * 4),
+    ],
+    ids=["firm", "firm and long", "short", "long", "by query and firm", "by query"],
+)
+def test_what_is_looked_at_before_an_attention(
+    by_key: bool, firm: bool, keys: int, blocks: int, sorted_program: Path
+) -> None:
+    """Tiles of the masks of two batches, and of the keys of six heads; nothing where a mask is by key and short."""
+    command = [sorted_program, *(str(int(x)) for x in (by_key, firm, keys))]
+    assert int(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout) == blocks

@@ -230,8 +230,8 @@ def encoder() -> onnx.ModelProto:
     """Two layers whose mask torch.export looks up by batch and key, and meets with what is true of every query."""
     constants = (
         "int64 none = {0}, int64 one = {1}, bool true = {1}, int64[3] behind = {1, 2, 3}, "
-        "int64[3] around = {0, 1, 3}, int64[3] ahead = {0, 1, 2}, int64[1] last = {-1}, int64[4] split = {0, 0, 2, 16}, "
-        "int64[3] merge = {0, 0, 32}, "
+        "int64[3] around = {0, 1, 3}, int64[3] ahead = {0, 1, 2}, int64[1] last = {-1}, "
+        "int64[4] split = {0, 0, 2, 16}, int64[3] merge = {0, 0, 32}, "
         "float zero = {0.0}, float low = {-65504.0}, float scale = {0.25}"
     )
     layers = LAYER.format(n=0, x="x", y="between") + LAYER.format(n=1, x="between", y="y")
