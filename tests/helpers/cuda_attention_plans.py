@@ -202,6 +202,8 @@ def grouped() -> list[Case]:
         masked("float16", 64, "bool", "none", by_query=True),
         masked("bfloat16", 128, "added", "none"),
         masked("float16", 64, "lowest", "left", later=True),
+        shown("bool", "middle"),
+        shown("added_lowest", "right"),
         overcome("left"),
         overcome("middle"),
         padded("float16", 64, "added_lowest", "right"),
@@ -245,6 +247,12 @@ def window(dtype: str, depth: int = 64) -> Case:
     score = p("Where", p("Greater", key, query, dtype="bool"), p.const(float(np.finfo(np.float16).min)), p("acc"))
     score = p("Where", p("Greater", passed, p.const(150.0), dtype="bool"), p.const(-math.inf), score)
     return _heads(f"window_{dtype}_{depth}", dtype, depth, p.done(), score)
+
+
+def shown(form: str, hidden: str) -> Case:
+    """A mask by key that leaves all other scores as they are: of tiles of keys it hides all, some or none."""
+    case = masked("float16", 64, form, hidden)
+    return replace(case, name=f"{case.name}_shown", shown=frozenset({3}))
 
 
 def overcome(hidden: str) -> Case:
