@@ -9,12 +9,15 @@ namespace fusion::gpu {
 constexpr int kTileRows = 128, kTileKeys = 128;  // of scores: queries by keys
 constexpr int kSortThreads = 256;
 
+// Of so many tiles of keys, where a mask is the same for all queries, the largest norms are found where they are needed.
+constexpr int kMeasured = 8;
+
 // What is found, and where batches have theirs.
 struct TileMap {
-  float* sorts;    // [masks, tiles of queries or one, tiles of keys]: as Ceilings has them
-  float* lengths;  // [batches of keys, tiles of keys]: the largest norm of a key, unless the program is firm
+  float* sorts;    // [masks, tiles of queries, tiles of keys]: as Ceilings has them
+  float* lengths;  // [batches of keys, tiles of keys]: the largest norm of a key; null where that is not found beforehand
   int rows, tiles;
-  bool by_key;  // masks are the same for all queries
+  bool by_key;  // masks are the same for all queries: what they do is seen at once where it is needed
   Space<2> places;
 };
 
@@ -63,12 +66,13 @@ SortedSpaces<N> sorted_spaces(const Ints& dims, const View (&views)[N], const At
   SortedSpaces<N> out{space<N>(masks, views, 2), space<N>(keys, views, 2), {}, 0};
   TileMap& map = out.map;
   map.by_key = by_key;
-  map.rows = by_key ? 1 : static_cast<int>(ceil_div(s.queries, kTileRows)), map.tiles = static_cast<int>(ceil_div(s.keys, kTileKeys));
-  const int64_t sorts = out.masks.count * map.rows * map.tiles;
-  map.sorts = static_cast<float*>(memory), map.lengths = map.sorts + sorts;
+  map.rows = static_cast<int>(ceil_div(s.queries, kTileRows)), map.tiles = static_cast<int>(ceil_div(s.keys, kTileKeys));
+  const int64_t sorts = by_key ? 0 : out.masks.count * map.rows * map.tiles;
+  const int64_t lengths = firm || (by_key && map.tiles <= kMeasured) ? 0 : out.keys.count * map.tiles;
+  map.sorts = static_cast<float*>(memory), map.lengths = lengths == 0 ? nullptr : map.sorts + sorts;
   const View places[] = {in_turn(masks, int64_t{map.rows} * map.tiles), in_turn(keys, map.tiles)};
   map.places = space<2>(dims, places, 2);
-  out.blocks = sorts + (firm ? 0 : out.keys.count * map.tiles);
+  out.blocks = sorts + lengths;
   return out;
 }
 
@@ -121,36 +125,39 @@ __device__ __forceinline__ float sorted_tile(const Program& program, const int64
   return found;
 }
 
-// The largest square of a norm of the keys from `first` on that a thread has a piece of: rows are made of aligned pieces.
-template <int kDepth, class T>
+// The largest square of a norm of the keys from `first` on that one of kThreads has a piece of: rows are made of aligned
+// pieces, of which kAtOnce are on their way together.
+template <int kDepth, int kThreads, int kAtOnce, class T>
 __device__ __forceinline__ float longest_key(const T* k, const AttentionShape& s, int first) {
-  constexpr int kPieces = kDepth / 8, kStep = kSortThreads / kPieces, kEach = kTileKeys / kStep;
-  const int piece = static_cast<int>(threadIdx.x) % kPieces * 8, last = static_cast<int>(s.keys) - 1;
-  // Threads without a key of their own have the last one.
-  const auto from = [&](int r) {
-    return k + min(first + static_cast<int>(threadIdx.x) / kPieces + r * kStep, last) * s.k_row + piece;
-  };
-  Strip<T, 8> read[kEach];
-  if (s.depth == kDepth) {  // on their way at once
-#pragma unroll
-    for (int r = 0; r < kEach; ++r) read[r].read(from(r));
-  } else {
-#pragma unroll
-    for (int r = 0; r < kEach; ++r) read[r].read(from(r), 1, static_cast<int>(s.depth) - piece);
-  }
+  constexpr int kPieces = kDepth / 8, kStep = kThreads / kPieces;
+  const int thread = static_cast<int>(threadIdx.x) % kThreads, last = static_cast<int>(s.keys) - 1;
+  const int piece = thread % kPieces * 8;
   float longest = 0.0f;
+#pragma unroll 1
+  for (int key = first + thread / kPieces; key < first + kTileKeys; key += kAtOnce * kStep) {
+    // Threads without a key of their own have the last one.
+    const auto from = [&](int r) { return k + min(key + r * kStep, last) * s.k_row + piece; };
+    Strip<T, 8> read[kAtOnce];
+    if (s.depth == kDepth) {
 #pragma unroll
-  for (int r = 0; r < kEach; ++r) {
-    float sum = 0.0f;
+      for (int r = 0; r < kAtOnce; ++r) read[r].read(from(r));
+    } else {
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const T element = read[r][i];
-      const float x = fusion::load(&element);
-      sum = fmaf(x, x, sum);
+      for (int r = 0; r < kAtOnce; ++r) read[r].read(from(r), 1, static_cast<int>(s.depth) - piece);
     }
 #pragma unroll
-    for (int o = kPieces / 2; o > 0; o /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, o);
-    longest = max_nan(longest, sum);
+    for (int r = 0; r < kAtOnce; ++r) {
+      float sum = 0.0f;
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const T element = read[r][i];
+        const float x = fusion::load(&element);
+        sum = fmaf(x, x, sum);
+      }
+#pragma unroll
+      for (int o = kPieces / 2; o > 0; o /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, o);
+      longest = max_nan(longest, sum);
+    }
   }
   return longest;
 }
@@ -161,7 +168,7 @@ __device__ __forceinline__ void sort_tiles(const T* k, const AttentionShape& s, 
                                            const TileMap& map, const Program& program) {
   using Tiles = Ceilings<kTileKeys>;
   __shared__ float found[kSortThreads / 32];
-  const unsigned sorted = static_cast<unsigned>(masks.count) * map.rows * map.tiles;
+  const unsigned sorted = map.by_key ? 0 : static_cast<unsigned>(masks.count) * map.rows * map.tiles;
   const bool sorts = blockIdx.x < sorted;
   const unsigned tile = sorts ? blockIdx.x : blockIdx.x - sorted;
   const int first_key = static_cast<int>(tile % map.tiles) * kTileKeys;
@@ -171,11 +178,12 @@ __device__ __forceinline__ void sort_tiles(const T* k, const AttentionShape& s, 
   if (sorts) {
     masks.locate(tile / (map.rows * map.tiles), at);
     const int first = static_cast<int>(tile / map.tiles) % map.rows * kTileRows;
-    const int rows = map.by_key ? 1 : min(kTileRows, static_cast<int>(s.queries) - first);
+    const int rows = min(kTileRows, static_cast<int>(s.queries) - first);
     mine = sorted_tile(program, at, first, rows, first_key, static_cast<int>(s.keys), alike);
   } else {
     keys.locate(tile / map.tiles, at);
-    mine = longest_key<kDepth>(k + at[1], s, first_key);
+    constexpr int kEach = kTileKeys * (kDepth / 8) / kSortThreads;  // on their way at once
+    mine = longest_key<kDepth, kSortThreads, kEach>(k + at[1], s, first_key);
   }
   const auto join = [&](float a, float b) { return sorts ? Tiles::both(a, b) : max_nan(a, b); };
 #pragma unroll

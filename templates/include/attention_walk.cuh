@@ -1,8 +1,8 @@
 // What a block of attention_wgmma.cuh works on: tiles of queries, of keys and values, and in which order.
 #pragma once
 
+#include "include/attention_by_key.cuh"
 #include "include/attention_rows.cuh"
-#include "include/attention_sorts.cuh"
 
 #if FUSION_HOPPER
 namespace fusion::gpu {
@@ -118,6 +118,13 @@ struct TileSorts : Ceilings<kKeys> {
   using Ceilings<kKeys>::of, Ceilings<kKeys>::hidden;
   float reach[Ceilings<kKeys>::kMost];  // the largest norm of a tile's keys, scaled as scores are
 
+  // Whether scores that were left out are numbers. For a warp.
+  __device__ __forceinline__ bool left_out(int tiles) const {
+    bool none = true;
+    for (int t = threadIdx.x % 32; t < tiles; t += 32) none = none && !(hidden(t) && of[t] > -INFINITY);
+    return !__all_sync(0xffffffffu, none);
+  }
+
   // What hidden scores are at most, of queries no longer than `longest`; infinite where that is not known. For a warp.
   __device__ __forceinline__ float highest_hidden(int tiles, float longest) const {
     float top = -INFINITY;
@@ -188,6 +195,9 @@ struct Walk {
   // Brings what is known of the tiles. For the warpgroup that copies, which may be ahead of the others by kPlaces tiles.
   __device__ __forceinline__ void bring(int barrier) const {
     if (!skips()) return;
+    if (by_key()) {
+      judge_by_key<Tile::kKeys, kWarpgroup>(known().of, program, at, static_cast<int>(s.keys), steps, whole);
+    }
     int64_t places[2];
     map.places.locate(batch, places);
     if constexpr (Program::kLowers) {
@@ -196,23 +206,41 @@ struct Walk {
       }
       return sync_threads(barrier, kWarpgroup);
     }
-    const float* const found = map.sorts + places[0] + (map.rows > 1 ? first_query / Tile::kRows * map.tiles : 0);
+    const float* const found = map.sorts + places[0] + first_query / Tile::kRows * map.tiles;
     for (int t = threadIdx.x % kWarpgroup; t < steps; t += kWarpgroup) {
-      known().of[t] = found[t];
-      known().reach[t] = Program::kFirm ? 0.0f : s.scale * map.lengths[places[1] + t];
+      if (!by_key()) known().of[t] = found[t];
+      known().reach[t] = Program::kFirm || measures() ? 0.0f : s.scale * map.lengths[places[1] + t];
     }
     sync_threads(barrier, kWarpgroup);
+  }
+
+  __device__ __forceinline__ bool by_key() const { return Program::kByKey && map.by_key; }
+
+  // Whether it is found here how long the keys are that are left out.
+  __device__ __forceinline__ bool measures() const { return !Program::kFirm && by_key() && map.lengths == nullptr; }
+
+  // Finds that, in keys from `k` on. For the warpgroup that copies, when the others have all that they need.
+  template <int kDepth, class T>
+  __device__ __forceinline__ void measure(const T* k) const {
+#pragma unroll 1
+    for (int t = 0; t < steps && !all; ++t) {
+      if (!known().hidden(t) || known().of[t] == -INFINITY) continue;
+      measure_keys<kDepth, kWarpgroup>(known().reach[t], k, s, t * Tile::kKeys);
+    }
   }
 
   __device__ __forceinline__ bool plain(int t) const { return Program::kSorted && skips() && known().plain(t); }
   __device__ __forceinline__ bool alike(int t) const { return skips() && known().alike(t); }
 
-  // What scores that were left out are at most, of queries no longer than `longest`.
+  // Whether scores that were left out are numbers.
+  __device__ __forceinline__ bool left_out() const {
+    if (!skips() || all) return false;
+    return Program::kLowers ? steps < map.tiles : known().left_out(steps);
+  }
+
+  // What they are at most then, of queries no longer than `longest`.
   __device__ __forceinline__ float highest_left_out(float longest) const {
-    if (!skips() || all) return -INFINITY;
-    if constexpr (Program::kLowers) {
-      return steps < map.tiles ? known().template highest_later<Program>(steps, map.tiles, longest, s.scale) : -INFINITY;
-    }
+    if constexpr (Program::kLowers) return known().template highest_later<Program>(steps, map.tiles, longest, s.scale);
     return known().highest_hidden(steps, longest);
   }
 

@@ -21,6 +21,7 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
   char* const results = ring_v + kSlots * Tile::kValueBytes;
   __shared__ Barrier q_full[Tile::kPlaces], q_empty[Tile::kPlaces];
   __shared__ Barrier k_full[kSlots], k_empty[kSlots], v_full[kSlots], v_empty[kSlots];
+  __shared__ Barrier measured[Tile::kPlaces + 1];
   __shared__ TileSorts<kKeys> sorts[Tile::kPlaces + 1];
   __shared__ bool again[Tile::kMostRounds];
   using Keys = Walk<Tile, kProb, N, Program>;
@@ -31,6 +32,7 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
       k_full[i].init(kWarpgroup), v_full[i].init(kWarpgroup);
       k_empty[i].init(kWorkers * 4), v_empty[i].init(kWorkers * 4);
     }
+    for (Barrier& each : measured) each.init(kWarpgroup);
     publish_barriers();
   }
   __syncthreads();
@@ -43,6 +45,7 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
   const auto phase = [](unsigned n) { return static_cast<int>(n / kSlots % 2); };
   const auto place = [&] { return (walk.count - 1) % Tile::kPlaces; };
   const auto turn = [&] { return static_cast<int>((walk.count - 1) / Tile::kPlaces); };
+  const auto ahead = [&] { return (walk.count - 1) % (Tile::kPlaces + 1); };  // how far the one that copies may be
   const auto queries_of = [&](int worker) { return tiles_q + (place() * kWorkers + worker) * Tile::kQueryBytes; };
   const int worker = static_cast<int>(threadIdx.x) / kWarpgroup - 1;
   if (worker < 0) {
@@ -79,6 +82,10 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
         copies.arrive_at(v_full[slot(filled)]);
       }
       copies.finish();
+      if (walk.measures()) {
+        walk.template measure<kDepth>(mk.data);
+        measured[ahead()].arrive();
+      }
     }
     return;
   }
@@ -170,7 +177,8 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
       release(v_empty[slot(read - 1)]);
     }
     if constexpr (walk.kSkips) {
-      if (walk.highest_left_out(0.0f) > -INFINITY) {
+      if (walk.left_out()) {
+        if (walk.measures()) measured[ahead()].wait(static_cast<int>((walk.count - 1) / (Tile::kPlaces + 1) % 2));
         const T* const own = reinterpret_cast<const T*>(queries_of(worker));
         const float top = walk.highest_left_out(Program::kFirm ? 0.0f : longest_row<kDepth>(own, warp * 16));
         const bool far = mine.rows.is_far(top, 0, 0) && mine.rows.is_far(top, 0, 1);

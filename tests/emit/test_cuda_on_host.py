@@ -120,6 +120,16 @@ def test_hoppers_attention_agrees_with_fp64(case: Case, hopper: Path) -> None:
     compare(replace(case, sizes=tuple({n: tiles[n] for n in case.sizes[0]} for tiles in TILES)), hopper)
 
 
+MANY_KEYS = {"b": 2, "h": 1, "g": 1, "q": 70, "k": 1100}
+"""More than an attention with a mask by key measures itself."""
+LOW = [c for c in WARPGROUPS if any(n in c.name for n in ("added_lowest", "overcome")) and "padded" not in c.name]
+
+
+@pytest.mark.parametrize("case", LOW, ids=lambda c: c.name)
+def test_hoppers_attention_of_many_keys_agrees_with_fp64(case: Case, hopper: Path) -> None:
+    compare(replace(case, sizes=(MANY_KEYS,)), hopper)
+
+
 @pytest.mark.parametrize("case", ROUNDED, ids=lambda c: c.name)
 def test_attention_in_tf32_agrees_with_fp64(case: Case, rounding: Path) -> None:
     many = {n: MANY_HEADS[n] for n in case.sizes[0]}

@@ -80,6 +80,23 @@ def test_attention_of_many_tiles_agrees_with_fp64(case: Case, library: Path) -> 
     _compare(replace(case, sizes=({n: MANY_TILES[n] for n in case.sizes[0]},)), False, library)
 
 
+BY_KEY = [
+    c
+    for c in ATTENTION
+    if c.name.startswith("masked") and not any(n in c.name for n in ("by_query", "padded", "later"))
+]
+KEYS = tuple(
+    {"b": b, "h": 3, "g": 2, "q": q, "k": k}
+    for b, q, k in ((2, 300, 257), (13, 512, 512), (2, 130, 1000), (2, 300, 1300))
+)
+"""Two tiles of keys and a little more, several rounds of blocks, keys in no whole tiles, and more than are measured."""
+
+
+@pytest.mark.parametrize("case", BY_KEY, ids=lambda c: c.name)
+def test_attention_with_a_mask_by_key_agrees_with_fp64(case: Case, library: Path) -> None:
+    _compare(replace(case, sizes=KEYS), False, library)
+
+
 LONG = {"b": 2100, "d": 4104, "n": 2_200_000}
 """Enough for a GPU that threads of a pass have two vectors each; many rows, with some to spare in the last block."""
 

@@ -78,7 +78,14 @@ def attention(
     return Case(name, b.plan(), sizes, {4: ((0, 0, 0), 0)})
 
 
-HIDDEN = {"right": slice(70, None), "left": slice(0, 200), "all": slice(None), "none": slice(None)}
+HIDDEN = {
+    "right": slice(70, None),
+    "left": slice(0, 200),
+    "middle": slice(100, 390),
+    "every_other": slice(0, None, 2),
+    "all": slice(None),
+    "none": slice(None),
+}
 """Keys of the first batch that a mask hides from all queries; with "none" it shows them all."""
 
 
@@ -187,12 +194,18 @@ def grouped() -> list[Case]:
         masked("float16", 32, "added", "left", by_head=True),
         masked("float16", 64, "added_lowest", "left"),
         masked("float16", 64, "added_lowest", "all"),
+        masked("float16", 64, "added_lowest", "middle"),
+        masked("float16", 64, "added", "every_other"),
+        masked("bfloat16", 128, "added_lowest", "right"),
         masked("float16", 64, "added", "right", by_query=True),
         masked("bfloat16", 64, "lowest", "left", by_query=True),
         masked("float16", 64, "bool", "none", by_query=True),
         masked("bfloat16", 128, "added", "none"),
         masked("float16", 64, "lowest", "left", later=True),
-        overcome(),
+        shown("bool", "middle"),
+        shown("added_lowest", "right"),
+        overcome("left"),
+        overcome("middle"),
         padded("float16", 64, "added_lowest", "right"),
         padded("float16", 128, "added", "left"),
         padded("bfloat16", 64, "bool", "all"),
@@ -296,12 +309,18 @@ def window(dtype: str, depth: int = 64) -> Case:
     return _heads(f"window_{dtype}_{depth}", dtype, depth, p.done(), score)
 
 
-def overcome() -> Case:
-    """The least number is added to the scores of the first batch's keys 0 to 199, the highest all the same."""
-    case = masked("float16", 64, "added_lowest", "left")
+def shown(form: str, hidden: str) -> Case:
+    """A mask by key that leaves all other scores as they are: of tiles of keys it hides all, some or none."""
+    case = masked("float16", 64, form, hidden)
+    return replace(case, name=f"{case.name}_shown", shown=frozenset({3}))
+
+
+def overcome(hidden: str) -> Case:
+    """The least number is added to the scores of some keys of the first batch, the highest all the same."""
+    case = masked("float16", 64, "added_lowest", hidden)
     every = slice(None)
-    large = {0: ((every,) * 5, 60.0), 1: ((0, every, every, HIDDEN["left"]), 200.0)}
-    return replace(case, name="masked_overcome", planted=case.planted | large)
+    large = {0: ((every,) * 5, 60.0), 1: ((0, every, every, HIDDEN[hidden]), 200.0)}
+    return replace(case, name=f"masked_overcome_{hidden}", planted=case.planted | large)
 
 
 def bare(dtype: str, depth: int = 64) -> Case:

@@ -28,6 +28,8 @@ class Case:
     plan: Plan
     sizes: tuple[Mapping[str, int], ...]
     planted: Mapping[int, tuple[tuple[int | slice, ...], float]] = field(default_factory=dict)
+    shown: frozenset[int] = frozenset()
+    """Inputs that are masks which hide nothing but what is planted."""
     repeated: frozenset[int] = frozenset()
     """Inputs of which all rows are the first one, as a mask of padding has them."""
 
@@ -37,6 +39,8 @@ class Case:
             tensor = self.plan.tensors[index]
             shape = tuple(sizes[d] if isinstance(d, str) else d for d in tensor.shape)
             array = random(tensor.dtype, shape, rng)
+            if slot in self.shown:
+                array[...] = array.dtype == np.bool_
             if slot in self.planted and array.size:
                 where, value = self.planted[slot]
                 array[tuple(map(_within, where, shape))] = value

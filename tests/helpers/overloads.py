@@ -1,7 +1,8 @@
 """The table `tests/language/overloads.txt`: graphs in ONNX text, one for each overload of the bundled rules.
 
-One a line: the rule | "unfolded" if constants stay apart from what is computed from them | operator sets | shapes of
-weights | the graph. `python -m tests.helpers.overloads RULE...` prints lines for overloads, made by `rules test`.
+One a line: the rule | "unfolded" if constants stay apart from what is computed from them, and algebra leaves what it
+would write otherwise | operator sets | shapes of weights | the graph. `python -m tests.helpers.overloads RULE...`
+prints lines for overloads, made by `rules test`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,12 @@ from fusion_cli.score import load_profile
 from fusion_cli.types import Target
 from tests.helpers.cuda_attention_plans import alibi, attention, bare, causal, lowered, masked, window
 from tests.helpers.cuda_case import Case
+from tests.helpers.cuda_host_library import host_program
+
+
+@pytest.fixture(scope="module")
+def sorted_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return host_program("sorted.cc", tmp_path_factory.mktemp("sorted"))
 
 
 def view(case: Case) -> AttentionStage:
@@ -77,3 +85,23 @@ def test_kernels_leave_lowered_keys_out_where_they_tell_that_these_do_not_count(
     assert 0.5 < share(lowered("float16"), hopper) < 0.51
     assert share(lowered("float16"), ampere) == share(bare("float16"), hopper) == 1
     assert share(lowered("float16"), hopper, sink=0) == share(lowered("float16"), hopper, scale=-1.0) == 1
+
+
+@pytest.mark.parametrize(
+    ("by_key", "firm", "keys", "blocks"),
+    [
+        (True, True, 500, 0),
+        (True, True, 5000, 0),
+        (True, False, 1024, 0),
+        (True, False, 1025, 6 * 9),
+        (False, True, 500, 2 * 3 * 4),
+        (False, False, 500, 2 * 3 * 4 + 6 * 4),
+    ],
+    ids=["firm", "firm and long", "short", "long", "by query and firm", "by query"],
+)
+def test_what_is_looked_at_before_an_attention(
+    by_key: bool, firm: bool, keys: int, blocks: int, sorted_program: Path
+) -> None:
+    """Tiles of the masks of two batches, and of the keys of six heads; nothing where a mask is by key and short."""
+    command = [sorted_program, *(str(int(x)) for x in (by_key, firm, keys))]
+    assert int(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout) == blocks

@@ -8,7 +8,7 @@ import pytest
 from onnx import numpy_helper
 
 from fusion_cli.simplify import simplify
-from fusion_cli.simplify.algebra.uniform import uniform
+from fusion_cli.simplify.algebra.numbers import uniform
 from tests.helpers.graphs import parse
 
 LAST_HIDDEN = np.arange(25).reshape(1, 1, 5, 5) < 24
@@ -151,6 +151,8 @@ def test_conditions_that_always_hold_go_together() -> None:
     [
         ("Equal", "zeroth", "zeroth", True),
         ("Equal", "zeroth", "one", False),
+        ("Equal", "one", "zeroth", False),
+        ("Equal", "one", "n", None),
         ("Less", "zeroth", "one", True),
         ("LessOrEqual", "one", "zeroth", False),
         ("Greater", "one", "zeroth", True),

@@ -20,11 +20,13 @@ from fusion_cli.simplify.algebra.edits import Applied
 from fusion_cli.simplify.algebra.faint import drop_faint
 from fusion_cli.simplify.algebra.fold_affine import fold_affine_nodes
 from fusion_cli.simplify.algebra.gates import combine_gates
+from fusion_cli.simplify.algebra.grids import read_whole
 from fusion_cli.simplify.algebra.layers import LAYERS
 from fusion_cli.simplify.algebra.padding import fold_pads
 from fusion_cli.simplify.algebra.reshapes import drop_expansions, write_shapes
 from fusion_cli.simplify.algebra.softmaxes import put_channels_last
 from fusion_cli.simplify.algebra.splits import split_convolutions
+from fusion_cli.simplify.algebra.spread import drop_spread
 from fusion_cli.simplify.algebra.tables import compute_tables, gather_one_hot
 from fusion_cli.simplify.algebra.transposes import cancel_transposes
 from fusion_cli.simplify.algebra.uniform import drop_neutral
@@ -38,6 +40,8 @@ _FIRST_OPSET = 7
 _FAMILIES: Mapping[Callable[[ir.Graph], Iterator[Applied]], tuple[str, ...]] = {
     write_shapes: ("ReshapeSizes",),  # first: what computes them is gone then
     drop_expansions: ("ExpandSame",),
+    read_whole: ("GatherWhole",),
+    drop_spread: ("ExpandSpread",),
     drop_neutral: ("NeutralTensor",),
     combine_bounds: ("ClipClip",),  # before activations, in which they may be two nodes
     name_activations: ("HardSigmoid", "HardSwish"),  # before the additions in them are taken for biases

@@ -3,30 +3,16 @@ key, or what a mask by key is met with for every query."""
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator
-from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
 from fusion_cli.load.overridable import is_constant
-from fusion_cli.operators.registry import is_elementwise
 from fusion_cli.simplify.algebra.edits import Applied, hand_on, is_one_of
-from fusion_cli.sizes.dims import dims_of
+from fusion_cli.simplify.algebra.numbers import uniform
+from fusion_cli.simplify.algebra.spread import has_shape_of, readers_that_spread
 
 _NEUTRAL = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1, "And": True, "Or": False}
-_VIEWS = ("Identity", "Expand", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Flatten", "Tile")
-"""Operators that hand elements of their first input on."""
-_COMPARED = {
-    "Equal": operator.eq,
-    "Greater": operator.gt,
-    "GreaterOrEqual": operator.ge,
-    "Less": operator.lt,
-    "LessOrEqual": operator.le,
-}
-_MOST_ELEMENTS = 1 << 26
-_MOST_STEPS = 16
 
 
 def drop_neutral(graph: ir.Graph) -> Iterator[Applied]:
@@ -39,7 +25,7 @@ def drop_neutral(graph: ir.Graph) -> Iterator[Applied]:
         for kept, other in pairs:
             if kept is None or other is None or _is_weight(other) or uniform(other) != _NEUTRAL[node.op_type]:
                 continue
-            readers = () if _has_shape_of(kept, node.outputs[0]) else _readers_that_spread(node.outputs[0])
+            readers = () if has_shape_of(kept, node.outputs[0]) else readers_that_spread(node.outputs[0])
             if readers is not None:
                 hand_on(node, kept)
                 for each in (node, *readers):
@@ -53,83 +39,3 @@ def _is_weight(value: ir.Value) -> bool:
     if not is_constant(value) or value.shape is None or value.dtype == ir.DataType.BOOL:
         return False
     return sum(d != 1 for d in value.shape) <= 1
-
-
-def _has_shape_of(value: ir.Value, result: ir.Value) -> bool:
-    """As far as is known; a shape of which nothing is known is no other's."""
-    shape = dims_of(value)
-    return shape is not None and shape == dims_of(result)
-
-
-def _readers_that_spread(value: ir.Value, steps: int = _MOST_STEPS) -> tuple[ir.Node, ...] | None:
-    """The nodes of which the results become smaller if a value is a smaller one that broadcasts to it, and no others'
-    do: they are elementwise, and so are all of their readers, with an operand of the whole shape. None if there is no
-    such end."""
-    smaller: list[ir.Node] = []
-    if value.is_graph_output() or steps == 0:
-        return None
-    for reader, _ in value.uses():
-        others = [v for v in reader.inputs if v is not None and v is not value]
-        if not is_elementwise(reader):
-            return None
-        if any(_has_shape_of(v, reader.outputs[0]) for v in others):
-            continue
-        further = _readers_that_spread(reader.outputs[0], steps - 1)
-        if further is None or not all(v.shape is not None and all(d == 1 for d in v.shape) for v in others):
-            return None
-        smaller += [reader, *further]
-    return tuple(smaller)
-
-
-def uniform(value: ir.Value | None, steps: int = _MOST_STEPS) -> Any:
-    """The number that all elements of a value are, None where that is not known. Of a truth value True or False."""
-    if value is None or steps == 0:
-        return None
-    if is_constant(value):
-        return _only_number(value)
-    node = value.producer()
-    if node is None or node.domain:
-        return None
-    if node.op_type in _VIEWS:
-        return uniform(node.inputs[0], steps - 1)
-    if node.op_type == "ConstantOfShape":
-        filled = node.attributes.get("value")
-        return 0.0 if filled is None else filled.as_tensor().numpy().item()
-    if node.op_type in ("And", "Or"):
-        first, second = (uniform(v, steps - 1) for v in node.inputs)
-        deciding = node.op_type == "Or"
-        return deciding if deciding in (first, second) else None if None in (first, second) else not deciding
-    if node.op_type in _COMPARED:
-        first, second = (uniform(v, steps - 1) for v in node.inputs)
-        if first is not None and second is not None:
-            return _COMPARED[node.op_type](first, second)
-    if node.op_type == "GreaterOrEqual":
-        least, bound = _least(node.inputs[0], steps - 1), uniform(node.inputs[1], steps - 1)
-        return True if least is not None and bound is not None and least >= bound else None
-    if node.op_type == "Where":
-        condition = uniform(node.inputs[0], steps - 1)
-        return None if condition is None else uniform(node.inputs[1 if condition else 2], steps - 1)
-    return None
-
-
-def _least(value: ir.Value | None, steps: int) -> Any:
-    """The first of numbers that are counted upwards, None of others."""
-    node = None if value is None or steps == 0 else value.producer()
-    if node is None or node.domain:
-        return None
-    if node.op_type in _VIEWS:
-        return _least(node.inputs[0], steps - 1)
-    if node.op_type != "Range":
-        return None
-    start, step = uniform(node.inputs[0]), uniform(node.inputs[2])
-    return start if start is not None and step is not None and step > 0 else None
-
-
-def _only_number(value: ir.Value) -> Any:
-    tensor = value.const_value
-    if tensor is None or not 0 < tensor.size <= _MOST_ELEMENTS or tensor.dtype == ir.DataType.STRING:
-        return None
-    array = tensor.numpy().reshape(-1)
-    first = array[0]
-    # Most tensors differ early on.
-    return first.item() if (array[:16] == first).all() and np.all(array == first) else None

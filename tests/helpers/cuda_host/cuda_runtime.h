@@ -237,6 +237,16 @@ inline unsigned atomicInc(unsigned* p, unsigned most) {
   *p = old >= most ? 0 : old + 1;
   return old;
 }
+inline int atomicMax(int* p, int x) {
+  const int old = *p;
+  *p = std::max(old, x);
+  return old;
+}
+inline int __float_as_int(float x) {
+  int bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
 inline int __all_sync(unsigned, int predicate) {
   cuda_host::show(predicate);
   for (unsigned lane = 0; lane < 32; ++lane) {
