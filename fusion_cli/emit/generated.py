@@ -11,6 +11,8 @@ from fusion_cli.codegen.cuda_parts import Buffer, CudaGroup, CudaStage
 from fusion_cli.codegen.expr import storage
 from fusion_cli.codegen.text import ancestry
 from fusion_cli.kernels import family_of
+from fusion_cli.kernels.phases import ARCH as PHASES_ARCH
+from fusion_cli.kernels.phases import CudaPhases, cuda_phases, phases_of, with_attention
 from fusion_cli.planir.stages import Plan
 from fusion_cli.types import Target
 
@@ -24,10 +26,13 @@ def from_plan(plan: Plan, target: Target) -> dict[str, Any]:
         return _functions(loops) | {"tensors": _cpu_tensors(plan), "buffers": _buffers(plan, "buffer", "bytes")}
     views = [family_of(plan, stage, "cuda").cuda(plan, stage, i) for i, stage in enumerate(plan.stages)]
     made = _functions(views)
+    launches = _launches(plan, made["calls"], target)
+    more = {h for f in launches["groups"] if isinstance(f, CudaPhases) for h in f.headers}
     return (
         made
-        | _launches(plan, made["calls"])
+        | launches
         | {
+            "headers": sorted({*made["headers"], *more}),
             "members": [member for view in views for member in view.members],
             "setup": dict.fromkeys(line for view in views for line in view.setup),
             "tensors": _cuda_tensors(plan),
@@ -54,28 +59,49 @@ def _functions(views: Sequence[View]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Launch:
-    """Stages as they are called: one by one, unless the function of their group runs them together."""
+    """Stages as they are called: one, or several that a function runs together, unless it says that it cannot, where
+    `inner` follow."""
 
-    stages: tuple[CudaStage, ...]
-    group: CudaGroup | None = None
+    stage: CudaStage | None
+    group: CudaGroup | CudaPhases | None = None
+    inner: tuple[Launch, ...] = ()
+
+    @property
+    def all_stages(self) -> tuple[CudaStage, ...]:
+        return (self.stage,) if self.stage else tuple(stage for one in self.inner for stage in one.all_stages)
 
 
-def _launches(plan: Plan, calls: Sequence[CudaStage]) -> dict[str, Any]:
-    """The stages' calls in their order, and the functions of the groups that a family runs together."""
-    groups: list[CudaGroup] = []
-    launches = {i: Launch((call,)) for i, call in enumerate(calls)}
+class _Launches:
+    """The stages' calls in their order, and the functions of those that run together."""
+
+    def __init__(self, calls: Sequence[CudaStage]) -> None:
+        self.functions: list[CudaGroup | CudaPhases] = []
+        self.at = {i: Launch(call) for i, call in enumerate(calls)}
+        """By the position of the first stage."""
+
+    def join(self, found: CudaGroup | CudaPhases, kind: str, stages: Sequence[int]) -> None:
+        """One launch stands where all its stages stand, which are neighbours."""
+        if found not in self.functions:
+            same = sum(isinstance(f, type(found)) for f in self.functions)
+            self.functions.append(replace(found, name=f"{kind}_{same}"))
+        named = self.functions[self.functions.index(found)]
+        inner = tuple(self.at.pop(i) for i in stages if i in self.at)
+        self.at[stages[0]] = Launch(None, replace(named, arguments=found.arguments), inner)
+
+
+def _launches(plan: Plan, calls: Sequence[CudaStage], target: Target) -> dict[str, Any]:
+    made = _Launches(calls)
     for group in plan.groups:
         stages = tuple(calls[i] for i in group.stages)
         found = family_of(plan, plan.stages[group.stages[-1]], "cuda").together(plan, group, stages)
-        # One launch stands where all its stages stand: memory of those between may be what a later one writes to.
+        # Memory of those between may be what a later one writes to.
         adjacent = group.stages == tuple(range(group.stages[0], group.stages[-1] + 1))
-        if found is not None and adjacent and all(i in launches and launches[i].group is None for i in group.stages):
-            if found not in groups:
-                groups.append(replace(found, name=f"group_{len(groups)}"))
-            launches[group.stages[0]] = Launch(stages, groups[groups.index(found)])
-            for i in group.stages[1:]:
-                del launches[i]
-    return {"groups": groups, "launches": list(launches.values())}
+        if found is not None and adjacent and all(i in made.at and made.at[i].group is None for i in group.stages):
+            made.join(found, "group", group.stages)
+    for run in phases_of(plan) if target.arch == PHASES_ARCH else ():
+        for more in filter(None, (run, with_attention(plan, run))):
+            made.join(cuda_phases(plan, more, calls), "phases", [i for phase in more for i in phase.stages])
+    return {"groups": made.functions, "launches": [made.at[i] for i in sorted(made.at)]}
 
 
 def _cpu_tensors(plan: Plan) -> list[str]:

@@ -12,7 +12,7 @@ from fusion_cli.codegen.text import ints
 from fusion_cli.codes import emit as codes
 from fusion_cli.devices.work import Work, count
 from fusion_cli.errors import Unsupported
-from fusion_cli.kernels import early, skinny, skinny_stream, tf32, tiles, wide
+from fusion_cli.kernels import early, phases, skinny, tf32, tiles, wide
 from fusion_cli.kernels.addends import addends_of, adding
 from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, product_work
 from fusion_cli.kernels.pointwise import PointwiseStage, epilogue
@@ -47,8 +47,6 @@ class LinearStage(CudaStage):
     """The kernel of float32 in TF32."""
     turned: bool
     """Whether it has one on Hopper for a constant right operand."""
-    streams: bool
-    """Whether Hopper has a kernel of its own for few rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +57,6 @@ class ProductGroup(CudaGroup):
     """The kernel of float32 in TF32 for them."""
     turned: bool
     """Whether they have one on Hopper for constant right operands."""
-    streams: bool
-    """Whether Hopper has a kernel of its own for few rows of them."""
 
 
 class LinearFamily(Family):
@@ -76,7 +72,7 @@ class LinearFamily(Family):
         if len(b) == 2 and not stage.trans_a and (tiled := tiles.tile_work(at, stage.a, stage.b, flops)) is not None:
             return tiled
         if at.profile.kind != "cpu" and skinny.is_skinny(at):
-            return [skinny_stream.stream_work(at, replace(super().work(at)[0], flops=flops, dtype=at.dtype(stage.a)))]
+            return [phases.phase_work(at, replace(super().work(at)[0], flops=flops, dtype=at.dtype(stage.a)))]
         if (own := wide.work_together(at) or tf32.work_turned(at)) is not None:
             return [own]
         slowdown /= at.profile.linear_efficiency
@@ -101,7 +97,7 @@ class LinearFamily(Family):
         ]
         return (
             skinny.SCHEDULE,
-            *([skinny_stream.SCHEDULE] if skinny_stream.streams(plan, skinny_stream.launch_of(plan, position)) else []),
+            *([phases.SCHEDULE] if phases.holding(plan, position) else []),
             *wide_schedules,
             *([_ADDING] if addends_of(plan, stage) else []),
             Schedule("vendor", "else where cuBLAS is loaded and takes the operands' strides; a pass over its result"),
@@ -144,43 +140,38 @@ class LinearFamily(Family):
         turned = rounded is not None and tf32.may_turn(plan, (index,))
         headers += ["tf32_choice.cuh"] if rounded else []
         headers += ["linear_wgmma.cuh", "turned.cuh"] if turned else []
-        # Those of a launch with others share its memory for sums and know of constants, too.
-        streams = skinny_stream.streams(plan, (index,))
-        shares = streams or skinny_stream.streams(plan, skinny_stream.launch_of(plan, index))
-        headers += ["skinny_stream.cuh"] if shares else []
+        walks = bool(phases.holding(plan, index))
+        headers += ["skinny_phases.cuh"] if walks else []
         return LinearStage(
             **names.common("linear", *headers),
             wide=own,
             tf32=rounded,
             turned=turned,
-            streams=streams,
-            prepares=streams or (own or rounded) is not None,
+            prepares=(own or rounded) is not None,
             takes=(
                 "const gpu::Blas& blas",
                 "void* accumulator",
                 *(tf32.parameters((index,)) if turned else ()),
                 *(_LT_PARAMETERS if adds else ()),
-                *(skinny_stream.PARAMETERS if streams else ()),
-                *((early.PARAMETER,) if streams or own else ()),
+                *((early.PARAMETER,) if own else ()),
             ),
             arguments=(
                 "blas",
                 tail.accumulator,
                 *(tf32.arguments((index,)) if turned else ()),
                 *((f"lt_{index}", "work + lt_work") if adds else ()),
-                *(skinny_stream.arguments((index,)) if streams else ()),
-                *((early.argument(plan, (index,)),) if streams or own else ()),
+                *((early.argument(plan, (index,)),) if own else ()),
             ),
             members=(
                 *((Member("gpu::BlasLt", f"lt_{index}", ""),) if adds else ()),
                 *(tf32.members(plan, index) if turned else ()),
-                *(early.members(plan, index) if shares or own or together else ()),
+                *(early.members(plan, index) if walks or own or together else ()),
             ),
             setup=(("const gpu::Blas blas", "gpu::Blas::find(run.api, run.context, stream)"),),
             buffers=(
                 *tail.buffers,
                 *((LT_BUFFER,) if adds else ()),
-                *((skinny_stream.buffer(stage, index),) if shares else ()),
+                *((phases.BUFFER,) if walks else ()),
             ),
             addends=adds,
             body=body,
@@ -199,8 +190,6 @@ class LinearFamily(Family):
         if chains is None:
             return None
         found, rounded = wide.wide_with(plan, group.stages[0]), tf32.tf32_with(plan, group.stages[0])
-        launch = skinny_stream.launch_of(plan, group.stages[0])
-        streams = launch == group.stages and skinny_stream.streams(plan, launch)
         turned = rounded is not None and tf32.may_turn(plan, group.stages)
         return ProductGroup(
             template=stages[0].template,
@@ -208,19 +197,16 @@ class LinearFamily(Family):
             wide=found,
             tf32=rounded,
             turned=turned,
-            streams=streams,
-            prepares=streams or (found or rounded) is not None,
+            prepares=(found or rounded) is not None,
             takes=(
                 *(("const gpu::Blas& blas",) if rounded else ()),
                 *(tf32.parameters(group.stages) if turned else ()),
-                *(skinny_stream.PARAMETERS if streams else ()),
-                *((early.PARAMETER,) if streams or found else ()),
+                *((early.PARAMETER,) if found else ()),
             ),
             arguments=(
                 *(("blas",) if rounded else ()),
                 *(tf32.arguments(group.stages) if turned else ()),
-                *(skinny_stream.arguments(launch) if streams else ()),
-                *((early.argument(plan, group.stages),) if streams or found else ()),
+                *((early.argument(plan, group.stages),) if found else ()),
             ),
         )
 

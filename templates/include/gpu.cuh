@@ -242,30 +242,41 @@ __device__ __forceinline__ void let_next_begin() {
 #endif
 }
 
-// Blocks go together by `cluster`, which is 1 on GPUs without clusters.
+// Blocks go together by `cluster`, which is 1 on GPUs without clusters; `at_once`: none runs before there is room for all.
 template <class... Parameters, class... Arguments>
-void launch_clusters(void (*kernel)(Parameters...), dim3 grid, unsigned cluster, unsigned threads, size_t shared,
-                     cudaStream_t stream, const char* what, const Arguments&... arguments) {
+void launch_as(void (*kernel)(Parameters...), dim3 grid, unsigned cluster, bool at_once, unsigned threads, size_t shared,
+               cudaStream_t stream, const char* what, const Arguments&... arguments) {
   cudaLaunchAttribute attributes[2]{};
+  cudaLaunchConfig_t config{};
+#if FUSION_OVERLAPS
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[0].val.programmaticStreamSerializationAllowed = 1;
-#if FUSION_OVERLAPS
-  attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim = {cluster, 1, 1};
+  attributes[1].id = at_once ? cudaLaunchAttributeCooperative : cudaLaunchAttributeClusterDimension;
+  if (at_once) attributes[1].val.cooperative = 1;
+  else attributes[1].val.clusterDim = {cluster, 1, 1};
+  config.numAttrs = 1 + (at_once || cluster > 1);
 #endif
-  cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = dim3(threads);
   config.dynamicSmemBytes = shared;
   config.stream = stream;
   config.attrs = attributes;
-  config.numAttrs = FUSION_OVERLAPS + (FUSION_OVERLAPS && cluster > 1);
   check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), what);
+}
+template <class... Parameters, class... Arguments>
+void launch_clusters(void (*kernel)(Parameters...), dim3 grid, unsigned cluster, unsigned threads, size_t shared,
+                     cudaStream_t stream, const char* what, const Arguments&... arguments) {
+  launch_as(kernel, grid, cluster, false, threads, shared, stream, what, arguments...);
+}
+template <class... Parameters, class... Arguments>
+void launch_at_once(void (*kernel)(Parameters...), dim3 grid, unsigned threads, size_t shared, cudaStream_t stream,
+                    const char* what, const Arguments&... arguments) {
+  launch_as(kernel, grid, 1, true, threads, shared, stream, what, arguments...);
 }
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, unsigned threads, size_t shared, cudaStream_t stream, const char* what,
             const Arguments&... arguments) {
-  launch_clusters(kernel, grid, 1, threads, shared, stream, what, arguments...);
+  launch_as(kernel, grid, 1, false, threads, shared, stream, what, arguments...);
 }
 
 // The larger one, NaN if one is.

@@ -41,10 +41,16 @@ struct Min {
   __device__ __forceinline__ float operator()(float a, float b) const { return min_nan(a, b); }
 };
 
+// The threads of a row that a whole block has.
+struct OfBlock {
+  __device__ static __forceinline__ int lanes() { return blockDim.x; }
+  __device__ static __forceinline__ void sync() { __syncthreads(); }
+};
+
 // One thread's part of a row: C vectors of V elements, of a row that has up to kThreads threads (a warp's where that is 32,
-// the block's elsewhere). Packed, every vector is one aligned access; otherwise elements are dealt out one by one, which
+// its team's elsewhere, from the first of the block on). Packed, every vector is one aligned access; otherwise elements are dealt out one by one, which
 // is coalesced all the same.
-template <int V, int C, int kThreads, bool kPacked>
+template <int V, int C, int kThreads, bool kPacked, class Team = OfBlock>
 struct Row {
   int64_t index;
   int length;
@@ -61,7 +67,10 @@ struct Row {
     }
   }
 
-  __device__ __forceinline__ int lanes() const { return kThreads == 32 ? 32 : blockDim.x; }
+  __device__ __forceinline__ Row(int64_t length_, int64_t index_)
+      : index(index_), length(static_cast<int>(length_)), lane(threadIdx.x) {}
+
+  __device__ __forceinline__ int lanes() const { return kThreads == 32 ? 32 : Team::lanes(); }
   __device__ __forceinline__ int chunk() const { return lanes() * V * C; }
   __device__ __forceinline__ int position(int c, int i) const {
     return start + (kPacked ? (c * lanes() + lane) * V + i : (c * V + i) * lanes() + lane);
@@ -106,8 +115,8 @@ struct Row {
       X* const partial = partials[turn];
       turn ^= 1;
       if (lane % 32 == 0) partial[lane / 32] = x;
-      __syncthreads();
-      const int warps = blockDim.x / 32;
+      Team::sync();
+      const int warps = lanes() / 32;
       if constexpr (kWarps <= 8) {
         x = partial[0];
 #pragma unroll

@@ -191,6 +191,31 @@ struct WarpgroupProduct;
 FUSION_WARPGROUP_PRODUCTS(half, "f16");
 FUSION_WARPGROUP_PRODUCTS(bfloat, "bf16");
 
+// c += a' * b, 16 deep, of matrices whose rows are few: 64 columns of a, of which 16 rows count, are the rows of c, kRows rows of b,
+// of which 16 columns count, its columns. Both are panels.
+template <class T, int kRows>
+struct WarpgroupFew;
+#define FUSION_WARPGROUP_FEW(T, kType, kRows, kC, kNames, k0, k1, k2)                                                  \
+  template <>                                                                                                        \
+  struct WarpgroupFew<T, kRows> {                                                                                    \
+    __device__ static __forceinline__ void add(float (&c)[kRows / 8][4], uint64_t a, uint64_t b, bool adds) {        \
+      asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, " k2 ", 0;\n"                                             \
+                   "wgmma.mma_async.sync.aligned.m64n" #kRows "k16.f32." kType "." kType                             \
+                   " {" kNames "}, " k0 ", " k1 ", adds, 1, 1, 1, 0;\n}"                                             \
+                   : kC                                                                                              \
+                   : "l"(a), "l"(b), "r"(int{adds}));                                                                \
+    }                                                                                                                \
+  }
+#define FUSION_FEW_PRODUCTS(T, kType)                                                                                  \
+  FUSION_WARPGROUP_FEW(T, kType, 8, FUSION_C4(0), "%0, %1, %2, %3", "%4", "%5", "%6");                               \
+  FUSION_WARPGROUP_FEW(T, kType, 16, FUSION_C4(0) FUSION_COMMA FUSION_C4(1), "%0, %1, %2, %3, %4, %5, %6, %7", "%8", "%9", "%10")
+#define FUSION_COMMA ,
+FUSION_FEW_PRODUCTS(half, "f16");
+FUSION_FEW_PRODUCTS(bfloat, "bf16");
+#undef FUSION_COMMA
+#undef FUSION_FEW_PRODUCTS
+#undef FUSION_WARPGROUP_FEW
+
 // Of TF32, 8 deep: a in registers as for multiply_add, b's rows are c's columns, a panel of 32.
 #define FUSION_WARPGROUP_TF32(kColumns, kC, kNames, k0, k1, k2, k3, k4, k5)                                            \
   template <>                                                                                                        \

@@ -19,11 +19,14 @@
 
 namespace fusion::gpu {
 
-// Before what is reserved lie numbers that are zero between kernels: those that count leave them so.
+// Before what is reserved lie numbers that are zero between kernels: those that count leave them so. Before these, what blocks
+// of one launch leave for one another: zeros at first, and then as skinny_phases.cuh has it.
 constexpr int kCounters = 1024;
+constexpr size_t kTaggedBytes = 2400 * 1024;
 inline unsigned* counters(char* reserved) {
   return reserved == nullptr ? nullptr : reinterpret_cast<unsigned*>(reserved) - kCounters;
 }
+inline char* tagged(char* reserved) { return reinterpret_cast<char*>(counters(reserved)) - kTaggedBytes; }
 
 class Workspace {
  public:
@@ -56,7 +59,7 @@ class Workspace {
       }
       const size_t size = bytes > 2 * block.size ? bytes : 2 * block.size;
       void* data = nullptr;
-      constexpr size_t kBefore = kCounters * sizeof(unsigned);
+      constexpr size_t kBefore = kTaggedBytes + kCounters * sizeof(unsigned);
       check(cudaMalloc(&data, kBefore + size), "cudaMalloc of the workspace");
       shared().blocks.push_back(data);
       check(cudaMemsetAsync(data, 0, kBefore, stream), "cudaMemsetAsync");

@@ -1,0 +1,218 @@
+"""Products of few rows on Hopper whose right operands are large: the copy engine keeps shared memory full of them, all
+blocks share them evenly, and one kernel goes on from product to product, and through norms and the like between them,
+so that weights come while what is before them is still computed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from fusion_cli.codegen.cuda_parts import Buffer, CudaStage
+from fusion_cli.codegen.expr import storage
+from fusion_cli.devices.work import Work
+from fusion_cli.kernels import early
+from fusion_cli.kernels.family import Schedule, Sized
+from fusion_cli.kernels.rowwise import RowwiseStage
+from fusion_cli.kernels.wide import Wide, chains_with, right_input, wide_of
+from fusion_cli.operators.dtypes import NARROW, element_bytes
+from fusion_cli.planir.stages import Attention, Linear, Plan, Pointwise, Rowwise
+
+_FROM, _TOGETHER = 20_000_000, 100_000_000
+"""Bytes of right operands in one kernel, of one launch of products and of several, as in skinny_phases.cuh."""
+_ROWS, _KEYS = 16, 64
+_MOST = 8
+_THREADS, _KEPT, _VECTOR = 128, 64, 8
+"""A row has a warpgroup, of which a thread keeps so many elements at most, in vectors."""
+ARCH = "sm_90a"
+
+SCHEDULE = Schedule(
+    "phases",
+    f"{ARCH}: at most {_ROWS} rows in 16 bits, with right operands of {_FROM // 10**6} MB, of several launches "
+    f"{_TOGETHER // 10**6}: products one after the other in one kernel, rows and attention to few keys between them",
+    (("rows", _ROWS), ("columns", 128), ("depth", 64)),
+)
+BUFFER = Buffer("phases", ("1",))
+"""Memory of a plan's own has before it what blocks tell one another in."""
+Kind = Literal["products", "rows", "elements", "attention"]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Products of one left operand, or what is computed in pieces: stages of a plan, by position."""
+
+    stages: tuple[int, ...]
+    kind: Kind
+    wide: Wide | None = None
+    """The products' epilogues."""
+
+
+@dataclass(frozen=True)
+class CudaPhase:
+    """A phase as the template prints it."""
+
+    stages: tuple[CudaStage, ...]
+    kind: Kind
+    wide: Wide | None
+    chunks: int = 0
+    """Vectors of its row that a thread keeps."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CudaPhases:
+    """Launches that one kernel runs one after the other where their sizes allow it; where they do not, its function
+    says so, and they run by themselves."""
+
+    phases: tuple[CudaPhase, ...]
+    type: str
+    """Of the products' operands."""
+    headers: tuple[str, ...]
+    template: str = "stages/phases.jinja"
+    prepares: bool = True
+    name: str = field(default="", compare=False)
+    arguments: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def products(self) -> int:
+        """How many launches of products the kernel stands for."""
+        return sum(phase.wide is not None for phase in self.phases)
+
+    @property
+    def stages(self) -> tuple[CudaStage, ...]:
+        return tuple(stage for phase in self.phases for stage in phase.stages)
+
+
+def phases_of(plan: Plan) -> Iterator[tuple[Phase, ...]]:
+    """The longest runs of launches of a plan that one kernel may go through."""
+    run: list[Phase] = []
+    position = 0
+    while position < len(plan.stages):
+        phase = _phase(plan, position)
+        if phase is None or len(run) == _MOST or len(_types(plan, *run, phase)) > 1:
+            yield from _large(plan, run)
+            run = []
+        run += [phase] if phase else []
+        position += len(phase.stages) if phase else 1
+    yield from _large(plan, run)
+
+
+def with_attention(plan: Plan, run: Sequence[Phase]) -> tuple[Phase, ...]:
+    """A run with the attention before it, and what is computed element by element before that; empty where there is
+    none, or another kind."""
+    before: list[Phase] = []
+    position = run[0].stages[0] - 1
+    while position >= 0:
+        stage = plan.stages[position]
+        if isinstance(stage, Attention) and not before and _is_few(plan, stage):
+            before.insert(0, Phase((position,), "attention"))
+        elif isinstance(stage, Pointwise) and before:
+            group = next((g.stages for g in plan.groups if g.kind == "elements" and position in g.stages), (position,))
+            if group != tuple(range(position - len(group) + 1, position + 1)):
+                break
+            before.insert(0, Phase(group, "elements"))
+        else:
+            break
+        position = before[0].stages[0] - 1
+    return (*before, *run) if before else ()
+
+
+def _is_few(plan: Plan, stage: Attention) -> bool:
+    """Whether queries may have few keys, in the run's types."""
+    keys = plan.viewed(stage.operands[stage.k])[-2]
+    types = {plan.tensors[stage.operands[i].tensor].dtype for i in (stage.q, stage.k, stage.v)}
+    return types <= NARROW and stage.kind.probabilities != "general" and not (isinstance(keys, int) and keys > _KEYS)
+
+
+def holding(plan: Plan, position: int) -> tuple[Phase, ...]:
+    """The run that a stage is part of; empty where there is none."""
+    return next((run for run in phases_of(plan) if any(position in phase.stages for phase in run)), ())
+
+
+def cuda_phases(plan: Plan, run: Sequence[Phase], calls: Sequence[CudaStage]) -> CudaPhases:
+    """A run as the template prints it; `calls` are the plan's stages by position."""
+    products = [i for phase in run if phase.wide for i in phase.stages]
+    return CudaPhases(
+        phases=tuple(_printed(plan, phase, [calls[i] for i in phase.stages]) for phase in run),
+        type=storage(_types(plan, *run).pop()),
+        headers=("attention_few.cuh",) if any(phase.kind == "attention" for phase in run) else (),
+        arguments=("work", early.argument(plan, products)),
+    )
+
+
+def phase_work(at: Sized, work: Work) -> Work:
+    """What a product of few rows has to do, by the name of the kernel that runs at these sizes."""
+    if at.profile.arch != ARCH:
+        return work
+    run = holding(at.plan, at.plan.stages.index(at.stage))
+    stages = [stage for phase in run for i in phase.stages if isinstance(stage := at.plan.stages[i], Linear)]
+    right = sum(math.prod(at.dims[at.plan.tensors[s.operands[s.b].tensor].dims]) for s in stages)
+    large = bool(run) and right * element_bytes(work.dtype) >= _least(run)
+    return replace(work, name="LinearPhase") if large else work
+
+
+def _printed(plan: Plan, phase: Phase, stages: Sequence[CudaStage]) -> CudaPhase:
+    if phase.wide:
+        return CudaPhase(tuple(stages), phase.kind, phase.wide)
+    stage, length, chunks = stages[0], _length(plan, phase.stages[0]), 0
+    if isinstance(stage, RowwiseStage):
+        chunks = _KEPT // stage.width if length is None else -(-length // (stage.width * _THREADS))
+    return CudaPhase(tuple(stages), phase.kind, None, chunks)
+
+
+def _phase(plan: Plan, position: int) -> Phase | None:
+    stage = plan.stages[position]
+    if isinstance(stage, Rowwise):
+        return Phase((position,), "rows") if _keeps(_length(plan, position)) else None
+    if not isinstance(stage, Linear):
+        return None
+    chains = chains_with(plan, position) or [[position]]
+    launch = sorted(i for chain in chains for i in chain)
+    if launch != list(range(position, position + len(launch))):
+        return None
+    products = [stage for i in launch if isinstance(stage := plan.stages[i], Linear)]
+    wide = wide_of(plan, chains) if all(_streams(plan, p, i) for p, i in zip(products, launch, strict=True)) else None
+    return Phase(tuple(launch), "products", wide) if wide and not wide.trans_b else None
+
+
+def _streams(plan: Plan, stage: Linear, position: int) -> bool:
+    """Whether the copy engine may bring a product's right operand, and its rows may be few."""
+    right = stage.operands[stage.b]
+    tensor = plan.tensors[right.tensor]
+    rows = plan.tensors[stage.stores[0].tensor].shape[:-1]
+    few = math.prod(size for size in rows if isinstance(size, int)) <= _ROWS
+    straight = not stage.trans_b and right.perm is None and len(tensor.shape) == 2
+    return few and straight and tensor.dtype in NARROW and right_input(plan, position) is not None
+
+
+def _length(plan: Plan, position: int) -> int | None:
+    """Of a row of a stage; None if it is open."""
+    size = plan.tensors[plan.stages[position].stores[0].tensor].shape[-1]
+    return size if isinstance(size, int) else None
+
+
+def _keeps(length: int | None) -> bool:
+    """Whether a warpgroup keeps such rows in registers, as whole vectors."""
+    return length is None or (length % _VECTOR == 0 and length <= _KEPT * _THREADS)
+
+
+def _types(plan: Plan, *phases: Phase) -> set[str]:
+    stages = [stage for phase in phases for i in phase.stages if isinstance(stage := plan.stages[i], Linear)]
+    return {plan.tensors[s.operands[s.b].tensor].dtype for s in stages}
+
+
+def _large(plan: Plan, run: Sequence[Phase]) -> Iterator[tuple[Phase, ...]]:
+    """The run, if the right operands may be large enough."""
+    total = 0
+    for stage in (plan.stages[i] for phase in run for i in phase.stages):
+        if isinstance(stage, Linear):
+            tensor = plan.tensors[stage.operands[stage.b].tensor]
+            known = [size for size in tensor.shape if isinstance(size, int)]
+            total += math.prod(known) * element_bytes(tensor.dtype) if len(known) == len(tensor.shape) else _TOGETHER
+    if total >= _least(run):
+        yield tuple(run)
+
+
+def _least(run: Sequence[Phase]) -> int:
+    """Bytes of right operands from which on one kernel for a run is the faster way."""
+    return _TOGETHER if sum(phase.wide is not None for phase in run) > 1 else _FROM
