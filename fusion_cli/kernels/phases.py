@@ -22,7 +22,8 @@ from fusion_cli.planir.stages import Attention, Linear, Plan, Pointwise, Rowwise
 _FROM, _TOGETHER = 20_000_000, 100_000_000
 """Bytes of right operands in one kernel, of one launch of products and of several, as in skinny_phases.cuh."""
 _ROWS, _KEYS = 16, 64
-_MOST = 8
+_MOST = 7
+"""Phases of a run, and before it; the kernel may have 15."""
 _THREADS, _KEPT, _VECTOR = 128, 64, 8
 """A row has a warpgroup, of which a thread keeps so many elements at most, in vectors."""
 ARCH = "sm_90a"
@@ -106,7 +107,7 @@ def with_attention(plan: Plan, run: Sequence[Phase]) -> tuple[Phase, ...]:
         stage = plan.stages[position]
         if isinstance(stage, Attention) and not before and _is_few(plan, stage):
             before.insert(0, Phase((position,), "attention"))
-        elif isinstance(stage, Pointwise) and before:
+        elif isinstance(stage, Pointwise) and 0 < len(before) < _MOST - 1:
             group = next((g.stages for g in plan.groups if g.kind == "elements" and position in g.stages), (position,))
             if group != tuple(range(position - len(group) + 1, position + 1)):
                 break
