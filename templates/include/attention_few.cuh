@@ -71,7 +71,7 @@ __device__ __forceinline__ void attention_row(const T* q, const T* k, const T* v
     }
 #pragma unroll
     for (int u = 0; u < kAtOnce; ++u) {
-      const int key = first + u * kWarps;
+      const int key = min(first + u * kWarps, keys - 1);  // where there is none the last one again, which changes nothing
       float product = 0.0f;
 #pragma unroll
       for (int i = 0; i < kEach; ++i) product = fmaf(quarter<T>(own[i / 4], i % 4), quarter<T>(x[u][i / 4], i % 4), product);
@@ -79,10 +79,8 @@ __device__ __forceinline__ void attention_row(const T* q, const T* k, const T* v
       if (kTriangle<Program> && key > row) product = later_product<Program>(product, s.scale);
       score[u] = product * s.scale;
       if constexpr (!Program::kBare) {
-        const int of = min(key, keys - 1);
-        score[u] = program.score(score[u], typename Program::Element{program, at, row, of}, batch, row, of);
+        score[u] = program.score(score[u], typename Program::Element{program, at, row, key}, batch, row, key);
       }
-      if (key >= keys) score[u] = -INFINITY;
       highest = fmaxf(highest, score[u]);
     }
     const float shrink = exp_below(top, highest);

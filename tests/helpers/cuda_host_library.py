@@ -39,6 +39,8 @@ _HOST = {
     "__shared__ alignas(16)": "alignas(16) __shared__",
     "dlopen(name, RTLD_NOW | RTLD_NOLOAD)": "cuda_host::vendor(name)",
     "dlsym(library, ": "cuda_host::vendor(",
+    'dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD)': "cuda_host::encode_tiled",
+    'dlsym(driver, "cuTensorMapEncodeTiled")': "driver",
     "api.KernelContext_GetResource(context, kVersion, id, out)": "cuda_host::resource(id, out)",
 }
 """What reads otherwise here than where there is a GPU."""
@@ -86,8 +88,9 @@ def host_program(source: str, folder: Path) -> Path:
 def _write_headers(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for header in resource_dir("templates").rglob("*"):
-        if header.suffix in (".h", ".cuh"):
-            copy = folder / header.relative_to(resource_dir("templates"))
+        path = header.relative_to(resource_dir("templates"))
+        if header.suffix in (".h", ".cuh") and not (_RUNTIME / path).exists():
+            copy = folder / path
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_text(_host_header(header.read_text()))
 

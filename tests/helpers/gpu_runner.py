@@ -20,7 +20,7 @@ from fusion_cli.emit import emit, emit_registration
 from fusion_cli.types import FusedOp, Library, Target
 
 Array = np.ndarray
-_OWN = "#define FUSION_VENDOR_FROM 1e300\n#define FUSION_STREAM_FROM 0"
+_OWN = "#define FUSION_VENDOR_FROM 1e300\n#define FUSION_PHASES_FROM 0"
 """The library's own products of whatever size; of few rows those that are for large ones."""
 
 

@@ -120,18 +120,29 @@ void stage_0_prepare(const gpu::Device& device) {
   if (gpu::fits<gpu::AttentionTile<float, 16, 16, stage_0_program::kBare, true>>(device)) gpu::allow_shared_memory(device, stage_0_kernel<gpu::AttentionTile<float, 16, 16, stage_0_program::kBare, true>>, gpu::AttentionTile<float, 16, 16, stage_0_program::kBare, true>::kBytes);
 }
 
+struct stage_0_args {
+  const float *q, *k, *v;
+  float* out;
+  gpu::AttentionShape shape;
+  gpu::Space<5> batches;
+  stage_0_program program;
+};
+
+stage_0_args stage_0_of(const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3, const gpu::Tensor& t4) {
+  const gpu::View q = gpu::view(t0), k = gpu::view(t1), v = gpu::view(t2), out = gpu::view(t4);
+  const gpu::View views[] = {q, k, v, out, gpu::view(t3)};
+  const stage_0_program program{
+      static_cast<const bool*>(t3.data), gpu::narrow(views[4].step(2)), gpu::narrow(views[4].step(1))};
+  return {static_cast<const float*>(t0.data), static_cast<const float*>(t1.data),
+          static_cast<const float*>(t2.data), static_cast<float*>(t4.data),
+          gpu::attention_shape(q, k, v, out, 0.25f), gpu::space<5>(dims, views, 2), program};
+}
+
 void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3, const gpu::Tensor& t4, void* parts, unsigned* done, bool tf32) {
   (void)device;
   const gpu::View q = gpu::view(t0), k = gpu::view(t1), v = gpu::view(t2), out = gpu::view(t4);
   const gpu::View views[] = {q, k, v, out, gpu::view(t3)};
-const gpu::AttentionShape shape = gpu::attention_shape(q, k, v, out, 0.25f);
-  const gpu::Space<5> batches = gpu::space<5>(dims, views, 2);
-  const stage_0_program program{
-      static_cast<const bool*>(t3.data), gpu::narrow(views[4].step(2)), gpu::narrow(views[4].step(1))};
-  const auto* const q_data = static_cast<const float*>(t0.data);
-  const auto* const k_data = static_cast<const float*>(t1.data);
-  const auto* const v_data = static_cast<const float*>(t2.data);
-  auto* const out_data = static_cast<float*>(t4.data);
+  auto [q_data, k_data, v_data, out_data, shape, batches, program] = stage_0_of(dims, t0, t1, t2, t3, t4);
   if (shape.depth <= 16 && shape.value_depth <= 16) {
     using Tile = gpu::AttentionTile<float, 16, 16, stage_0_program::kBare>;
     using Exact = gpu::ScalarAttentionTile<16, 16>;
@@ -192,7 +203,7 @@ struct Kernel {
     // Kernels.
     const bool tf32 = gpu::allows_tf32(run.api, run.context);
     stage_0(device, stream, h6, t1, t0, t3, t2, t4, work + parts_0, gpu::counters(work), tf32);
-  }
+}
 };
 
 const fusion::Port kInputs[] = {{1, false}, {1, false}, {9, false}, {1, false}};

@@ -127,18 +127,29 @@ void stage_0_prepare(const gpu::Device& device) {
 #endif
 }
 
+struct stage_0_args {
+  const fusion::half *q, *k, *v;
+  fusion::half* out;
+  gpu::AttentionShape shape;
+  gpu::Space<4> batches;
+  stage_0_program program;
+};
+
+stage_0_args stage_0_of(const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3) {
+  const gpu::View q = gpu::view(t0), k = gpu::view(t1), v = gpu::view(t2), out = gpu::view(t3);
+  const gpu::View views[] = {q, k, v, out};
+  const stage_0_program program{};
+  return {static_cast<const fusion::half*>(t0.data), static_cast<const fusion::half*>(t1.data),
+          static_cast<const fusion::half*>(t2.data), static_cast<fusion::half*>(t3.data),
+          gpu::attention_shape(q, k, v, out, 0.125f), gpu::space<4>(dims, views, 2), program};
+}
+
 void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3, void* parts, unsigned* done) {
   (void)device;
   const gpu::View q = gpu::view(t0), k = gpu::view(t1), v = gpu::view(t2), out = gpu::view(t3);
   const gpu::View views[] = {q, k, v, out};
-gpu::AttentionShape shape = gpu::attention_shape(q, k, v, out, 0.125f);
-  const gpu::Space<4> batches = gpu::space<4>(dims, views, 2);
+  auto [q_data, k_data, v_data, out_data, shape, batches, program] = stage_0_of(dims, t0, t1, t2, t3);
   shape.together = gpu::taking_turns(device, shape, batches, sizeof(fusion::half));
-  const stage_0_program program{};
-  const auto* const q_data = static_cast<const fusion::half*>(t0.data);
-  const auto* const k_data = static_cast<const fusion::half*>(t1.data);
-  const auto* const v_data = static_cast<const fusion::half*>(t2.data);
-  auto* const out_data = static_cast<fusion::half*>(t3.data);
   if (shape.depth <= 64 && shape.value_depth <= 64) {
     using Tile = gpu::AttentionTile<fusion::half, 64, 64, stage_0_program::kBare>;
     const unsigned grid = gpu::attention_grid(shape, batches.count, Tile::kRows, "stage_0");
@@ -214,7 +225,7 @@ struct Kernel {
 
     // Kernels.
     stage_0(device, stream, h5, t0, t1, t2, t3, work + parts_0, gpu::counters(work));
-  }
+}
 };
 
 const fusion::Port kInputs[] = {{10, false}, {10, false}, {10, false}};

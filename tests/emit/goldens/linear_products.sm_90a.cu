@@ -28,21 +28,22 @@ struct stage_0_pass_args {
 };
 
 // A thread has kVectors vectors, all of which are asked for before the first is used. Packed, each is whole and aligned.
+// `threads`: of a block.
 template <int V, int kVectors, bool kPacked>
-__device__ __forceinline__ void stage_0_pass_vectors(const stage_0_pass_args& a, unsigned block) {
+__device__ __forceinline__ void stage_0_pass_vectors(const stage_0_pass_args& a, unsigned block, int threads) {
   int64_t at[kVectors][1];
   gpu::Vector<float, V> x2[kVectors];
-  const int64_t first = (static_cast<int64_t>(block) * kVectors * blockDim.x + threadIdx.x) * V;
+  const int64_t first = (static_cast<int64_t>(block) * kVectors * threads + threadIdx.x) * V;
 #pragma unroll
   for (int u = 0; u < kVectors; ++u) {
-    const int64_t e = first + u * static_cast<int>(blockDim.x) * V;
+    const int64_t e = first + u * threads * V;
     const int valid = gpu::valid<V, kPacked>(a.space.count - e);
     a.space.template locate<kPacked>(e, at[u]);
     gpu::load_vector<V, kPacked>(a.in2 + at[u][0], a.space.stride[0][0], valid, x2[u]);
   }
 #pragma unroll
   for (int u = 0; u < kVectors; ++u) {
-    const int64_t e = first + u * static_cast<int>(blockDim.x) * V;
+    const int64_t e = first + u * threads * V;
     const int valid = gpu::valid<V, kPacked>(a.space.count - e);
     gpu::Vector<float, V> y0{};
 #pragma unroll
@@ -60,7 +61,7 @@ template <int V, int kVectors, bool kPacked>
 __global__ void __launch_bounds__(gpu::kPassThreads) stage_0_pass_kernel(const stage_0_pass_args a) {
   gpu::let_next_begin();
   gpu::await_earlier();
-  stage_0_pass_vectors<V, kVectors, kPacked>(a, blockIdx.x);
+  stage_0_pass_vectors<V, kVectors, kPacked>(a, blockIdx.x, blockDim.x);
 }
 
 stage_0_pass_args stage_0_pass_of(const Ints& dims, const gpu::Tensor& product, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2) {
@@ -322,15 +323,16 @@ struct stage_1_pass_args {
 };
 
 // A thread has kVectors vectors, all of which are asked for before the first is used. Packed, each is whole and aligned.
+// `threads`: of a block.
 template <int V, int kVectors, bool kPacked>
-__device__ __forceinline__ void stage_1_pass_vectors(const stage_1_pass_args& a, unsigned block) {
+__device__ __forceinline__ void stage_1_pass_vectors(const stage_1_pass_args& a, unsigned block, int threads) {
   int64_t at[kVectors][2];
   gpu::Vector<float, V> x2[kVectors];
   gpu::Vector<float, V> x3[kVectors];
-  const int64_t first = (static_cast<int64_t>(block) * kVectors * blockDim.x + threadIdx.x) * V;
+  const int64_t first = (static_cast<int64_t>(block) * kVectors * threads + threadIdx.x) * V;
 #pragma unroll
   for (int u = 0; u < kVectors; ++u) {
-    const int64_t e = first + u * static_cast<int>(blockDim.x) * V;
+    const int64_t e = first + u * threads * V;
     const int valid = gpu::valid<V, kPacked>(a.space.count - e);
     a.space.template locate<kPacked>(e, at[u]);
     gpu::load_vector<V, kPacked>(a.in2 + at[u][0], a.space.stride[0][0], valid, x2[u]);
@@ -338,7 +340,7 @@ __device__ __forceinline__ void stage_1_pass_vectors(const stage_1_pass_args& a,
   }
 #pragma unroll
   for (int u = 0; u < kVectors; ++u) {
-    const int64_t e = first + u * static_cast<int>(blockDim.x) * V;
+    const int64_t e = first + u * threads * V;
     const int valid = gpu::valid<V, kPacked>(a.space.count - e);
     gpu::Vector<float, V> y0{};
 #pragma unroll
@@ -356,7 +358,7 @@ template <int V, int kVectors, bool kPacked>
 __global__ void __launch_bounds__(gpu::kPassThreads) stage_1_pass_kernel(const stage_1_pass_args a) {
   gpu::let_next_begin();
   gpu::await_earlier();
-  stage_1_pass_vectors<V, kVectors, kPacked>(a, blockIdx.x);
+  stage_1_pass_vectors<V, kVectors, kPacked>(a, blockIdx.x, blockDim.x);
 }
 
 stage_1_pass_args stage_1_pass_of(const Ints& dims, const gpu::Tensor& product, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3) {
@@ -913,7 +915,7 @@ struct Kernel {
       stage_1(device, stream, h4, t0, t2, t5, t6, blas, t6.data, turned_1);
     }
     stage_2(device, stream, h6, t6, t3, t4, blas, t4.data, turned_2);
-  }
+}
 };
 
 const fusion::Port kInputs[] = {{1, false}, {1, false}, {1, false}, {1, false}};

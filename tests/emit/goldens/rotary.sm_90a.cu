@@ -23,17 +23,18 @@ struct stage_0_args {
 };
 
 // A thread has kVectors vectors, all of which are asked for before the first is used. Packed, each is whole and aligned.
+// `threads`: of a block.
 template <int V, int kVectors, bool kPacked>
-__device__ __forceinline__ void stage_0_vectors(const stage_0_args& a, unsigned block) {
+__device__ __forceinline__ void stage_0_vectors(const stage_0_args& a, unsigned block, int threads) {
   int64_t at[kVectors][6];
   gpu::Vector<float, V> x0[kVectors];
   gpu::Vector<float, V> x1[kVectors];
   gpu::Vector<float, V> x2[kVectors];
   gpu::Vector<float, V> x3[kVectors];
-  const int64_t first = (static_cast<int64_t>(block) * kVectors * blockDim.x + threadIdx.x) * V;
+  const int64_t first = (static_cast<int64_t>(block) * kVectors * threads + threadIdx.x) * V;
 #pragma unroll
   for (int u = 0; u < kVectors; ++u) {
-    const int64_t e = first + u * static_cast<int>(blockDim.x) * V;
+    const int64_t e = first + u * threads * V;
     const int valid = gpu::valid<V, kPacked>(a.space.count - e);
     a.space.template locate<kPacked>(e, at[u]);
     gpu::load_vector<V, kPacked>(a.in0 + at[u][0], a.space.stride[0][0], valid, x0[u]);
@@ -43,7 +44,7 @@ __device__ __forceinline__ void stage_0_vectors(const stage_0_args& a, unsigned 
   }
 #pragma unroll
   for (int u = 0; u < kVectors; ++u) {
-    const int64_t e = first + u * static_cast<int>(blockDim.x) * V;
+    const int64_t e = first + u * threads * V;
     const int valid = gpu::valid<V, kPacked>(a.space.count - e);
     gpu::Vector<float, V> y0{};
     gpu::Vector<float, V> y1{};
@@ -71,7 +72,7 @@ template <int V, int kVectors, bool kPacked>
 __global__ void __launch_bounds__(gpu::kPassThreads) stage_0_kernel(const stage_0_args a) {
   gpu::let_next_begin();
   gpu::await_earlier();
-  stage_0_vectors<V, kVectors, kPacked>(a, blockIdx.x);
+  stage_0_vectors<V, kVectors, kPacked>(a, blockIdx.x, blockDim.x);
 }
 
 stage_0_args stage_0_of(const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3, const gpu::Tensor& t4, const gpu::Tensor& t5) {
@@ -150,7 +151,7 @@ struct Kernel {
 
     // Kernels.
     stage_0(device, stream, h6, t4, t5, t6, t7, t8, t9);
-  }
+}
 };
 
 const fusion::Port kInputs[] = {{1, false}, {1, false}, {1, false}};

@@ -23,13 +23,8 @@ struct stage_0_args {
 };
 
 // Rows that fit in the registers of their threads.
-template <int C, int kThreads, bool kPacked>
-__global__ void __launch_bounds__(kThreads == 32 ? 32 * gpu::kShortRows : kThreads) stage_0_kept(const stage_0_args a) {
-  constexpr int V = 4;
-  gpu::let_next_begin();
-  gpu::await_earlier();
-  gpu::Row<V, C, kThreads, kPacked> row(a.length);
-  if (row.index >= a.space.count) return;
+template <int V, int C, int kThreads, bool kPacked, class Team>
+__device__ __forceinline__ void stage_0_kept_row(const stage_0_args& a, gpu::Row<V, C, kThreads, kPacked, Team> row) {
   int64_t at[2];
   a.space.template locate<kPacked>(row.index, at);
   gpu::Vector<float, V> x0[C];
@@ -76,14 +71,17 @@ __global__ void __launch_bounds__(kThreads == 32 ? 32 * gpu::kShortRows : kThrea
   }
 }
 
-// Longer rows: walked once per pass, by a whole block.
 template <int C, int kThreads, bool kPacked>
-__global__ void __launch_bounds__(kThreads == 32 ? 32 * gpu::kShortRows : kThreads) stage_0_walked(const stage_0_args a) {
-  constexpr int V = 4;
+__global__ void __launch_bounds__(kThreads == 32 ? 32 * gpu::kShortRows : kThreads) stage_0_kept(const stage_0_args a) {
   gpu::let_next_begin();
   gpu::await_earlier();
-  gpu::Row<V, C, kThreads, kPacked> row(a.length);
-  if (row.index >= a.space.count) return;
+  gpu::Row<4, C, kThreads, kPacked> row(a.length);
+  if (row.index < a.space.count) stage_0_kept_row(a, row);
+}
+
+// Longer rows: walked once per pass, by a whole block.
+template <int V, int C, int kThreads, bool kPacked, class Team>
+__device__ __forceinline__ void stage_0_walked_row(const stage_0_args& a, gpu::Row<V, C, kThreads, kPacked, Team> row) {
   int64_t at[2];
   a.space.template locate<kPacked>(row.index, at);
   float r3 = gpu::Max::identity<float>();
@@ -148,7 +146,15 @@ __global__ void __launch_bounds__(kThreads == 32 ? 32 * gpu::kShortRows : kThrea
   }
 }
 
-void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2) {
+template <int C, int kThreads, bool kPacked>
+__global__ void __launch_bounds__(kThreads == 32 ? 32 * gpu::kShortRows : kThreads) stage_0_walked(const stage_0_args a) {
+  gpu::let_next_begin();
+  gpu::await_earlier();
+  gpu::Row<4, C, kThreads, kPacked> row(a.length);
+  if (row.index < a.space.count) stage_0_walked_row(a, row);
+}
+
+stage_0_args stage_0_of(const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2) {
   const gpu::View views[] = {gpu::view(t0), gpu::view(t1)};
   stage_0_args a{
       static_cast<const float*>(t0.data),
@@ -157,11 +163,22 @@ void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
       gpu::space<2>(dims, views, 1), {}, dims.back()};
   a.step[0] = views[0].step(1);
   a.step[1] = views[1].step(1);
-  if (a.space.count == 0) return;
+  return a;
+}
+
+// Whether all vectors are whole and aligned.
+bool stage_0_packs(const stage_0_args& a) {
   bool packed = a.space.small && a.length % 4 == 0;
   packed = packed && gpu::packs<4>(a.space, 0, a.step[0], a.in0);
   packed = packed && gpu::packs<4>(a.space, 1, a.step[1], a.in1);
   packed = packed && gpu::aligned<4>(a.out0);
+  return packed;
+}
+
+void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2) {
+  const stage_0_args a = stage_0_of(dims, t0, t1, t2);
+  if (a.space.count == 0) return;
+  const bool packed = stage_0_packs(a);
   if (a.length <= 128) return gpu::launch_rows<4, 1, 32>(packed ? stage_0_kept<1, 32, true> : stage_0_kept<1, 32, false>, device, a.space.count, a.length, stream, "stage_0", a);
   if (a.length <= 8192) return gpu::launch_rows<4, 4, 512>(packed ? stage_0_kept<4, 512, true> : stage_0_kept<4, 512, false>, device, a.space.count, a.length, stream, "stage_0", a);
   gpu::launch_rows<4, 2, 1024>(packed ? stage_0_walked<2, 1024, true> : stage_0_walked<2, 1024, false>, device, a.space.count, a.length, stream, "stage_0", a);
@@ -188,7 +205,7 @@ struct Kernel {
 
     // Kernels.
     stage_0(device, stream, h0, t0, t1, t2);
-  }
+}
 };
 
 const fusion::Port kInputs[] = {{1, false}, {1, false}};

@@ -96,6 +96,9 @@ inline void run_warp(unsigned first, unsigned last) {
   }
 }
 
+// How often all warps have run on from where they waited for the block.
+inline long pass = 0;
+
 inline void run_block(unsigned threads) {
   for (unsigned t = 0; t < threads; ++t) {
     Fiber& f = fibers[t];
@@ -109,28 +112,50 @@ inline void run_block(unsigned threads) {
     makecontext(&f.context, fiber, 0);
   }
   const auto ended = [](const Fiber& f) { return f.at == At::kEnd; };
-  while (!std::all_of(fibers.begin(), fibers.begin() + threads, ended))
+  for (; !std::all_of(fibers.begin(), fibers.begin() + threads, ended); ++pass)
     for (unsigned first = 0; first < threads; first += 32) run_warp(first, std::min(first + 32, threads));
 }
 
+// What blocks of one launch have in common: their shared memory, and what lies behind it, which no kernel may touch.
+class Blocks {
+ public:
+  Blocks(dim3 grid, dim3 block, size_t shared, const std::function<void()>& kernel) : shared(shared) {
+    if (shared > sizeof(fusion::gpu::dynamic)) fail("more shared memory than there is");
+    if (fibers.size() < block.x) fibers.resize(block.x);
+    body = &kernel;
+    gridDim = grid, blockDim = block;
+    std::fill(begin() + shared, end(), kUntouched);
+  }
+  void run(unsigned x, unsigned y) const {
+    blockIdx = dim3(x, y);
+    std::memset(begin(), 0xff, shared);  // NaN: nobody may count on zeros
+    run_block(blockDim.x);
+  }
+  void check() const {
+    const auto untouched = [](char c) { return c == kUntouched; };
+    if (!std::all_of(begin() + shared, end(), untouched)) fail("a kernel writes past the end of its shared memory");
+  }
+
+ private:
+  static constexpr char kUntouched = 0x5a;
+  size_t shared;
+
+  static char* begin() { return reinterpret_cast<char*>(fusion::gpu::dynamic); }
+  static char* end() { return begin() + sizeof(fusion::gpu::dynamic); }
+};
+
 inline void launch(dim3 grid, dim3 block, size_t shared, void*, const std::function<void()>& kernel) {
-  if (shared > sizeof(fusion::gpu::dynamic)) fail("more shared memory than there is");
-  if (fibers.size() < block.x) fibers.resize(block.x);
-  body = &kernel;
-  gridDim = grid, blockDim = block;
-  constexpr char kUntouched = 0x5a;
-  char* const begin = reinterpret_cast<char*>(fusion::gpu::dynamic);
-  char* const end = begin + sizeof(fusion::gpu::dynamic);
-  std::fill(begin + shared, end, kUntouched);
+  const Blocks blocks(grid, block, shared, kernel);
   for (unsigned y = 0; y < grid.y; ++y)
-    for (unsigned x = 0; x < grid.x; ++x) {
-      blockIdx = dim3(x, y);
-      std::memset(static_cast<void*>(fusion::gpu::dynamic), 0xff, shared);  // NaN: nobody may count on zeros
-      run_block(block.x);
-    }
-  const auto untouched = [](char c) { return c == kUntouched; };
-  if (!std::all_of(begin + shared, end, untouched)) fail("a kernel writes past the end of its shared memory");
+    for (unsigned x = 0; x < grid.x; ++x) blocks.run(x, y);
+  blocks.check();
 }
+
+// How often threads of this block have waited for other blocks, which lets the others wait longer for them.
+inline long waits_for_others = 0;
+
+// The driver's function that describes matrices to the copy engine, where a program has one.
+inline void* encode_tiled = nullptr;
 
 // Shows the warp some bytes of every thread; another thread's are valid until the call after the next.
 template <class T>
@@ -226,15 +251,19 @@ X __shfl_sync(unsigned, X x, int lane) {
   cuda_host::show(x);
   return cuda_host::shown<X>(static_cast<unsigned>(lane));
 }
-inline float __ldcg(const float* p) { return *p; }
+template <class X>
+X __ldcg(const X* p) {
+  return *p;
+}
 template <class X>
 void __stwb(X* p, X x) {
   *p = x;
 }
 inline void __threadfence() {}
 inline unsigned atomicInc(unsigned* p, unsigned most) {
-  const unsigned old = *p;
-  *p = old >= most ? 0 : old + 1;
+  unsigned old = __atomic_load_n(p, __ATOMIC_RELAXED);
+  while (!__atomic_compare_exchange_n(p, &old, old >= most ? 0 : old + 1, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
+  }
   return old;
 }
 inline int atomicMax(int* p, int x) {

@@ -13,6 +13,16 @@ namespace fusion::gpu {
 
 constexpr int kWarpgroup = 128, kPanel = 64;
 
+// Lets the other threads run until `done`. A block that waits for others has its threads wait for as long.
+template <class Done>
+void wait_until(const Done& done, const char* text) {
+  const long before = cuda_host::waits_for_others;
+  for (long turns = 0; !done(); ++turns) {
+    if (turns - (cuda_host::waits_for_others - before) > 100000) cuda_host::fail(text);
+    cuda_host::wait(cuda_host::At::kBlock);
+  }
+}
+
 struct Barrier {
   int arrivals, missing, bytes, phase;
 
@@ -25,10 +35,7 @@ struct Barrier {
   void arrive_expecting(int n) { bytes += n, came(1); }
   void brought(int n) { bytes -= n, came(0); }
   void wait(int parity) {
-    for (int turns = 0; phase % 2 == parity; ++turns) {
-      if (turns > 100000) cuda_host::fail("a barrier that nobody completes");
-      cuda_host::wait(cuda_host::At::kBlock);
-    }
+    wait_until([&] { return phase % 2 != parity; }, "a barrier that nobody completes");
   }
 };
 inline void publish_barriers() {}
@@ -43,20 +50,20 @@ struct CopiesInOrder {
 
 struct Numbered {
   int here, rounds;
+  long pass;  // in which the last round was complete
 };
 inline Numbered numbered[16];
 inline void arrive_threads(int barrier, int threads) {
   Numbered& b = numbered[barrier];
-  if (++b.here == threads) b.here = 0, ++b.rounds;
+  if (++b.here == threads) b.here = 0, ++b.rounds, b.pass = cuda_host::pass;
 }
+// All go on in the next pass, those who come last too: a warp's threads go on together.
 inline void sync_threads(int barrier, int threads) {
-  const int round = numbered[barrier].rounds;
+  Numbered& b = numbered[barrier];
+  const int round = b.rounds;
   arrive_threads(barrier, threads);
-  int turns = 0;
-  do {
-    if (++turns > 100000) cuda_host::fail("threads that never come");
-    cuda_host::wait(cuda_host::At::kBlock);
-  } while (numbered[barrier].rounds == round);
+  cuda_host::wait(cuda_host::At::kBlock);
+  wait_until([&] { return b.rounds != round && cuda_host::pass > b.pass; }, "threads that never come");
 }
 
 template <int kRegisters>
@@ -147,6 +154,24 @@ struct WarpgroupProduct {
     add(c, a, adds, [&](int k, int column) {
       return static_cast<uint32_t>(b) + column / kPanel * static_cast<uint32_t>(b >> 32) + k * 128 + column % kPanel * 2;
     });
+  }
+};
+
+// c += a' * b: 64 columns of a are the rows of c, kRows rows of b its columns; 16 rows of a, and columns of b, count.
+template <class T, int kRows>
+struct WarpgroupFew {
+  static void add(float (&c)[kRows / 8][4], uint64_t a, uint64_t b, bool adds) {
+    using Product = WarpgroupProduct<T, kRows>;
+    const uint32_t left = static_cast<uint32_t>(a), right = static_cast<uint32_t>(b);
+    const int lane = threadIdx.x % 32, row = threadIdx.x % kWarpgroup / 32 * 16 + lane / 4;
+    for (int j = 0; j < kRows / 8; ++j)
+      for (int e = 0; e < 4; ++e) {
+        const int column = j * 8 + lane % 4 * 2 + e % 2;
+        if (!adds) c[j][e] = 0;
+        for (int k = 0; k < 16; ++k) {
+          c[j][e] += Product::element(left + k * 128 + (row + e / 2 * 8) * 2) * Product::element(right + column * 128 + k * 2);
+        }
+      }
   }
 };
 

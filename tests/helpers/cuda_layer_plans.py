@@ -1,0 +1,67 @@
+"""Plans of CUDA stages as decoders have them one after the other, built by hand."""
+
+from __future__ import annotations
+
+from fusion_cli.plan.attention_kind import kind_of
+from fusion_cli.planir.stages import Attention, Linear, Operand, Rowwise, Store
+from tests.helpers.cuda_case import Case
+from tests.helpers.plan_builder import Builder, Program, Shape
+
+
+def layer(dtype: str) -> Case:
+    """Attention, a product with a residual, an RMS norm, gate and up, and a product with the first one's result."""
+    b = Builder()
+    narrow: Shape = ("b", "h", "s", "n")
+    wide: Shape = ("b", "h", "s", "m")
+    q, k, v = (b.input(dtype, "b", "h", rows, 64) for rows in ("s", "t", "t"))
+    attended = b.temp(dtype, ("b", "h", "s", 64), b.dims(q))
+    p = Program(dtype)
+    score = p("acc")
+    kind = kind_of(p.done(), score, (), 0, False, False)
+    operands = (Operand(q), Operand(k), Operand(v))
+    b.stages.append(
+        Attention(operands, p.done(), (Store(attended, 0),), b.dims(q), scale=0.125, score=score, kind=kind)
+    )
+
+    first, residual = b.input(dtype, 64, "n"), b.input(dtype, *narrow)
+    dims = b.op("matmul", b.dims(attended), b.dims(first))
+    hidden = b.temp(dtype, narrow, dims)
+    _product(b, (attended, first, residual), "Add", hidden, dims)
+
+    weight, normed = b.input(dtype, "n"), b.temp(dtype, narrow, dims)
+    p = Program()
+    x = p.load(0, dtype)
+    inverse = p("Reciprocal", p("Sqrt", p("Add", p("reduce_mean", p("Mul", x, x)), p.const(1e-5))))
+    value = p("Mul", p("Mul", x, inverse), p.load(1, dtype))
+    b.stages.append(Rowwise((Operand(hidden), Operand(weight)), p.done(), (Store(normed, value),), dims, ("/norm",)))
+
+    gate, up = b.input(dtype, "n", "m"), b.input(dtype, "n", "m")
+    dims = b.op("matmul", b.dims(normed), b.dims(gate))
+    gated, product = b.temp(dtype, wide, dims), b.temp(dtype, wide, dims)
+    p = Program()
+    value = p.silu(p("acc", dtype=dtype))
+    b.stages.append(Linear((Operand(normed), Operand(gate)), p.done(), (Store(gated, value),), dims, ("/gate",)))
+    _product(b, (normed, up, gated), "Mul", product, dims)
+
+    down = b.input(dtype, "m", "n")
+    dims = b.op("matmul", b.dims(product), b.dims(down))
+    _product(b, (product, down, hidden), "Add", b.output(dtype, narrow, dims), dims)
+    sizes = (
+        {"b": 1, "h": 1, "s": 1, "t": 1, "n": 256, "m": 520},
+        {"b": 1, "h": 2, "s": 1, "t": 34, "n": 1024, "m": 2056},
+        {"b": 2, "h": 2, "s": 2, "t": 64, "n": 136, "m": 72},
+        {"b": 1, "h": 16, "s": 1, "t": 7, "n": 512, "m": 1000},
+        {"b": 3, "h": 3, "s": 1, "t": 65, "n": 264, "m": 328},
+        {"b": 1, "h": 2, "s": 1, "t": 9, "n": 60, "m": 44},
+        {"b": 1, "h": 40, "s": 2, "t": 9, "n": 64, "m": 64},
+        {"b": 0, "h": 2, "s": 1, "t": 9, "n": 64, "m": 64},
+    )
+    return Case(f"layer_{dtype}", b.plan(), sizes)
+
+
+def _product(b: Builder, operands: tuple[int, int, int], op: str, out: int, dims: int) -> None:
+    """A product of two, and what an operator makes of it and the third."""
+    dtype = b.tensors[out].dtype
+    p = Program()
+    value = p(op, p("acc", dtype=dtype), p.load(2, dtype))
+    b.stages.append(Linear(tuple(map(Operand, operands)), p.done(), (Store(out, value),), dims, (f"/{op.lower()}",)))
