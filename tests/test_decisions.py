@@ -41,7 +41,7 @@ def files(output: Path) -> dict[str, bytes]:
 US: dict[str, Callable[[str, frozenset[str]], float]] = {
     "kernels": lambda model, rules: {"original": 100, "simplified": 90}.get(model, 50),
     "one rule's": lambda model, rules: {"original": 100, "simplified": 90}.get(
-        model, 120 if "AttentionFFN" in rules else 50
+        model, 120 if "TransformerLayer" in rules else 50
     ),
     "simplified": lambda model, rules: {"original": 100, "simplified": 50}.get(model, 70),
     "original": lambda model, rules: {"original": 40, "simplified": 50}.get(model, 70),

@@ -75,7 +75,7 @@ def fuse(model: Path, output: Path, **options: object) -> Report:
 def test_a_layer_is_fused_and_computes_the_same_with_and_without_its_kernels(layer: Path, tmp_path: Path) -> None:
     out = tmp_path / "fused.onnx"
     report = fuse(layer, out)
-    assert "AttentionFFN" in {f.rule for f in report.fusions}
+    assert "TransformerLayer" in {f.rule for f in report.fusions}
     assert report.verification is not None
     assert report.verification.ok
     assert not report.verification.skipped
@@ -100,7 +100,7 @@ def test_the_bundle_says_what_was_done(layer: Path, tmp_path: Path) -> None:
     assert (bundle / library["path"]).is_file()
     assert set(library["ops"]) == names
     original = {n.name or f"{n.op_type}->{n.output[0]}" for n in small_layer().graph.node}
-    attention = next(f for f in saved["fusions"] if f["rule"] == "AttentionFFN")
+    attention = next(f for f in saved["fusions"] if f["rule"] == "TransformerLayer")
     assert len(attention["nodes"]) > 10
     assert len(original) >= len(attention["nodes"])
 
@@ -208,7 +208,7 @@ def test_without_a_compiler_sources_are_written_and_the_model_is_right(
     assert not report.libraries
     assert report.sources
     assert any("no compiler for cpu" in note for note in report.notes)
-    assert list((tmp_path / "fused.fusion" / "src" / "cpu").glob("AttentionFFN_*.cc"))
+    assert list((tmp_path / "fused.fusion" / "src" / "cpu").glob("TransformerLayer_*.cc"))
     np.testing.assert_allclose(outputs(stock(out))[0], outputs(stock(layer))[0], rtol=1e-5, atol=1e-5)
 
 
@@ -240,7 +240,7 @@ def test_a_layer_that_onnx_runtime_has_optimized_is_fused_as_it_was_exported(lay
     contributed = {n.op_type for n in onnx.load(optimized).graph.node if n.domain == "com.microsoft"}
     assert contributed >= {"FusedMatMul", "QuickGelu"}
     report = fuse(optimized, out)
-    (whole,) = (f for f in report.fusions if f.rule == "AttentionFFN")
+    (whole,) = (f for f in report.fusions if f.rule == "TransformerLayer")
     assert any("Gelu" in name for name in whole.nodes)
     fused = fusion_cli.session(out, providers=["CPUExecutionProvider"])
     np.testing.assert_allclose(outputs(fused)[0], outputs(stock(layer))[0], rtol=1e-4, atol=1e-4)
@@ -307,7 +307,8 @@ def test_algebra_can_be_left_out(tmp_path: Path) -> None:
 
 
 def test_viewers_are_told_what_calls_stand_for_and_what_functions_are(layer: Path, tmp_path: Path) -> None:
-    report = fuse(layer, tmp_path / "fused.onnx", targets=["portable"])
+    rules = ["AttentionFFN", "HorizontalLinear"]
+    report = fuse(layer, tmp_path / "fused.onnx", targets=["portable"], rules=rules)
     written = onnx.load(tmp_path / "fused.onnx")
     calls = {node.name: node for node in written.graph.node if node.domain == "fusion"}
     functions = {function.name: function for function in written.functions}

@@ -30,6 +30,8 @@ class Access:
     """Of a store: whether it writes to a view, not to neighbours in memory."""
     factor: float = 1.0
     """What an element is multiplied by when read (a product's alpha, attention's scale)."""
+    row: str = ""
+    """Of a table of which each row reads one: which, as an expression of what the loop's body has."""
 
     @property
     def narrow(self) -> bool:
@@ -50,10 +52,9 @@ def reads(
         instr = program[i]
         if instr.op == "load":
             k = int(instr.value or 0)
-            name, dtype, perm = f"x{k}", plan.tensors[operands[k].tensor].dtype, operands[k].perm
-            strides = f"strides_over(space, {name}{'' if perm is None else f', {ints(perm)}'})"
-            inner = inner_stride(plan, operands[k], space)
-            found[name] = Access(name, dtype, storage(dtype), "load", f"t{operands[k].tensor}", strides, inner)
+            rows = operands[k].rows
+            for operand in (k,) if rows is None else (rows, k):
+                found[f"x{operand}"] = _load(plan, operands, operand, space)
         elif instr.op == "index":
             axis = int(instr.value or 0)
             name = f"p{-axis}"
@@ -61,6 +62,16 @@ def reads(
         elif instr.op == "acc":
             found["acc"] = acc
     return found
+
+
+def _load(plan: Plan, operands: Sequence[Operand], k: int, space: Sequence[int | str]) -> Access:
+    name, operand = f"x{k}", operands[k]
+    tensor = plan.tensors[operand.tensor]
+    strides = f"strides_over(space, {name}{'' if operand.perm is None else f', {ints(operand.perm)}'})"
+    inner, row = inner_stride(plan, operand, space), ""
+    if operand.rows is not None:
+        strides, inner, row = "strides_of_index(space, -1)", 1, f"row_of(*x{operand.rows}, {tensor.shape[0]})"
+    return Access(name, tensor.dtype, storage(tensor.dtype), "load", f"t{operand.tensor}", strides, inner, row=row)
 
 
 def writes(

@@ -178,6 +178,8 @@ class Names:
 
     def view(self, operand: Operand) -> str:
         """The operand's strides, as a host expression."""
+        if operand.rows is not None:
+            return f"gpu::one_row(gpu::view({self.local[operand.tensor]}))"
         perm = ", {" + ", ".join(map(str, operand.perm)) + "}" if operand.perm else ""
         return f"gpu::view({self.local[operand.tensor]}{perm})"
 

@@ -12,7 +12,7 @@ from fusion_cli.codegen.expr import storage
 from fusion_cli.codegen.text import ancestry
 from fusion_cli.kernels import family_of
 from fusion_cli.kernels.phases import ARCH as PHASES_ARCH
-from fusion_cli.kernels.phases import CudaPhases, cuda_phases, phases_of, with_attention
+from fusion_cli.kernels.phases import CudaPhases, cuda_phases, phases_of
 from fusion_cli.planir.stages import Plan
 from fusion_cli.types import Target
 
@@ -99,8 +99,7 @@ def _launches(plan: Plan, calls: Sequence[CudaStage], target: Target) -> dict[st
         if found is not None and adjacent and all(i in made.at and made.at[i].group is None for i in group.stages):
             made.join(found, "group", group.stages)
     for run in phases_of(plan) if target.arch == PHASES_ARCH else ():
-        for more in filter(None, (run, with_attention(plan, run))):
-            made.join(cuda_phases(plan, more, calls), "phases", [i for phase in more for i in phase.stages])
+        made.join(cuda_phases(plan, run, calls), "phases", [i for phase in run for i in phase.stages])
     return {"groups": made.functions, "launches": [made.at[i] for i in sorted(made.at)]}
 
 

@@ -66,6 +66,11 @@ class Sized:
         shape = self.dims[self.plan.tensors[found.tensor].dims]
         return shape if found.perm is None else [shape[p] for p in found.perm]
 
+    @property
+    def tables(self) -> frozenset[int]:
+        """The tensors of which the stage reads rows here and there."""
+        return frozenset(o.tensor for o in self.stage.operands if o.rows is not None)
+
     def dtype(self, operand: int) -> str:
         found: Operand = self.stage.operands[operand]
         return self.plan.tensors[found.tensor].dtype
@@ -110,7 +115,9 @@ class Family(ABC):
         pass over its iteration space. Raises Unsupported where one would not fit the device."""
         simple, special = operations(at.stage.program)
         name = type(at.stage).__name__
-        moved, weights = at.moved(at.stage.tensors), at.constants(at.stage.tensors)
+        whole = [t for t in at.stage.tensors if t not in at.tables]
+        rows = at.space * sum(element_bytes(at.plan.tensors[t].dtype) for t in at.tables)
+        moved, weights = at.moved(whole) + rows, at.constants(whole)
         return [Work(name, moved, simple=simple * at.space, special=special * at.space, weights=weights)]
 
     @abstractmethod

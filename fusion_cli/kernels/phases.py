@@ -22,8 +22,8 @@ from fusion_cli.planir.stages import Attention, Linear, Plan, Pointwise, Rowwise
 _FROM, _TOGETHER = 20_000_000, 100_000_000
 """Bytes of right operands in one kernel, of one launch of products and of several, as in skinny_phases.cuh."""
 _ROWS, _KEYS = 16, 64
-_MOST = 7
-"""Phases of a run, and before it; the kernel may have 15."""
+_MOST, _ALL = 7, 15
+"""Phases of a run of products, and of a kernel."""
 _THREADS, _KEPT, _VECTOR = 128, 64, 8
 """A row has a warpgroup, of which a thread keeps so many elements at most, in vectors."""
 ARCH = "sm_90a"
@@ -85,24 +85,32 @@ class CudaPhases:
 
 
 def phases_of(plan: Plan) -> Iterator[tuple[Phase, ...]]:
-    """The longest runs of launches of a plan that one kernel may go through."""
+    """What one kernel may go through, if the right operands are large enough: the longest runs of launches of a plan,
+    and then those runs with the attention before them and what leads to it."""
+    runs = list(_runs(plan))
+    led = (_with_attention(plan, run, runs) for run in runs)
+    return (run for run in (*runs, *led) if run and _may_be_large(plan, run))
+
+
+def _runs(plan: Plan) -> Iterator[tuple[Phase, ...]]:
+    """The longest runs of launches of products, and of rows before and between them."""
     run: list[Phase] = []
     position = 0
     while position < len(plan.stages):
         phase = _phase(plan, position)
         if phase is None or len(run) == _MOST or len(_types(plan, *run, phase)) > 1:
-            yield from _large(plan, run)
+            yield tuple(run)
             run = []
         run += [phase] if phase else []
         position += len(phase.stages) if phase else 1
-    yield from _large(plan, run)
+    yield tuple(run)
 
 
-def with_attention(plan: Plan, run: Sequence[Phase]) -> tuple[Phase, ...]:
-    """A run with the attention before it, and what is computed element by element before that; empty where there is
-    none, or another kind."""
+def _with_attention(plan: Plan, run: Sequence[Phase], runs: Sequence[tuple[Phase, ...]]) -> tuple[Phase, ...]:
+    """A run with the attention before it, what is computed element by element before that, and the run before all of
+    these; empty where there is no such attention."""
     before: list[Phase] = []
-    position = run[0].stages[0] - 1
+    position = run[0].stages[0] - 1 if run else -1
     while position >= 0:
         stage = plan.stages[position]
         if isinstance(stage, Attention) and not before and _is_few(plan, stage):
@@ -115,7 +123,11 @@ def with_attention(plan: Plan, run: Sequence[Phase]) -> tuple[Phase, ...]:
         else:
             break
         position = before[0].stages[0] - 1
-    return (*before, *run) if before else ()
+    if not before:
+        return ()
+    first = next((r for r in runs if r and r[-1].stages[-1] == position), ())
+    fits = len(first) + len(before) + len(run) <= _ALL and len(_types(plan, *first, *run)) == 1
+    return (*(first if fits else ()), *before, *run)
 
 
 def _is_few(plan: Plan, stage: Attention) -> bool:
@@ -125,9 +137,9 @@ def _is_few(plan: Plan, stage: Attention) -> bool:
     return types <= NARROW and stage.kind.probabilities != "general" and not (isinstance(keys, int) and keys > _KEYS)
 
 
-def holding(plan: Plan, position: int) -> tuple[Phase, ...]:
-    """The run that a stage is part of; empty where there is none."""
-    return next((run for run in phases_of(plan) if any(position in phase.stages for phase in run)), ())
+def holding(plan: Plan, position: int) -> list[tuple[Phase, ...]]:
+    """The runs that a stage is part of, the longest last."""
+    return [run for run in phases_of(plan) if any(position in phase.stages for phase in run)]
 
 
 def cuda_phases(plan: Plan, run: Sequence[Phase], calls: Sequence[CudaStage]) -> CudaPhases:
@@ -145,11 +157,21 @@ def phase_work(at: Sized, work: Work) -> Work:
     """What a product of few rows has to do, by the name of the kernel that runs at these sizes."""
     if at.profile.arch != ARCH:
         return work
-    run = holding(at.plan, at.plan.stages.index(at.stage))
-    stages = [stage for phase in run for i in phase.stages if isinstance(stage := at.plan.stages[i], Linear)]
-    right = sum(math.prod(at.dims[at.plan.tensors[s.operands[s.b].tensor].dims]) for s in stages)
-    large = bool(run) and right * element_bytes(work.dtype) >= _least(run)
+    runs = holding(at.plan, at.plan.stages.index(at.stage))
+    large = any(_has_few_keys(at, run) and _right_bytes(at, run, work.dtype) >= _least(run) for run in runs)
     return replace(work, name="LinearPhase") if large else work
+
+
+def _right_bytes(at: Sized, run: Sequence[Phase], dtype: str) -> int:
+    """Of all right operands of a run at these sizes."""
+    stages = [stage for phase in run for i in phase.stages if isinstance(stage := at.plan.stages[i], Linear)]
+    return element_bytes(dtype) * sum(math.prod(at.dims[at.plan.tensors[s.operands[s.b].tensor].dims]) for s in stages)
+
+
+def _has_few_keys(at: Sized, run: Sequence[Phase]) -> bool:
+    """Whether the attention of a run, if there is one, has as few keys at these sizes as the kernel takes."""
+    stages = [stage for phase in run for i in phase.stages if isinstance(stage := at.plan.stages[i], Attention)]
+    return all(replace(at, stage=stage).shape(stage.k)[-2] <= _KEYS for stage in stages)
 
 
 def _printed(plan: Plan, phase: Phase, stages: Sequence[CudaStage]) -> CudaPhase:
@@ -202,16 +224,15 @@ def _types(plan: Plan, *phases: Phase) -> set[str]:
     return {plan.tensors[s.operands[s.b].tensor].dtype for s in stages}
 
 
-def _large(plan: Plan, run: Sequence[Phase]) -> Iterator[tuple[Phase, ...]]:
-    """The run, if the right operands may be large enough."""
+def _may_be_large(plan: Plan, run: Sequence[Phase]) -> bool:
+    """Whether the right operands are large enough, or may be."""
     total = 0
     for stage in (plan.stages[i] for phase in run for i in phase.stages):
         if isinstance(stage, Linear):
             tensor = plan.tensors[stage.operands[stage.b].tensor]
             known = [size for size in tensor.shape if isinstance(size, int)]
             total += math.prod(known) * element_bytes(tensor.dtype) if len(known) == len(tensor.shape) else _TOGETHER
-    if total >= _least(run):
-        yield tuple(run)
+    return total >= _least(run)
 
 
 def _least(run: Sequence[Phase]) -> int:

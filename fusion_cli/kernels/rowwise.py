@@ -61,9 +61,19 @@ _LONGEST_KEPT = Variant(4, 512)
 _WALKED = Variant(2, 1024)
 
 
+@dataclass(frozen=True)
+class Pick:
+    """A load that reads a row of a table of `count` rows, and the one that gives its number, by their positions."""
+
+    table: int
+    number: int
+    count: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class RowwiseStage(CudaStage):
     loads: tuple[Load, ...]
+    picks: tuple[Pick, ...]
     vectors: tuple[int, ...]
     """Positions of those loads that differ along the row."""
     outs: tuple[Out, ...]
@@ -103,24 +113,31 @@ class RowwiseFamily(Family):
     def cuda(self, plan: Plan, stage: Rowwise, index: int) -> RowwiseStage:
         space = space_shape(plan, stage)
         shapes = [plan.viewed(o) or (1,) for o in stage.operands]
+        numbers = {k: o.rows for k, o in enumerate(stage.operands) if o.rows is not None}
         uniform = frozenset(k for k, shape in enumerate(shapes) if space[-1] != 1 and shape[-1] == 1)
+        uniform |= frozenset(numbers.values())
         stage = with_inverses(stage, uniform)
         names = Names(plan, stage)
         program = stage.program
         live = needed(program, [s.instr for s in stage.stores])
-        loaded = sorted({int(program[i].value or 0) for i in live if program[i].op == "load"})
+        elements = {int(program[i].value or 0) for i in live if program[i].op == "load"}
+        loaded = sorted(elements | {numbers[k] for k in elements & numbers.keys()})
         stored = {s.tensor: plan.tensors[s.tensor].shape for s in stage.stores}
         row_stores = frozenset(t for t, s in stored.items() if space[-1] != 1 and (len(s) < len(space) or s[-1] == 1))
         passes = schedule(program, stage.stores, uniform, row_stores)
         outs = names.outs()
         printer = _Printer(names, outs, uniform, loaded)
         loads = tuple(names.load(k) for k in loaded)
-        width = vector_width([x.dtype for x in loads] + [y.dtype for y in outs])
+        width = vector_width([x.dtype for x in loads if x.operand in elements] + [y.dtype for y in outs])
         length = space[-1] if isinstance(space[-1], int) else None
         kept = _kept(width, length)
         return RowwiseStage(
             **names.common("rowwise", "rowwise.cuh"),
             loads=loads,
+            picks=tuple(
+                Pick(loaded.index(k), loaded.index(numbers[k]), int(plan.tensors[stage.operands[k].tensor].shape[0]))
+                for k in sorted(elements & numbers.keys())
+            ),
             vectors=tuple(n for n, k in enumerate(loaded) if k not in uniform),
             outs=outs,
             width=width,

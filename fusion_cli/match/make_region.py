@@ -15,7 +15,7 @@ from fusion_cli.codes.match import NO_WORK, NOT_CONVEX, OPSET, UNKNOWN
 from fusion_cli.graph.convexity import way_back
 from fusion_cli.graph.index import GraphIndex
 from fusion_cli.match.stops import NoRegion
-from fusion_cli.operators.registry import ARRANGING, COUNTING, MOVES, is_elementwise
+from fusion_cli.operators.registry import ARRANGING, COUNTING, MOVES, ROW_OPERATORS, is_elementwise
 from fusion_cli.operators.versions import SHAPE_INPUTS
 from fusion_cli.types import Region
 
@@ -26,7 +26,7 @@ _MAX_SHAPE_NODES = 64
 def make_region(index: GraphIndex, nodes: Iterable[ir.Node], rule: str, kernel: str, opt_level: int) -> Region:
     """The region of these nodes. Raises NoRegion if it is not convex, cannot be a function of the model, or has a
     value of unknown type or rank."""
-    inside = _with_own_splits(index, _with_own_casts(index, set(nodes)))
+    inside = _with_tables(index, _with_own_splits(index, _with_own_casts(index, set(nodes))))
     if kernel == "auto":
         inside -= index.of_positions
     if all(n.op_type in ARRANGING for n in inside):
@@ -89,6 +89,27 @@ def _with_own_splits(index: GraphIndex, inside: set[ir.Node]) -> set[ir.Node]:
         if known and readers <= inside and not any(index.escapes(part) for part in split.outputs):
             inside.add(split)
     return inside
+
+
+def _with_tables(index: GraphIndex, inside: set[ir.Node]) -> set[ir.Node]:
+    """Take in what looks rows up in tables for a norm or the like (embeddings), where nothing reads them before: their
+    memory is saved."""
+    reaching: set[ir.Value] = set()
+    for node in sorted(inside, key=index.position.__getitem__, reverse=True):
+        if node.op_type in ROW_OPERATORS or (is_elementwise(node) and not reaching.isdisjoint(node.outputs)):
+            reaching.update(v for v in node.inputs if v is not None)
+    found = {maker for v in reaching if (maker := index.producer(v)) is not None and _looks_up(index, maker)}
+    readers = {maker: index.consumers(maker.outputs[0]) for maker in found - inside}
+    return inside | {m for m, by in readers.items() if min(by, key=index.position.__getitem__) in inside}
+
+
+def _looks_up(index: GraphIndex, node: ir.Node) -> bool:
+    """Whether a node reads rows of a constant matrix by numbers that are computed."""
+    if node.domain or node.op_type != "Gather" or node.attributes.get_int("axis", 0) != 0:
+        return False
+    table, rows = node.inputs
+    is_table = index.is_constant(table) and table is not None and table.shape is not None and table.shape.rank() == 2
+    return is_table and rows is not None and not is_embedded(index, rows)
 
 
 def _remade(index: GraphIndex, inside: set[ir.Node]) -> set[ir.Node]:

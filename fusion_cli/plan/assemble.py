@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from fusion_cli.codes import plan as codes
+from fusion_cli.errors import Unsupported
 from fusion_cli.plan.aliases import swaps_last_two
 from fusion_cli.plan.attention_kind import kind_of
 from fusion_cli.plan.attention_parts import Parts, between
@@ -43,6 +45,9 @@ class Program:
             if val.op in ("transpose", "slice"):
                 self._of[val] = self.add(Instr("load", (), val.dtype, self.operands.copied(val)))
                 continue
+            if val.op == "gather":
+                self._of[val] = self.add(Instr("load", (), val.dtype, self.operands.row(*val.args)))
+                continue
             args = tuple(self.value((leaves or {}).get(a, a)) for a in val.args)
             if val.op in ("Identity", "Expand", "part"):
                 self._of[val] = args[0]
@@ -79,6 +84,10 @@ class Operands:
             return self.add(view.args[0], view.perm)
         return self._add(Operand(self.storage.window(view)))
 
+    def row(self, table: Val, numbers: Val) -> int:
+        """The row of a table that has the number of the row at hand."""
+        return self._add(Operand(self.storage.tensor(table), rows=self.add(numbers)))
+
     def _add(self, operand: Operand) -> int:
         if operand not in self.items:
             self.items.append(operand)
@@ -100,6 +109,8 @@ def assemble(partition: Partition, storage: Storage, group: Group) -> Stage:
     operands = Operands(partition, storage)
     program = Program(operands)
     nodes = tuple(dict.fromkeys(v.node for v in group.vals if v.node))
+    if group.kind != "rowwise" and any(v.op == "gather" for v in group.vals):
+        raise Unsupported(codes.OPERATOR, "rows of a table before a norm or the like", "Gather")
     if group.kind == "attention":
         return _attention(partition, storage, group, operands, program)
     fields: dict[str, Any] = {}

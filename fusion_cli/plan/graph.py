@@ -2,8 +2,8 @@
 
 Primitives: "input", "const" (all elements equal), "index" (the position along an axis), the elementwise operators of
 ONNX, "Expand", reductions over the last axis ("reduce_sum", ...), "softmax" over the last axis, the views "reshape",
-"transpose" and "slice", "matmul", "conv", and "concat", whose arguments are each a "part": a value that is written to
-its place in the memory of the whole.
+"transpose" and "slice", "matmul", "conv", "gather", which reads rows of a matrix by their numbers [..., 1], and
+"concat", whose arguments are each a "part": a value that is written to its place in the memory of the whole.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Val:
 
     @property
     def is_elementwise(self) -> bool:
-        return self.op not in REDUCTIONS | VIEWS | ANCHORS | LEAVES | {"softmax", "concat"}
+        return self.op not in REDUCTIONS | VIEWS | ANCHORS | LEAVES | {"softmax", "concat", "gather"}
 
     def attr(self, name: str) -> object:
         return dict(self.attrs)[name]

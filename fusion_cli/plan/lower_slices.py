@@ -77,11 +77,13 @@ def _concat(ctx: Context, node: ir.Node) -> Val:
 
 
 def _gather(ctx: Context, node: ir.Node) -> Val:
-    """Gather where it is a slice: of one index, or of indices a constant distance apart."""
+    """Gather where it is a slice (of one index, or of indices a constant distance apart), and of rows of a matrix."""
     x = ctx.operand(node, 0)
     axis = normalized_axis(node.attributes.get_int("axis", 0), len(x.shape))
     value = node.inputs[1]
     array = ctx.literal(value)
+    if array is None and axis == 0 and x.op == "input" and len(x.shape) == 2 and ctx.b.sizes.norm(x.shape[0]).known:
+        return ctx.b.gather(x, ctx.operand(node, 1))
     if array is None or array.ndim > 1 or array.size == 0:
         raise Unsupported(codes.CONSTANT, "constant indices of Gather", f"{value.name if value else 'none'}")
     indices = [int(i) for i in array.reshape(-1)]

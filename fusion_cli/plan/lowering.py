@@ -208,6 +208,12 @@ class Builder:
         tail = self.shapes.emit("prod", (self.shapes.emit("slice", (x.dims,), (axis, len(x.shape), 1)),))
         return self.reshape(x, self.shapes.emit("concat", (head, tail)))
 
+    def gather(self, table: Val, rows: Val) -> Val:
+        """The rows of a matrix that integers [...] name, as [..., length of a row]."""
+        length = self.shapes.emit("take", (table.dims,), (1,))
+        dims = self.shapes.emit("concat", (rows.dims, length))
+        return self._make("gather", (table, self.unsqueeze(rows, (len(rows.shape),))), table.dtype, dims)
+
     # Anchors
 
     def matmul(self, a: Val, b: Val, trans_a: bool = False, trans_b: bool = False, alpha: float = 1.0) -> Val:

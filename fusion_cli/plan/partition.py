@@ -62,15 +62,22 @@ class Partition:
         self._merge()
 
     def ordered(self) -> list[Group]:
-        """The groups in an order to run them in."""
+        """The groups in an order to run them in, products of one left operand side by side."""
         pending = sorted(dict.fromkeys(self.group.values()), key=lambda g: g.last)
         done: dict[Group, None] = {}
         while pending:
-            ready = next(g for g in pending if g.needs <= done.keys())
-            pending.remove(ready)
-            done[ready] = None
-            ready.vals.sort(key=self._position.__getitem__)
+            ready = [g for g in pending if g.needs <= done.keys()]
+            for group in (ready[0], *(g for g in ready[1:] if self._read_one(ready[0], g))):
+                pending.remove(group)
+                done[group] = None
+                group.vals.sort(key=self._position.__getitem__)
         return list(done)
+
+    def _read_one(self, first: Group, second: Group) -> bool:
+        """Whether both are products, of the same left operand."""
+        if first.kind != "linear" or second.kind != "linear":
+            return False
+        return self.aliases.storage_root(first.anchor.args[0]) is self.aliases.storage_root(second.anchor.args[0])
 
     def makers(self, val: Val) -> list[Group]:
         """The groups that write the memory that reading `val` reads."""
@@ -100,12 +107,12 @@ class Partition:
     @staticmethod
     def _materialises(reader: Val, val: Val) -> bool:
         """Whether `reader` needs `val` in memory even within one kernel."""
-        return reader.op in ("matmul", "conv") or (reader.op == "attention" and val in reader.args[:3])
+        return reader.op in ("matmul", "conv", "gather") or (reader.op == "attention" and val in reader.args[:3])
 
     # Growing
 
     def _place(self, val: Val) -> None:
-        group = None if val.op in ANCHORS else self._home(val)
+        group = None if val.op in ANCHORS | {"gather"} else self._home(val)
         if group is None:
             kind = {"matmul": "linear", "conv": "conv", "attention": "attention"}.get(val.op, "pointwise")
             like = val.args[0] if val.op in REDUCTIONS else val
@@ -222,7 +229,8 @@ class Partition:
         """Whether the kernel of `second` can compute `first`, whose values it reads, on the way."""
         if first not in second.needs or first.kind not in ("pointwise", "rowwise"):
             return False
-        if first.kind == "rowwise" and second.kind not in ("pointwise", "rowwise"):
+        by_row = first.kind == "rowwise" or any(v.op == "gather" for v in first.vals)
+        if by_row and second.kind not in ("pointwise", "rowwise"):
             return False
         if not self._can_hold_parts(first, second):
             return False
@@ -251,7 +259,7 @@ class Partition:
 
     @staticmethod
     def _is_cheap(group: Group) -> bool:
-        return len(group.vals) <= RECOMPUTED and all(v.op in CHEAP or v.op in VIEWS for v in group.vals)
+        return len(group.vals) <= RECOMPUTED and all(v.op in CHEAP | VIEWS | {"gather"} for v in group.vals)
 
     def _siblings(self, first: Group, second: Group) -> bool:
         """Whether two kernels that read the same are independent and over one iteration space."""

@@ -63,7 +63,8 @@ def _stage(stage: Stage) -> Iterator[str]:
         if not 0 <= operand < len(stage.operands):
             return f"operand {operand}"
         found = stage.operands[operand]
-        return f"t{found.tensor}{found.perm or ''}"
+        rows = "" if found.rows is None else f"[operand {found.rows}]"
+        return f"t{found.tensor}{found.perm or ''}{rows}"
 
     targets = [(f"t{s.tensor}", s.instr) for s in stage.stores]
     match stage:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from fusion_cli.operators.dtypes import DTYPES, FLOATS
 from fusion_cli.planir.faults import Shape, are_equal, differ, require, within
-from fusion_cli.planir.stages import Attention, Conv, Instr, Linear, Plan, Rowwise, Stage, Store, own_operands
+from fusion_cli.planir.stages import Attention, Conv, Instr, Linear, Operand, Plan, Rowwise, Stage, Store, own_operands
 
 _AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 
@@ -29,7 +29,8 @@ def check_stage(plan: Plan, stage: Stage, lengths: Sequence[int | None], shapes:
             with within(f"{name}instruction {index} ({instr.op})"):
                 _check_instr(plan, stage, index, instr, points)
     loaded = {i.value for i in (*stage.program, *prob) if i.op == "load"}
-    unread = set(range(len(stage.operands))) - loaded - set(own)
+    numbers = {o.rows for o in stage.operands}
+    unread = set(range(len(stage.operands))) - loaded - set(own) - numbers
     require(not unread, "operands {} are not read", sorted(unread))
     for store in stage.stores:
         with within(f"store to tensor {store.tensor}"):
@@ -41,10 +42,23 @@ def _check_operands(plan: Plan, stage: Stage, own: Sequence[int]) -> None:
         with within(f"operand {index}"):
             require(0 <= operand.tensor < len(plan.tensors), "there is no tensor {}", operand.tensor)
             _check_permutation(operand.perm, len(plan.tensors[operand.tensor].shape))
+            if operand.rows is not None:
+                _check_table(plan, stage, operand)
     number = len(stage.operands)
     require(all(0 <= i < number for i in own), "its operands {} are not all among {}", own, number)
     for store in stage.stores:
         require(0 <= store.tensor < len(plan.tensors), "store to tensor {}: there is no such tensor", store.tensor)
+
+
+def _check_table(plan: Plan, stage: Stage, operand: Operand) -> None:
+    table = plan.tensors[operand.tensor]
+    require(isinstance(stage, Rowwise), "rows of a table")
+    is_table = table.is_own and operand.perm is None and len(table.shape) == 2 and isinstance(table.shape[0], int)
+    require(is_table, "{} is no table of a number of rows that is known", table.shape)
+    require(0 <= (operand.rows or 0) < len(stage.operands), "there is no operand {}", operand.rows)
+    numbers = stage.operands[operand.rows or 0]
+    is_integer = plan.tensors[numbers.tensor].dtype in ("int32", "int64") and numbers.rows is None
+    require(is_integer and plan.viewed(numbers)[-1:] == (1,), "its rows are not told by one integer each")
 
 
 def _check_permutation(perm: Sequence[int] | None, rank: int) -> None:

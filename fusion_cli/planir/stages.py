@@ -81,10 +81,13 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Operand:
-    """A tensor as a kernel reads it: transposed by `perm` if given, then numpy-broadcast to the iteration space."""
+    """A tensor as a kernel reads it: transposed by `perm` if given, then numpy-broadcast to the iteration space. With
+    `rows`, an operand that has an integer for each row of a rowwise stage, it is a table of whose rows that one is
+    read: from the end if negative, the first or the last where there is none."""
 
     tensor: int
     perm: tuple[int, ...] | None = None
+    rows: int | None = None
 
 
 @dataclass(frozen=True)
@@ -250,9 +253,8 @@ class Group:
 
 @dataclass(frozen=True)
 class Plan:
-    """A region as kernels. `buffers` counts workspace buffers; a temp tensor's slot says which one it lives in (a
-    buffer is as large as the largest of its tensors). `host_inputs`: operator inputs read on the host (shape
-    tensors)."""
+    """A region as kernels. `buffers` counts workspace buffers, each as large as the largest of its tensors; a temp
+    tensor's slot says which one it lives in. `host_inputs`: operator inputs read on the host (shape tensors)."""
 
     tensors: tuple[Tensor, ...]
     shape_program: tuple[ShapeOp, ...]
@@ -265,8 +267,8 @@ class Plan:
     groups: tuple[Group, ...] = ()
 
     def viewed(self, operand: Operand) -> tuple[int | str, ...]:
-        """The compile-time shape of what a kernel reads by an operand: the tensor's, transposed."""
-        shape = self.tensors[operand.tensor].shape
+        """The compile-time shape of what a kernel reads by an operand: the tensor's, transposed; a row of a table."""
+        shape = self.tensors[operand.tensor].shape[operand.rows is not None :]
         return shape if operand.perm is None else tuple(shape[p] for p in operand.perm)
 
     def root(self, tensor: int) -> int:

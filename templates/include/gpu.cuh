@@ -70,6 +70,13 @@ inline View view(const Tensor& tensor, std::initializer_list<int> perm = {}) {
   return out;
 }
 
+// The first row of a matrix.
+inline View one_row(const View& table) {
+  View out;
+  out.rank = 1, out.size[0] = table.size[1], out.stride[0] = table.stride[1];
+  return out;
+}
+
 // The view with its last two axes swapped.
 inline View transposed(View v) {
   std::swap(v.size[v.rank - 1], v.size[v.rank - 2]);

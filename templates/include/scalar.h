@@ -308,4 +308,11 @@ FUSION_FN bool is_inf(T x) {
   return abs(x) == inf<T>();
 }
 
+// The row of a table of `count` rows that a number means, which may count from the end; a number of none the nearest's.
+template <class Number>
+FUSION_FN int64_t row_of(Number number, int64_t count) {
+  const int64_t row = number < 0 ? number + count : number;
+  return row < 0 ? 0 : row < count ? row : count - 1;
+}
+
 }  // namespace fusion

@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from fusion_cli.planir.stages import Attention, AttentionKind, Conv, Linear, Pointwise, Rowwise, Store
+from fusion_cli.planir.stages import Attention, AttentionKind, Conv, Linear, Operand, Pointwise, Rowwise, Store
 from fusion_cli.types import FusedOp
 from tests.helpers.plan_builder import Builder, Program, fused_op, operands
 
@@ -167,6 +167,27 @@ def residual_norm(x: np.ndarray, r: np.ndarray, g: np.ndarray) -> list[np.ndarra
 for _dtype in ("float32", "float16", "bfloat16", "float64"):
     CASES[f"Norm_{_dtype}"] = Case(norm_op(f"Norm_{_dtype}", _dtype, "D"), residual_norm)
 CASES["Norm_fixed"] = Case(norm_op("Norm_fixed", "float32", 48), residual_norm)
+
+
+def rows_op(name: str, dtype: str) -> FusedOp:
+    """Rows of a table, some of them counted from the end and some that do not exist, and their norms."""
+    b, p = Builder(), Program(dtype)
+    table, numbers = b.input(dtype, 5, "D"), b.input("int64", "B", "S", 1)
+    dims = b.op("concat", b.op("take", b.dims(numbers), ints=(0, 1)), b.op("take", b.dims(table), ints=(1,)))
+    stored = p.load(0), layer_norm(p, p.load(0))
+    outs = [b.output(dtype, ("B", "S", "D"), dims) for _ in stored]
+    stores = tuple(Store(t, v) for t, v in zip(outs, stored, strict=True))
+    b.stages.append(Rowwise((Operand(table, rows=1), *operands(numbers)), p.done(), stores, dims))
+    return fused_op(name, b.plan())
+
+
+def norm_of_rows(table: np.ndarray, numbers: np.ndarray) -> list[np.ndarray]:
+    found = table[np.clip(np.where(numbers < 0, numbers + len(table), numbers), 0, len(table) - 1)[..., 0]]
+    return [found, norm_reference(found)]
+
+
+for _dtype in ("float32", "float16"):
+    CASES[f"Rows_{_dtype}"] = Case(rows_op(f"Rows_{_dtype}", _dtype), norm_of_rows)
 
 
 def softmax(x: np.ndarray) -> np.ndarray:

@@ -21,7 +21,7 @@ from tests.helpers.cuda_product_plans import (
     linear,
     products,
 )
-from tests.helpers.cuda_row_plans import integers, layer_norm, pointwise, ranges, scaled, softmax, transpose
+from tests.helpers.cuda_row_plans import integers, layer_norm, looked_up, pointwise, ranges, scaled, softmax, transpose
 from tests.helpers.region_tools import whole
 from tests.helpers.slice_graphs import (
     CACHE,
@@ -65,6 +65,7 @@ def all_cases() -> list[Case]:
         layer_norm("bfloat16", 4096),
         layer_norm("float16", 760),
         layer_norm("bfloat16", 17000),
+        looked_up("float16"),
         ranges("float16"),
         ranges("float32"),
         softmax("float16"),

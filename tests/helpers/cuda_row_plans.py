@@ -140,3 +140,21 @@ def softmax(dtype: str) -> Case:
     b.stages.append(Rowwise(tuple(map(Operand, (x, mask, per_row))), p.done(), stores, dims))
     sizes = ({"b": 2, "h": 3, "q": 5, "k": 128}, {"b": 1, "h": 2, "q": 3, "k": 37}, {"b": 2, "h": 1, "q": 1, "k": 9001})
     return Case(f"softmax_{dtype}", b.plan(), sizes, {1: ((0, 0, 1), 0)})
+
+
+def looked_up(dtype: str) -> Case:
+    """Rows of two tables, by numbers of which some count from the end and some are of no row, and what is left of their
+    sum without its mean."""
+    b = Builder()
+    words, kinds = b.input(dtype, 4, "d"), b.input(dtype, 2, "d")
+    numbers, kind = b.input("int64", "b", "s", 1), b.input("int32", "s", 1)
+    p = Program(dtype)
+    total = p("Add", p.load(0), p.load(1))
+    rest = p("Sub", total, p("reduce_mean", total))
+    dims = b.op("concat", b.op("take", b.dims(numbers), ints=(0, 1)), b.op("take", b.dims(words), ints=(1,)))
+    outs = b.output(dtype, ("b", "s", "d"), dims), b.output(dtype, ("b", "s", "d"), dims)
+    tables = Operand(words, rows=2), Operand(kinds, rows=3)
+    stores = Store(outs[0], total), Store(outs[1], rest)
+    b.stages.append(Rowwise((*tables, *operands(numbers, kind)), p.done(), stores, dims, ("/embed",)))
+    sizes = ({"b": 2, "s": 3, "d": 64}, {"b": 3, "s": 5, "d": 7}, {"b": 1, "s": 1, "d": 1}, {"b": 1, "s": 9, "d": 5000})
+    return Case(f"looked_up_{dtype}", b.plan(), sizes, {0: ((1, 0), float("nan"))})

@@ -62,6 +62,9 @@ class _State:
         array = self.view(item.tensor)
         if tensor.dtype in _FLOATS:
             array = array.astype(self.compute)
+        if item.rows is not None:
+            numbers = self.read(stage, item.rows)[..., 0]
+            array = array[np.clip(np.where(numbers < 0, numbers + len(array), numbers), 0, len(array) - 1)]
         return array if item.perm is None else array.transpose(item.perm)
 
     def write(self, index: int, value: Array, dims: tuple[int, ...]) -> None:

@@ -130,3 +130,23 @@ def test_a_convolution_with_computed_weights_is_left_alone() -> None:
     inputs = f"{IN}, float[8, 8, 3, 3] k"
     body = f"c = Conv {PADS} (x, k) y = Relu (c)"
     assert not found(body, "ConvBatchNormRelu", {}, inputs, OUT).regions
+
+
+@pytest.mark.parametrize(
+    ("body", "taken"),
+    [
+        ("t = Gather (w0, i) e = Mul (t, z0) y = LayerNormalization (e, gamma, beta)", True),
+        ("t = Gather (w0, i) e = Mul (t, z0) n = LayerNormalization (e, gamma, beta) y = Neg (n) z = Tanh (t)", True),
+        ("t = Gather (w0, i) z = Tanh (t) e = Mul (t, z0) y = LayerNormalization (e, gamma, beta)", False),
+        ("t = Gather (x, i) e = Mul (t, z0) y = LayerNormalization (e, gamma, beta)", False),
+        ("t = Gather <axis = 1> (w0, i) e = Mul (t, z0) y = LayerNormalization (e, gamma, beta)", False),
+    ],
+    ids=["a table", "read later too", "read before", "no constant", "columns"],
+)
+def test_rows_of_a_table_are_read_by_the_norm_of_them(body: str, taken: bool) -> None:
+    """Where nothing else needs them before: of several regions that read them only one looks them up."""
+    inputs = "float[9, 64] x, float[64, 64, 64] z0, int64[64, 64] i"
+    outputs = "float[64, 64, 64] y" + (", float[64, 64, 64] z" if "z =" in body else "")
+    regions = found(body, "RowwiseRegion", WEIGHTS, inputs, outputs).regions
+    assert [any(n.op_type == "Gather" for n in r.nodes) for r in regions] == [taken]
+    assert not taken or "w0" in {v.name for v in regions[0].inputs}

@@ -223,6 +223,28 @@ def test_attention_and_feed_forward_with_rotary_embedding() -> None:
     assert {0, 2} == {count(r, "Neg") for r in regions(body, "AttentionFFN")}
 
 
+@pytest.mark.parametrize("name", ["pre-norm", "post-norm"])
+@pytest.mark.parametrize("order", ["qkv", "vkq"])
+def test_a_whole_layer(name: str, order: str) -> None:
+    """From the layer's input on, in whichever order queries, keys and values are computed."""
+    source, before, after, input_ = BLOCKS[name]
+    linear = " ".join(HEADS.format(h, source) for h in order)
+    ffn = after.format(ffn=FFN["relu"].format(input_, "h"))
+    (region,) = regions(f"{before} {linear} {ATTENTION.format('q', 'k')} {PROJECTION} {ffn}", "TransformerLayer")
+    assert region.inputs[0].name == "x"
+    assert [v.name for v in region.outputs] == ["y"]
+    assert count(region, "MatMul") == 8
+
+
+def test_a_whole_layer_of_one_packed_product() -> None:
+    source, before, after, input_ = BLOCKS["pre-norm"]
+    ffn = after.format(ffn=FFN["relu"].format(input_, "h"))
+    body = f"{before} {PARTS.replace('(x, ', f'({source}, ')} {ATTENTION.format('q', 'k')} {PROJECTION} {ffn}"
+    (region,) = regions(body, "TransformerLayer", opset=18)
+    assert count(region, "MatMul") == 6
+    assert count(region, "Split") == 1
+
+
 PARTS = """w = MatMul (x, packed) ql, kl, vl = Split <axis = -1, num_outputs = 3> (w)
     qr = Reshape (ql, heads) q = Transpose <perm = [0, 2, 1, 3]> (qr)
     kr = Reshape (kl, heads) k = Transpose <perm = [0, 2, 1, 3]> (kr)

@@ -14,6 +14,7 @@ from fusion_cli.planir.invariants import BrokenPlan, check
 from fusion_cli.planir.stages import AttentionKind, Group, Instr, Linear, Plan, Pointwise, Rowwise, Stage, Store, Tensor
 from tests.helpers.cuda_attention_plans import attention, bare
 from tests.helpers.cuda_product_plans import conv
+from tests.helpers.cuda_row_plans import looked_up
 from tests.helpers.plan_builder import Builder, Program, operands
 
 Break = Callable[[Plan], Plan]
@@ -72,7 +73,7 @@ def parts() -> Plan:
     return b.plan()
 
 
-CHAIN, ROWS, PARTS = chain(), rows(), parts()
+CHAIN, ROWS, PARTS, TABLES = chain(), rows(), parts(), looked_up("float32").plan
 ATTENTION, BARE = attention("float32", 64, prob="guard").plan, bare("float32").plan
 CONV = conv("float32").plan
 X, W, PRODUCT, NORM, FLAT, OUT, LEFT, RIGHT = range(8)
@@ -176,6 +177,12 @@ BREAKS: dict[str, tuple[Plan, Break, str]] = {
     "an operand turned by no permutation": (CHAIN, operand(ROWWISE, 0, perm=(0, 0)), "operand 0: .* no permutation"),
     "an operand of another rank": (CHAIN, operand(ROWWISE, 0, perm=(1, 0, 2)), "operand 0: .* no permutation"),
     "an operand that nothing reads": (CHAIN, stage(ROWWISE, operands=operands(PRODUCT, X)), r"operands \[1\] are not"),
+    "rows told by no operand": (TABLES, operand(0, 0, rows=4), "operand 0: there is no operand 4"),
+    "rows told by the table": (TABLES, operand(0, 0, rows=0), "operand 0: its rows are not told by one integer"),
+    "rows told by several numbers": (TABLES, operand(0, 2, tensor=0), "operand 0: its rows are not told"),
+    "a table of nobody knows how many rows": (TABLES, tensor(0, shape=("V", "d")), "operand 0: .* is no table"),
+    "a table turned over": (TABLES, operand(0, 0, perm=(1, 0)), "operand 0: .* is no table"),
+    "rows of a table element by element": (TABLES, kind(0, Pointwise), "operand 0: rows of a table"),
     "an argument that comes later": (CHAIN, instr(ROWWISE, 1, args=(2,)), r"stage 1 .* instruction 1 .* not all ear"),
     "an argument that is itself": (ATTENTION, instr(0, 1, args=(0, 1)), "instruction 1 .* not all earlier"),
     "a program of an unknown type": (CHAIN, instr(ROWWISE, 2, dtype="float"), "instruction 2 .* unknown element type"),

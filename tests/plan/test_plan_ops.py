@@ -388,3 +388,19 @@ def test_half_precision_rounds_at_casts_and_stores_only(dtype: str) -> None:
     exact = x.astype(np.float64) * z.astype(np.float64) + z.astype(np.float64)
     assert np.array_equal(y, exact.astype(numpy_dtype(dtype)))
     assert np.allclose(w, np.exp(exact), rtol=1e-6)
+
+
+def test_rows_of_a_table_are_read_by_the_norm_of_them() -> None:
+    text = """
+    g (int64[b, s] i, int32[s] j, float[6, d] words, float[3, d] places) => (float[b, s, d] x, float[b, s, d] y) {
+        w = Gather (words, i)  p = Gather <axis = 0> (places, j)  x = Add (w, p)
+        m = ReduceMean <axes = [-1]> (x)  y = Sub (x, m) }"""
+    feeds = {"i": np.array([[0, 5, -1], [-6, 2, 2]]), "j": np.array([2, -3, 1], np.int32)}
+    plan = check_model(text, {**feeds, "words": floats(6, 10), "places": floats(3, 10)}, opset=17)
+    assert kinds(plan) == [Rowwise]
+
+
+def test_rows_of_a_table_alone_are_no_kernel() -> None:
+    text = "g (int64[b] i, float[6, 4] t) => (float[b, 4] y) { r = Gather (t, i)  y = Tanh (r) }"
+    with pytest.raises(Unsupported, match="Gather"):
+        plan_region(whole(parsed(text)))

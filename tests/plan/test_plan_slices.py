@@ -99,7 +99,8 @@ def test_einsum(equation: str) -> None:
 @pytest.mark.parametrize(
     ("text", "code"),
     [
-        ("(float[5, 4] x, int64[3] i) => (float[3, 4] y) { y = Gather (x, i) }", codes.CONSTANT),
+        ("(float[5, 4] x, int64[3] i) => (float[3, 4] y) { y = Gather (x, i) }", codes.OPERATOR),
+        ("(float[5, 4] x, int64[3] i) => (float[5, 3] y) { y = Gather <axis = 1> (x, i) }", codes.CONSTANT),
         (
             "(float[5, 4] x) => (float[3, 4] y) { i = Constant <value_ints = [0, 1, 3]> ()  y = Gather (x, i) }",
             codes.ATTRIBUTE,
