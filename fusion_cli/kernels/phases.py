@@ -11,13 +11,16 @@ from typing import Literal
 
 from fusion_cli.codegen.cuda_parts import Buffer, CudaStage
 from fusion_cli.codegen.expr import storage
+from fusion_cli.codegen.text import space_shape
 from fusion_cli.devices.work import Work
 from fusion_cli.kernels import early
 from fusion_cli.kernels.family import Schedule, Sized
-from fusion_cli.kernels.rowwise import RowwiseStage
+from fusion_cli.kernels.pointwise import are_apart, vector_width
+from fusion_cli.kernels.rowwise import RowwiseStage, variants
+from fusion_cli.kernels.transpose import TransposeFamily
 from fusion_cli.kernels.wide import Wide, chains_with, right_input, wide_of
 from fusion_cli.operators.dtypes import NARROW, element_bytes
-from fusion_cli.planir.stages import Attention, Linear, Plan, Pointwise, Rowwise
+from fusion_cli.planir.stages import Attention, Linear, Plan, Pointwise, Rowwise, Stage
 
 _FROM, _TOGETHER = 20_000_000, 100_000_000
 """Bytes of right operands in one kernel, of one launch of products and of several, as in skinny_phases.cuh."""
@@ -113,13 +116,10 @@ def _with_attention(plan: Plan, run: Sequence[Phase], runs: Sequence[tuple[Phase
     position = run[0].stages[0] - 1 if run else -1
     while position >= 0:
         stage = plan.stages[position]
-        if isinstance(stage, Attention) and not before and _is_few(plan, stage):
+        if isinstance(stage, Attention) and not before and _is_few(plan, stage, _types(plan, *run)):
             before.insert(0, Phase((position,), "attention"))
-        elif isinstance(stage, Pointwise) and 0 < len(before) < _MOST - 1:
-            group = next((g.stages for g in plan.groups if g.kind == "elements" and position in g.stages), (position,))
-            if group != tuple(range(position - len(group) + 1, position + 1)):
-                break
-            before.insert(0, Phase(group, "elements"))
+        elif 0 < len(before) < _MOST - 1 and (passes := _passes(plan, position)):
+            before.insert(0, Phase(passes, "elements"))
         else:
             break
         position = before[0].stages[0] - 1
@@ -130,11 +130,24 @@ def _with_attention(plan: Plan, run: Sequence[Phase], runs: Sequence[tuple[Phase
     return (*(first if fits else ()), *before, *run)
 
 
-def _is_few(plan: Plan, stage: Attention) -> bool:
+def _passes(plan: Plan, position: int) -> tuple[int, ...]:
+    """What is computed element by element up to a stage and runs at once; empty where the stage is nothing of that."""
+    groups = [g.stages for g in plan.groups if g.kind == "elements" and g.stages[-1] == position]
+    # One pass may have been given the memory that the one before it reads.
+    return next((g for g in (*groups, (position,)) if _are_passes(plan, g) and are_apart(plan, g)), ())
+
+
+def _are_passes(plan: Plan, group: Sequence[int]) -> bool:
+    """Whether all stages are computed element by element, none as a copy in tiles."""
+    stages = [plan.stages[i] for i in group]
+    return all(isinstance(s, Pointwise) and not TransposeFamily().accepts(plan, s, "cuda") for s in stages)
+
+
+def _is_few(plan: Plan, stage: Attention, run: set[str]) -> bool:
     """Whether queries may have few keys, in the run's types."""
     keys = plan.viewed(stage.operands[stage.k])[-2]
     types = {plan.tensors[stage.operands[i].tensor].dtype for i in (stage.q, stage.k, stage.v)}
-    return types <= NARROW and stage.kind.probabilities != "general" and not (isinstance(keys, int) and keys > _KEYS)
+    return types == run and stage.kind.probabilities != "general" and not (isinstance(keys, int) and keys > _KEYS)
 
 
 def holding(plan: Plan, position: int) -> list[tuple[Phase, ...]]:
@@ -177,8 +190,9 @@ def _has_few_keys(at: Sized, run: Sequence[Phase]) -> bool:
 def _printed(plan: Plan, phase: Phase, stages: Sequence[CudaStage]) -> CudaPhase:
     if phase.wide:
         return CudaPhase(tuple(stages), phase.kind, phase.wide)
-    stage, length, chunks = stages[0], _length(plan, phase.stages[0]), 0
+    stage, chunks = stages[0], 0
     if isinstance(stage, RowwiseStage):
+        length = _length(plan, plan.stages[phase.stages[0]])
         chunks = _KEPT // stage.width if length is None else -(-length // (stage.width * _THREADS))
     return CudaPhase(tuple(stages), phase.kind, None, chunks)
 
@@ -186,7 +200,7 @@ def _printed(plan: Plan, phase: Phase, stages: Sequence[CudaStage]) -> CudaPhase
 def _phase(plan: Plan, position: int) -> Phase | None:
     stage = plan.stages[position]
     if isinstance(stage, Rowwise):
-        return Phase((position,), "rows") if _keeps(_length(plan, position)) else None
+        return Phase((position,), "rows") if _keeps(plan, stage) else None
     if not isinstance(stage, Linear):
         return None
     chains = chains_with(plan, position) or [[position]]
@@ -208,15 +222,18 @@ def _streams(plan: Plan, stage: Linear, position: int) -> bool:
     return few and straight and tensor.dtype in NARROW and right_input(plan, position) is not None
 
 
-def _length(plan: Plan, position: int) -> int | None:
+def _length(plan: Plan, stage: Stage) -> int | None:
     """Of a row of a stage; None if it is open."""
-    size = plan.tensors[plan.stages[position].stores[0].tensor].shape[-1]
+    size = space_shape(plan, stage)[-1]
     return size if isinstance(size, int) else None
 
 
-def _keeps(length: int | None) -> bool:
-    """Whether a warpgroup keeps such rows in registers, as whole vectors."""
-    return length is None or (length % _VECTOR == 0 and length <= _KEPT * _THREADS)
+def _keeps(plan: Plan, stage: Rowwise) -> bool:
+    """Whether a warpgroup keeps rows in registers, as whole vectors, by code that the stage has for such rows."""
+    length = _length(plan, stage)
+    width = vector_width([plan.tensors[t].dtype for t in stage.tensors])
+    fits = length is None or (length % _VECTOR == 0 and length <= _KEPT * _THREADS)
+    return fits and bool(variants(width, length))
 
 
 def _types(plan: Plan, *phases: Phase) -> set[str]:

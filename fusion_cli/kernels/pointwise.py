@@ -55,14 +55,14 @@ class PointwiseFamily(Family):
             stage for stage in stages if isinstance(stage, PointwiseStage) and stage.template == stages[-1].template
         ]
         few = sum(len(stage.strided) for stage in passes) <= _MOST_STRIDED
-        if group.kind != "elements" or len(passes) < len(stages) or not few or not _are_apart(plan, group):
+        if group.kind != "elements" or len(passes) < len(stages) or not few or not are_apart(plan, group.stages):
             return None
         return CudaGroup(template=passes[0].template, chains=tuple((stage,) for stage in passes))
 
 
-def _are_apart(plan: Plan, group: Group) -> bool:
+def are_apart(plan: Plan, group: Sequence[int]) -> bool:
     """Whether no stage writes where another of the group reads or writes, but for different parts of one tensor."""
-    stages = [plan.stages[i] for i in group.stages]
+    stages = [plan.stages[i] for i in group]
     return all(_is_apart(plan, a, b) for a in stages for b in stages if a is not b)
 
 

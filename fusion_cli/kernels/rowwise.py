@@ -130,7 +130,7 @@ class RowwiseFamily(Family):
         loads = tuple(names.load(k) for k in loaded)
         width = vector_width([x.dtype for x in loads if x.operand in elements] + [y.dtype for y in outs])
         length = space[-1] if isinstance(space[-1], int) else None
-        kept = _kept(width, length)
+        kept = variants(width, length)
         return RowwiseStage(
             **names.common("rowwise", "rowwise.cuh"),
             loads=loads,
@@ -150,7 +150,7 @@ class RowwiseFamily(Family):
         )
 
 
-def _kept(width: int, length: int | None) -> tuple[Variant, ...]:
+def variants(width: int, length: int | None) -> tuple[Variant, ...]:
     """The kernels that keep rows of a length, which may be open, in registers: of a warp each where that is enough."""
     if length is None:
         return (Variant(1, 32), _LONGEST_KEPT)

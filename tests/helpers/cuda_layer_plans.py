@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fusion_cli.plan.attention_kind import kind_of
-from fusion_cli.planir.stages import Attention, Linear, Operand, Rowwise, Store
+from fusion_cli.planir.stages import Attention, Linear, Operand, Pointwise, Rowwise, Store
 from tests.helpers.cuda_case import Case
 from tests.helpers.plan_builder import Builder, Program, Shape
 
@@ -57,6 +59,47 @@ def layer(dtype: str) -> Case:
         {"b": 0, "h": 2, "s": 1, "t": 9, "n": 64, "m": 64},
     )
     return Case(f"layer_{dtype}", b.plan(), sizes)
+
+
+def rotated(dtype: str, *, kept: bool = False) -> Case:
+    """Queries and keys are scaled, side by side, before an attention to few keys and its product; `kept`: the keys lie
+    where the queries were read, so that they have to wait."""
+    b = Builder()
+    rows: tuple[Shape, Shape] = ("b", "h", "s", 64), ("b", "h", "t", 64)
+    q, k, v = b.input(dtype, *rows[0]), b.input(dtype, *rows[1]), b.input(dtype, *rows[1])
+    made = q
+    if kept:
+        made = b.temp(dtype, rows[0], b.dims(q))
+        _scaled(b, q, made, 2.0)
+    scaled = b.temp(dtype, rows[0], b.dims(q)), b.temp(dtype, rows[1], b.dims(k))
+    _scaled(b, made, scaled[0], 0.5)
+    _scaled(b, k, scaled[1], 2.0)
+    if kept:
+        b.tensors[scaled[1]] = replace(b.tensors[scaled[1]], slot=b.tensors[made].slot)
+        b.temps -= 1
+    attended = b.temp(dtype, rows[0], b.dims(q))
+    p = Program(dtype)
+    score = p("acc")
+    kind = kind_of(p.done(), score, (), 0, False, False)
+    operands = (Operand(scaled[0]), Operand(scaled[1]), Operand(v))
+    b.stages.append(
+        Attention(operands, p.done(), (Store(attended, 0),), b.dims(q), scale=0.125, score=score, kind=kind)
+    )
+    weight, residual = b.input(dtype, 64, "n"), b.input(dtype, "b", "h", "s", "n")
+    dims = b.op("matmul", b.dims(attended), b.dims(weight))
+    _product(b, (attended, weight, residual), "Add", b.output(dtype, ("b", "h", "s", "n"), dims), dims)
+    sizes = (
+        {"b": 1, "h": 2, "s": 1, "t": 34, "n": 1024},
+        {"b": 2, "h": 3, "s": 2, "t": 5, "n": 136},
+        {"b": 1, "h": 1, "s": 1, "t": 1, "n": 8},
+    )
+    return Case(f"layer_rotated_{dtype}{'_kept' * kept}", b.plan(), sizes)
+
+
+def _scaled(b: Builder, x: int, out: int, factor: float) -> None:
+    p = Program(b.tensors[out].dtype)
+    value = p("Mul", p.load(0), p.const(factor))
+    b.stages.append(Pointwise((Operand(x),), p.done(), (Store(out, value),), b.dims(x), ("/scale",)))
 
 
 def _product(b: Builder, operands: tuple[int, int, int], op: str, out: int, dims: int) -> None:

@@ -13,12 +13,15 @@ from fusion_cli.build import build, find_compiler
 from fusion_cli.emit import emit, emit_registration
 from fusion_cli.kernels import family_of
 from fusion_cli.kernels.phases import holding, phases_of, with_attention
-from fusion_cli.planir.stages import Plan
+from fusion_cli.planir.stages import Instr, Linear, Plan, Pointwise, Rowwise, Store
 from fusion_cli.types import Target
+from tests.helpers.cuda_attention_plans import bare
+from tests.helpers.cuda_case import Case, merged
 from tests.helpers.cuda_host_library import host_program
-from tests.helpers.cuda_layer_plans import layer
+from tests.helpers.cuda_layer_plans import layer, rotated
 from tests.helpers.cuda_product_plans import abreast, gated, linear, products
-from tests.helpers.plan_builder import fused_op
+from tests.helpers.cuda_row_plans import transpose
+from tests.helpers.plan_builder import Builder, Program, fused_op, operands
 from tests.helpers.sized_stages import sized_stages
 
 SM_90A, SM_80 = Target("sm_90a", "cuda", "sm_90a"), Target("sm_80", "cuda", "sm_80")
@@ -41,7 +44,7 @@ def kinds(plan: Plan) -> list[list[str]]:
 def test_results_are_right_whichever_blocks_share_them(tmp_path: Path) -> None:
     """Blocks run at once; several kernels, of one phase to five, three launches each on the same memory."""
     program = host_program("phases.cc", tmp_path)
-    found = subprocess.run([program], capture_output=True, text=True, check=False, timeout=300)
+    found = subprocess.run([program], capture_output=True, text=True, check=False, timeout=120)
     assert (found.returncode, found.stdout, found.stderr) == (0, "0\n", "")
 
 
@@ -63,6 +66,68 @@ def test_what_it_is_not_for() -> None:
     assert kinds(sized(layer("float16").plan, n=1004)) == [["products", "products"]]  # rows are not of eights
     many_keys = sized(layer("float16").plan, t=65)
     assert not with_attention(many_keys, next(phases_of(many_keys)))
+
+
+def passes(plan: Plan) -> list[tuple[int, ...]]:
+    """What is computed element by element before an attention, in phases."""
+    return [phase.stages for run in phases_of(plan) for phase in with_attention(plan, run) if phase.kind == "elements"]
+
+
+def test_passes_before_an_attention_are_a_phase_if_none_writes_where_another_reads() -> None:
+    assert passes(rotated("float16").plan) == [(0, 1)]
+    assert passes(rotated("float16", kept=True).plan) == [(0,), (1,), (2,)]
+
+
+def test_tiled_copies_before_an_attention_are_launches_of_their_own() -> None:
+    turned = merged("turned", [transpose("float16"), rotated("float16")]).plan
+    assert passes(turned) == [(3,), (4,)]
+
+
+def test_attention_of_another_type_is_a_launch_of_its_own() -> None:
+    mixed = merged("mixed", [bare("bfloat16"), linear("float16")]).plan
+    (run,) = phases_of(mixed)
+    assert not with_attention(mixed, run)
+
+
+def test_a_right_operand_that_the_operator_makes_is_read_when_it_is_there() -> None:
+    b = Builder()
+    x, w = b.input("float16", "m", "k"), b.input("float16", "k", "n")
+    made = b.temp("float16", ("k", "n"), b.dims(w))
+    p = Program("float16")
+    value = p("Relu", p.load(0))
+    b.stages.append(Pointwise(operands(w), p.done(), (Store(made, value),), b.dims(w)))
+    dims = b.op("matmul", b.dims(x), b.dims(made))
+    out = b.output("float16", ("m", "n"), dims)
+    b.stages.append(Linear(operands(x, made), (Instr("acc", (), "float16"),), (Store(out, 0),), dims))
+    assert not kinds(b.plan())
+
+
+def sums(dtype: str, length: int, keep: bool) -> Case:
+    """Of sixteen rows; with `keep` what remains of each element besides."""
+    b = Builder()
+    x = b.input(dtype, 16, length)
+    p = Program(dtype)
+    value = p("Sub", p.load(0), p("reduce_sum", p.load(0))) if keep else p("reduce_sum", p.load(0))
+    dims = b.dims(x) if keep else b.op("reduce", b.dims(x), ints=(0, -1))
+    out = b.output(dtype, (16, length) if keep else (16,), dims)
+    b.stages.append(Rowwise(operands(x), p.done(), (Store(out, value),), b.dims(x)))
+    return Case(f"sums_{dtype}_{length}", b.plan(), ({},))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "length", "keep", "kept"),
+    [
+        ("float16", 16, False, True),
+        ("float16", 15, False, False),
+        ("float16", 20000, False, False),
+        ("float32", 8192, True, True),
+        ("float32", 8200, True, False),
+        ("int64", 8192, True, False),
+    ],
+)
+def test_rows_are_a_phase_if_a_warpgroup_keeps_them(dtype: str, length: int, keep: bool, kept: bool) -> None:
+    plan = merged("rows", [sums(dtype, length, keep), linear("float16")]).plan
+    assert kinds(plan) == [["rows", "products"] if kept else ["products"]]
 
 
 def test_one_launch_needs_fewer_weights_than_several() -> None:
@@ -97,8 +162,8 @@ def test_products_are_predicted_by_its_times_where_weights_are_large() -> None:
 
 
 @pytest.mark.skipif(find_compiler(SM_90A) is None, reason="nvcc is not installed")
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_it_compiles(dtype: str, tmp_path: Path) -> None:
-    op = fused_op("Layer", layer(dtype).plan)
-    sources = [emit(op, SM_90A), emit_registration(SM_90A, [op])]
+def test_it_compiles(tmp_path: Path) -> None:
+    """Every kind of phase, and either type."""
+    ops = [fused_op(case.name.title(), case.plan) for case in (layer("float16"), rotated("bfloat16", kept=True))]
+    sources = [*(emit(op, SM_90A) for op in ops), emit_registration(SM_90A, ops)]
     assert build(sources, SM_90A, tmp_path, jobs=2, cache_dir=tmp_path / "cache").path.is_file()

@@ -3,6 +3,7 @@
 
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -42,6 +43,7 @@ inline void launch_at_once(unsigned grid, unsigned threads, size_t shared, const
     running[i] = fork();
     if (running[i] < 0) fail("no process for a block");
     if (running[i] > 0) continue;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // what waits for ever ends with the program
     blocks.run(i, 0);
     blocks.check();
     _exit(0);
