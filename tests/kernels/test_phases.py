@@ -12,7 +12,7 @@ import pytest
 from fusion_cli.build import build, find_compiler
 from fusion_cli.emit import emit, emit_registration
 from fusion_cli.kernels import family_of
-from fusion_cli.kernels.phases import holding, phases_of, with_attention
+from fusion_cli.kernels.phases import holding, phases_of
 from fusion_cli.planir.stages import Instr, Linear, Plan, Pointwise, Rowwise, Store
 from fusion_cli.types import Target
 from tests.helpers.cuda_attention_plans import bare
@@ -51,11 +51,21 @@ def test_results_are_right_whichever_blocks_share_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_a_layer_is_one_run(dtype: str) -> None:
     plan = layer(dtype).plan
-    assert kinds(plan) == [["products", "rows", "products", "products"]]
-    run = next(phases_of(plan))
-    assert [phase.kind for phase in with_attention(plan, run)] == ["attention", *(phase.kind for phase in run)]
-    assert holding(plan, 3) == run
-    assert not holding(plan, 0)
+    after = ["products", "rows", "products", "products"]
+    assert kinds(plan) == [after, ["attention", *after]]
+    alone, whole = phases_of(plan)
+    assert holding(plan, 3) == [alone, whole]
+    assert holding(plan, 0) == [whole]
+
+
+def test_a_layer_with_what_leads_to_its_attention_is_one_run() -> None:
+    before, after = ["products"] * 3, ["products", "rows", *["products"] * 3]
+    whole = merged("whole", [abreast("float16"), layer("float16")]).plan
+    assert kinds(whole) == [before, after, [*before, "attention", *after]]
+    apart = merged("apart", [abreast("float16"), transpose("float16"), layer("float16")]).plan
+    assert [*before, "attention", *after] not in kinds(apart)
+    mixed = merged("mixed", [abreast("bfloat16"), layer("float16")]).plan
+    assert kinds(mixed) == [before, after, ["attention", *after]]
 
 
 def test_what_it_is_not_for() -> None:
@@ -64,13 +74,12 @@ def test_what_it_is_not_for() -> None:
     assert not kinds(sized(gated("float16").plan, s=17, b=1))
     assert not kinds(sized(gated("float16").plan, k=64, n=64))
     assert kinds(sized(layer("float16").plan, n=1004)) == [["products", "products"]]  # rows are not of eights
-    many_keys = sized(layer("float16").plan, t=65)
-    assert not with_attention(many_keys, next(phases_of(many_keys)))
+    assert len(kinds(sized(layer("float16").plan, t=65))) == 1  # without the attention
 
 
 def passes(plan: Plan) -> list[tuple[int, ...]]:
     """What is computed element by element before an attention, in phases."""
-    return [phase.stages for run in phases_of(plan) for phase in with_attention(plan, run) if phase.kind == "elements"]
+    return [phase.stages for run in phases_of(plan) for phase in run if phase.kind == "elements"]
 
 
 def test_passes_before_an_attention_are_a_phase_if_none_writes_where_another_reads() -> None:
@@ -85,8 +94,7 @@ def test_tiled_copies_before_an_attention_are_launches_of_their_own() -> None:
 
 def test_attention_of_another_type_is_a_launch_of_its_own() -> None:
     mixed = merged("mixed", [bare("bfloat16"), linear("float16")]).plan
-    (run,) = phases_of(mixed)
-    assert not with_attention(mixed, run)
+    assert kinds(mixed) == [["products"]]
 
 
 def test_a_right_operand_that_the_operator_makes_is_read_when_it_is_there() -> None:
