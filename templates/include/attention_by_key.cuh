@@ -1,56 +1,34 @@
-// What a mask that is the same for all queries does to tiles of keys: a few hundred numbers, which the kernel that walks
-// them looks at itself, so that none has to go before.
+// What a mask that is the same for all queries does to tiles of keys: a few hundred numbers, which the warpgroup that
+// copies looks at itself, so that no kernel has to go before.
 #pragma once
 
 #include "include/attention_sorts.cuh"
 
 namespace fusion::gpu {
 
-// The eight keys of a tile that a lane has.
-template <int kKeys, class Program>
-struct LaneKeys {
+// Judges `tiles` tiles: of each a lane has eight keys, and all that a thread reads is on its way at once. For kThreads.
+template <int kKeys, int kThreads, int N, class Program>
+__device__ __forceinline__ void judge_by_key(float* of, const Program& program, const int64_t (&at)[N], int keys, int tiles,
+                                             bool whole) {
   using Tiles = Ceilings<kKeys>;
-  static constexpr int kLanes = kKeys / 8;
+  constexpr int kLanes = kKeys / 8, kAtOnce = kThreads / kLanes;
   static_assert(32 % kLanes == 0, "the lanes of a tile are of one warp");
-  typename Program::template Strip<8> strip;
-  int key;
-
-  __device__ __forceinline__ static int lane() { return static_cast<int>(threadIdx.x) % kLanes; }
-
-  // Reads what the mask holds for them; `whole`: with few accesses.
-  template <int N>
-  __device__ __forceinline__ void read(const Program& program, const int64_t (&at)[N], int tile, int keys, bool whole) {
-    key = min(tile * kKeys + lane() * 8, (keys - 1) / 8 * 8);  // where there are none, the last ones again
+  const int thread = static_cast<int>(threadIdx.x) % kThreads, lane = thread % kLanes;
+#pragma unroll 1
+  for (int first = 0; first < tiles; first += kAtOnce) {
+    const int t = min(first + thread / kLanes, tiles - 1);             // where there is none, the last one again
+    const int key = min(t * kKeys + lane * 8, (keys - 1) / 8 * 8);  // likewise
+    typename Program::template Strip<8> strip;
     if (whole) {
       strip.read_whole(program, at, 0, key);
     } else {
       strip.template read<false>(program, at, 0, key, keys - key);
       strip.template read<true>(program, at, 0, key, keys - key);
     }
-  }
-
-  // What that does to the tile. For its lanes together.
-  __device__ __forceinline__ float judge(const Program& program, int keys) const {
     float found = Tiles::judge(program, strip, 0, 0, key, keys);
 #pragma unroll
     for (int o = kLanes / 2; o > 0; o /= 2) found = Tiles::both(found, __shfl_xor_sync(0xffffffffu, found, o));
-    return found == Tiles::kMixed ? Tiles::kAlike : found;
-  }
-};
-
-// Judges `tiles` tiles of a mask. For kThreads.
-template <int kKeys, int kThreads, int N, class Program>
-__device__ __forceinline__ void judge_by_key(float* of, const Program& program, const int64_t (&at)[N], int keys, int tiles,
-                                             bool whole) {
-  using Keys = LaneKeys<kKeys, Program>;
-  constexpr int kAtOnce = kThreads / Keys::kLanes;
-#pragma unroll 1
-  for (int first = 0; first < tiles; first += kAtOnce) {
-    const int t = min(first + static_cast<int>(threadIdx.x) % kThreads / Keys::kLanes, tiles - 1);  // or the last one again
-    Keys mine;
-    mine.read(program, at, t, keys, whole);
-    const float found = mine.judge(program, keys);
-    if (Keys::lane() == 0) of[t] = found;
+    if (lane == 0) of[t] = found == Tiles::kMixed ? Tiles::kAlike : found;
   }
 }
 

@@ -11,8 +11,6 @@ constexpr int kSortThreads = 256;
 
 // Of so many tiles of keys, where a mask is the same for all queries, the largest norms are found where they are needed.
 constexpr int kMeasured = 8;
-// Of so many tiles of keys, of all masks, every block sees beforehand what these do to them.
-constexpr int kDealt = 256;
 
 // What is found, and where batches have theirs.
 struct TileMap {
@@ -20,7 +18,6 @@ struct TileMap {
   float* lengths;  // [batches of keys, tiles of keys]: the largest norm of a key; null where that is not found beforehand
   int rows, tiles;
   bool by_key;  // masks are the same for all queries: what they do is seen at once where it is needed
-  int masks, sharing;  // masks by which blocks order their tiles, none where they do not, and batches in a row that share one
   Space<2> places;
 };
 
@@ -61,35 +58,15 @@ inline View in_turn(const Ints& walked, int64_t each) {
   return out;
 }
 
-// How many batches in a row share one of the masks, which are those of `walked`; 0 where they are not in a row.
-inline int64_t sharing_in_a_row(const Ints& dims, const Ints& walked) {
-  int64_t sharing = 1;
-  size_t d = dims.size() - 2;
-  for (; d > 0 && walked[d - 1] == 1; --d) sharing *= dims[d - 1];
-  for (; d > 0; --d) {
-    if (walked[d - 1] != dims[d - 1]) return 0;
-  }
-  return sharing;
-}
-
-// Lets blocks that have several tiles of queries order those by what `masks` masks leave them, if all are soon looked at.
-template <int N>
-void deal_by_masks(TileMap& map, const Device& device, const Space<N>& batches, int64_t masks, int64_t sharing) {
-  const bool few = sharing > 0 && masks * map.tiles <= kDealt && batches.small;
-  if (!map.by_key || !few || masks == 1 || batches.count * map.rows <= device.multiprocessors) return;
-  map.masks = static_cast<int>(masks), map.sharing = static_cast<int>(sharing);
-}
-
 // `views`: of q, k, v, the result, and what the score program reads. Where that is firm, nobody asks how long keys are.
 template <int N>
-SortedSpaces<N> sorted_spaces(const Device& device, const Space<N>& batches, const Ints& dims, const View (&views)[N],
-                              const AttentionShape& s, bool by_key, bool firm, void* memory) {
+SortedSpaces<N> sorted_spaces(const Ints& dims, const View (&views)[N], const AttentionShape& s, bool by_key, bool firm,
+                              void* memory) {
   const Ints masks = walked_by(dims, views + 4, views + N), keys = walked_by(dims, views + 1, views + 2);
   SortedSpaces<N> out{space<N>(masks, views, 2), space<N>(keys, views, 2), {}, 0};
   TileMap& map = out.map;
   map.by_key = by_key;
   map.rows = static_cast<int>(ceil_div(s.queries, kTileRows)), map.tiles = static_cast<int>(ceil_div(s.keys, kTileKeys));
-  deal_by_masks(map, device, batches, out.masks.count, sharing_in_a_row(dims, masks));
   const int64_t sorts = by_key ? 0 : out.masks.count * map.rows * map.tiles;
   const int64_t lengths = firm || (by_key && map.tiles <= kMeasured) ? 0 : out.keys.count * map.tiles;
   map.sorts = static_cast<float*>(memory), map.lengths = lengths == 0 ? nullptr : map.sorts + sorts;

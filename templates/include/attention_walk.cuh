@@ -1,7 +1,7 @@
 // What a block of attention_wgmma.cuh works on: tiles of queries, of keys and values, and in which order.
 #pragma once
 
-#include "include/attention_deal.cuh"
+#include "include/attention_by_key.cuh"
 #include "include/attention_rows.cuh"
 
 #if FUSION_HOPPER
@@ -160,16 +160,10 @@ struct Walk {
   const TileMap& map;
   Sorts (&sorts)[Tile::kPlaces + 1];  // of tiles in turn
   bool (&again)[Tile::kMostRounds];  // which rounds come once more
-  LongestFirst<Tile::kKeys>& dealt;
   int64_t at[N], batch;
   unsigned round = ~0u, count = 0;  // tiles so far
   int first_query, steps;
   bool whole = false, all = false;
-
-  // For all threads of the block, before the first tile.
-  __device__ __forceinline__ void begin() const {
-    if (deals()) dealt.template begin<Tile::kThreads>(program, batches, map, static_cast<int>(s.keys));
-  }
 
   // The next tile. For all threads of the block; `barrier` is theirs.
   __device__ __forceinline__ bool find(int barrier) {
@@ -183,7 +177,6 @@ struct Walk {
       all = true, round = ~0u;
       sync_threads(barrier, Tile::kThreads);
     } while (round == ~0u || (all && !again[round]));
-    if (deals()) tile = dealt.tile(tile, map.sharing * rows);
     const Place place = place_of(tile, s, batches.count, Tile::kRows);
     batch = place.batch, first_query = place.tile * Tile::kRows, ++count;
     batches.locate(batch, at);
@@ -202,7 +195,7 @@ struct Walk {
   // Brings what is known of the tiles. For the warpgroup that copies, which may be ahead of the others by kPlaces tiles.
   __device__ __forceinline__ void bring(int barrier) const {
     if (!skips()) return;
-    if (by_key() && !deals()) {
+    if (by_key()) {
       judge_by_key<Tile::kKeys, kWarpgroup>(known().of, program, at, static_cast<int>(s.keys), steps, whole);
     }
     int64_t places[2];
@@ -213,19 +206,15 @@ struct Walk {
       }
       return sync_threads(barrier, kWarpgroup);
     }
-    const float* found = map.sorts + places[0] + first_query / Tile::kRows * map.tiles;
-    if (deals()) found = dealt.of + static_cast<unsigned>(batch) / map.sharing * map.tiles;
+    const float* const found = map.sorts + places[0] + first_query / Tile::kRows * map.tiles;
     for (int t = threadIdx.x % kWarpgroup; t < steps; t += kWarpgroup) {
-      if (!by_key() || deals()) known().of[t] = found[t];
+      if (!by_key()) known().of[t] = found[t];
       known().reach[t] = Program::kFirm || measures() ? 0.0f : s.scale * map.lengths[places[1] + t];
     }
     sync_threads(barrier, kWarpgroup);
   }
 
   __device__ __forceinline__ bool by_key() const { return Program::kByKey && map.by_key; }
-
-  // Whether masks tell which tiles come first.
-  __device__ __forceinline__ bool deals() const { return Program::kSorted && by_key() && map.masks > 0; }
 
   // Whether it is found here how long the keys are that are left out.
   __device__ __forceinline__ bool measures() const { return !Program::kFirm && by_key() && map.lengths == nullptr; }

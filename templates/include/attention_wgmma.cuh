@@ -24,7 +24,6 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
   __shared__ Barrier measured[Tile::kPlaces + 1];
   __shared__ TileSorts<kKeys> sorts[Tile::kPlaces + 1];
   __shared__ bool again[Tile::kMostRounds];
-  __shared__ LongestFirst<kKeys> dealt;
   using Keys = Walk<Tile, kProb, N, Program>;
   for (int i = threadIdx.x; Keys::kSkips && i < Tile::kMostRounds; i += Tile::kThreads) again[i] = false;
   if (threadIdx.x == 0) {
@@ -40,8 +39,7 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
   await_earlier();
 
   const int queries = static_cast<int>(s.queries), keys = static_cast<int>(s.keys);
-  Keys walk{s, batches, program, map, sorts, again, dealt};
-  walk.begin();
+  Keys walk{s, batches, program, map, sorts, again};
   // How often a place has been filled tells its phase.
   const auto slot = [](unsigned n) { return n % kSlots; };
   const auto phase = [](unsigned n) { return static_cast<int>(n / kSlots % 2); };

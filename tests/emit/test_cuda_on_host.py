@@ -130,19 +130,6 @@ def test_hoppers_attention_of_many_keys_agrees_with_fp64(case: Case, hopper: Pat
     compare(replace(case, sizes=(MANY_KEYS,)), hopper)
 
 
-UNEVEN = (
-    {"b": 7, "h": 1, "g": 2, "q": 140, "k": 300},
-    {"b": 3, "h": 2, "g": 2, "q": 130, "k": 400},
-    {"b": 129, "h": 1, "g": 1, "q": 66, "k": 136},
-)
-"""Several rounds of tiles of queries; masks that batches share in a row, or do not; more of them than are ordered."""
-
-
-@pytest.mark.parametrize("case", [c for c in WARPGROUPS if "uneven" in c.name], ids=lambda c: c.name)
-def test_hoppers_attention_to_as_many_keys_as_each_mask_leaves_agrees_with_fp64(case: Case, hopper: Path) -> None:
-    compare(replace(case, sizes=UNEVEN), hopper)
-
-
 @pytest.mark.parametrize("case", ROUNDED, ids=lambda c: c.name)
 def test_attention_in_tf32_agrees_with_fp64(case: Case, rounding: Path) -> None:
     many = {n: MANY_HEADS[n] for n in case.sizes[0]}

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from fusion_cli.plan.attention_kind import kind_of
 from fusion_cli.planir.stages import Attention, Instr, Operand, Store
-from tests.helpers.cuda_case import Array, Case
+from tests.helpers.cuda_case import Case
 from tests.helpers.plan_builder import Builder, Program
 
 
@@ -205,9 +204,6 @@ def grouped() -> list[Case]:
         masked("float16", 64, "lowest", "left", later=True),
         shown("bool", "middle"),
         shown("added_lowest", "right"),
-        uneven("bool"),
-        uneven("added_lowest", nan=True),
-        uneven("added", by_head=True),
         overcome("left"),
         overcome("middle"),
         padded("float16", 64, "added_lowest", "right"),
@@ -317,27 +313,6 @@ def shown(form: str, hidden: str) -> Case:
     """A mask by key that leaves all other scores as they are: of tiles of keys it hides all, some or none."""
     case = masked("float16", 64, form, hidden)
     return replace(case, name=f"{case.name}_shown", shown=frozenset({3}))
-
-
-@dataclass(frozen=True)
-class Uneven(Case):
-    """Every batch's mask leaves the first of its keys: a number of its own of them, all or none as well."""
-
-    hidden: float = 0.0
-
-    def inputs(self, sizes: Mapping[str, int], rng: np.random.Generator) -> list[Array]:
-        arrays = super().inputs(sizes, rng)
-        for i, mask in enumerate(arrays[3]):
-            mask[..., mask.shape[-1] * ((3 * i + 2) % 7) // 6 :] = self.hidden
-        return arrays
-
-
-def uneven(form: str, *, by_head: bool = False, nan: bool = False) -> Case:
-    """The fourth batch's first results are no numbers, if it is `nan` that a key scores."""
-    case = masked("float16", 64, form, "none", by_head=by_head)
-    hidden = {"bool": 0.0, "added": -math.inf, "added_lowest": LOWEST}[form]
-    planted = {3: ((3, 0, 0, 0, 3), math.nan if nan else 0.0)}
-    return Uneven(f"masked_uneven_{form}", case.plan, case.sizes, planted, frozenset({3}), hidden=hidden)
 
 
 def overcome(hidden: str) -> Case:

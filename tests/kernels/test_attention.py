@@ -88,23 +88,20 @@ def test_kernels_leave_lowered_keys_out_where_they_tell_that_these_do_not_count(
 
 
 @pytest.mark.parametrize(
-    ("by_key", "firm", "keys", "blocks", "masks"),
+    ("by_key", "firm", "keys", "blocks"),
     [
-        (True, True, 500, 0, 2),
-        (True, True, 16384, 0, 2),
-        (True, True, 16385, 0, 0),
-        (True, False, 1024, 0, 2),
-        (True, False, 1025, 6 * 9, 2),
-        (False, True, 500, 2 * 3 * 4, 0),
-        (False, False, 500, 2 * 3 * 4 + 6 * 4, 0),
+        (True, True, 500, 0),
+        (True, True, 5000, 0),
+        (True, False, 1024, 0),
+        (True, False, 1025, 6 * 9),
+        (False, True, 500, 2 * 3 * 4),
+        (False, False, 500, 2 * 3 * 4 + 6 * 4),
     ],
-    ids=["firm", "firm and long", "firm and longer", "short", "long", "by query and firm", "by query"],
+    ids=["firm", "firm and long", "short", "long", "by query and firm", "by query"],
 )
 def test_what_is_looked_at_before_an_attention(
-    by_key: bool, firm: bool, keys: int, blocks: int, masks: int, sorted_program: Path
+    by_key: bool, firm: bool, keys: int, blocks: int, sorted_program: Path
 ) -> None:
-    """Tiles of the masks of two batches, and of the keys of six heads; nothing where a mask is by key and short. Where
-    masks by key have up to 256 tiles, blocks order theirs by them."""
+    """Tiles of the masks of two batches, and of the keys of six heads; nothing where a mask is by key and short."""
     command = [sorted_program, *(str(int(x)) for x in (by_key, firm, keys))]
-    found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
-    assert found.split() == [str(blocks), str(masks)]
+    assert int(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout) == blocks
