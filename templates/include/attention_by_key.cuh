@@ -32,15 +32,4 @@ __device__ __forceinline__ void judge_by_key(float* of, const Program& program, 
   }
 }
 
-// Finds the largest norm, times `s.scale`, of the keys of a tile; `reach` is no more than that before. For kThreads.
-template <int kDepth, int kThreads, class T>
-__device__ __forceinline__ void measure_keys(float& reach, const T* k, const AttentionShape& s, int first) {
-  constexpr int kAtOnce = 4;  // this warpgroup has few registers
-  float longest = longest_key<kDepth, kThreads, kAtOnce>(k, s, first);
-#pragma unroll
-  for (int o = 16; o > 0; o /= 2) longest = max_nan(longest, __shfl_xor_sync(0xffffffffu, longest, o));
-  // Bits of floats that are not negative are in their order, and a NaN's come last.
-  if (threadIdx.x % 32 == 0) atomicMax(reinterpret_cast<int*>(&reach), __float_as_int(s.scale * sqrtf(longest)));
-}
-
 }  // namespace fusion::gpu

@@ -9,8 +9,10 @@ namespace fusion::gpu {
 constexpr int kTileRows = 128, kTileKeys = 128;  // of scores: queries by keys
 constexpr int kSortThreads = 256;
 
-// Of so many tiles of keys, where a mask is the same for all queries, the largest norms are found where they are needed.
-constexpr int kMeasured = 8;
+// Of so few keys, where a mask is the same for all queries, all are walked if what it hides might count after all: to see
+// that it does not takes longer.
+constexpr int64_t kAllWalked = 1024;
+inline bool leaves_out(const AttentionShape& s, bool by_key, bool firm) { return !by_key || firm || s.keys > kAllWalked; }
 
 // What is found, and where batches have theirs.
 struct TileMap {
@@ -68,7 +70,7 @@ SortedSpaces<N> sorted_spaces(const Ints& dims, const View (&views)[N], const At
   map.by_key = by_key;
   map.rows = static_cast<int>(ceil_div(s.queries, kTileRows)), map.tiles = static_cast<int>(ceil_div(s.keys, kTileKeys));
   const int64_t sorts = by_key ? 0 : out.masks.count * map.rows * map.tiles;
-  const int64_t lengths = firm || (by_key && map.tiles <= kMeasured) ? 0 : out.keys.count * map.tiles;
+  const int64_t lengths = firm ? 0 : out.keys.count * map.tiles;
   map.sorts = static_cast<float*>(memory), map.lengths = lengths == 0 ? nullptr : map.sorts + sorts;
   const View places[] = {in_turn(masks, int64_t{map.rows} * map.tiles), in_turn(keys, map.tiles)};
   map.places = space<2>(dims, places, 2);
@@ -125,39 +127,36 @@ __device__ __forceinline__ float sorted_tile(const Program& program, const int64
   return found;
 }
 
-// The largest square of a norm of the keys from `first` on that one of kThreads has a piece of: rows are made of aligned
-// pieces, of which kAtOnce are on their way together.
-template <int kDepth, int kThreads, int kAtOnce, class T>
+// The largest square of a norm of the keys from `first` on that a thread has a piece of: rows are made of aligned pieces, all
+// of which are on their way together.
+template <int kDepth, class T>
 __device__ __forceinline__ float longest_key(const T* k, const AttentionShape& s, int first) {
-  constexpr int kPieces = kDepth / 8, kStep = kThreads / kPieces;
-  const int thread = static_cast<int>(threadIdx.x) % kThreads, last = static_cast<int>(s.keys) - 1;
-  const int piece = thread % kPieces * 8;
+  constexpr int kPieces = kDepth / 8, kStep = kSortThreads / kPieces, kEach = kTileKeys / kStep;
+  const int key = first + static_cast<int>(threadIdx.x) / kPieces, last = static_cast<int>(s.keys) - 1;
+  const int piece = static_cast<int>(threadIdx.x) % kPieces * 8;
+  // Threads without a key of their own have the last one.
+  const auto from = [&](int r) { return k + min(key + r * kStep, last) * s.k_row + piece; };
+  Strip<T, 8> read[kEach];
+  if (s.depth == kDepth) {
+#pragma unroll
+    for (int r = 0; r < kEach; ++r) read[r].read(from(r));
+  } else {
+#pragma unroll
+    for (int r = 0; r < kEach; ++r) read[r].read(from(r), 1, static_cast<int>(s.depth) - piece);
+  }
   float longest = 0.0f;
-#pragma unroll 1
-  for (int key = first + thread / kPieces; key < first + kTileKeys; key += kAtOnce * kStep) {
-    // Threads without a key of their own have the last one.
-    const auto from = [&](int r) { return k + min(key + r * kStep, last) * s.k_row + piece; };
-    Strip<T, 8> read[kAtOnce];
-    if (s.depth == kDepth) {
 #pragma unroll
-      for (int r = 0; r < kAtOnce; ++r) read[r].read(from(r));
-    } else {
+  for (int r = 0; r < kEach; ++r) {
+    float sum = 0.0f;
 #pragma unroll
-      for (int r = 0; r < kAtOnce; ++r) read[r].read(from(r), 1, static_cast<int>(s.depth) - piece);
+    for (int i = 0; i < 8; ++i) {
+      const T element = read[r][i];
+      const float x = fusion::load(&element);
+      sum = fmaf(x, x, sum);
     }
 #pragma unroll
-    for (int r = 0; r < kAtOnce; ++r) {
-      float sum = 0.0f;
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const T element = read[r][i];
-        const float x = fusion::load(&element);
-        sum = fmaf(x, x, sum);
-      }
-#pragma unroll
-      for (int o = kPieces / 2; o > 0; o /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, o);
-      longest = max_nan(longest, sum);
-    }
+    for (int o = kPieces / 2; o > 0; o /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, o);
+    longest = max_nan(longest, sum);
   }
   return longest;
 }
@@ -182,8 +181,7 @@ __device__ __forceinline__ void sort_tiles(const T* k, const AttentionShape& s, 
     mine = sorted_tile(program, at, first, rows, first_key, static_cast<int>(s.keys), alike);
   } else {
     keys.locate(tile / map.tiles, at);
-    constexpr int kEach = kTileKeys * (kDepth / 8) / kSortThreads;  // on their way at once
-    mine = longest_key<kDepth, kSortThreads, kEach>(k + at[1], s, first_key);
+    mine = longest_key<kDepth>(k + at[1], s, first_key);
   }
   const auto join = [&](float a, float b) { return sorts ? Tiles::both(a, b) : max_nan(a, b); };
 #pragma unroll

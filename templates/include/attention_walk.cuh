@@ -209,25 +209,12 @@ struct Walk {
     const float* const found = map.sorts + places[0] + first_query / Tile::kRows * map.tiles;
     for (int t = threadIdx.x % kWarpgroup; t < steps; t += kWarpgroup) {
       if (!by_key()) known().of[t] = found[t];
-      known().reach[t] = Program::kFirm || measures() ? 0.0f : s.scale * map.lengths[places[1] + t];
+      known().reach[t] = Program::kFirm ? 0.0f : s.scale * map.lengths[places[1] + t];
     }
     sync_threads(barrier, kWarpgroup);
   }
 
   __device__ __forceinline__ bool by_key() const { return Program::kByKey && map.by_key; }
-
-  // Whether it is found here how long the keys are that are left out.
-  __device__ __forceinline__ bool measures() const { return !Program::kFirm && by_key() && map.lengths == nullptr; }
-
-  // Finds that, in keys from `k` on. For the warpgroup that copies, when the others have all that they need.
-  template <int kDepth, class T>
-  __device__ __forceinline__ void measure(const T* k) const {
-#pragma unroll 1
-    for (int t = 0; t < steps && !all; ++t) {
-      if (!known().hidden(t) || known().of[t] == -INFINITY) continue;
-      measure_keys<kDepth, kWarpgroup>(known().reach[t], k, s, t * Tile::kKeys);
-    }
-  }
 
   __device__ __forceinline__ bool plain(int t) const { return Program::kSorted && skips() && known().plain(t); }
   __device__ __forceinline__ bool alike(int t) const { return skips() && known().alike(t); }

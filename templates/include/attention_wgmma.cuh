@@ -21,7 +21,6 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
   char* const results = ring_v + kSlots * Tile::kValueBytes;
   __shared__ Barrier q_full[Tile::kPlaces], q_empty[Tile::kPlaces];
   __shared__ Barrier k_full[kSlots], k_empty[kSlots], v_full[kSlots], v_empty[kSlots];
-  __shared__ Barrier measured[Tile::kPlaces + 1];
   __shared__ TileSorts<kKeys> sorts[Tile::kPlaces + 1];
   __shared__ bool again[Tile::kMostRounds];
   using Keys = Walk<Tile, kProb, N, Program>;
@@ -32,7 +31,6 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
       k_full[i].init(kWarpgroup), v_full[i].init(kWarpgroup);
       k_empty[i].init(kWorkers * 4), v_empty[i].init(kWorkers * 4);
     }
-    for (Barrier& each : measured) each.init(kWarpgroup);
     publish_barriers();
   }
   __syncthreads();
@@ -45,7 +43,6 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
   const auto phase = [](unsigned n) { return static_cast<int>(n / kSlots % 2); };
   const auto place = [&] { return (walk.count - 1) % Tile::kPlaces; };
   const auto turn = [&] { return static_cast<int>((walk.count - 1) / Tile::kPlaces); };
-  const auto ahead = [&] { return (walk.count - 1) % (Tile::kPlaces + 1); };  // how far the one that copies may be
   const auto queries_of = [&](int worker) { return tiles_q + (place() * kWorkers + worker) * Tile::kQueryBytes; };
   const int worker = static_cast<int>(threadIdx.x) / kWarpgroup - 1;
   if (worker < 0) {
@@ -82,10 +79,6 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
         copies.arrive_at(v_full[slot(filled)]);
       }
       copies.finish();
-      if (walk.measures()) {
-        walk.template measure<kDepth>(mk.data);
-        measured[ahead()].arrive();
-      }
     }
     return;
   }
@@ -109,7 +102,7 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
   let(0, worker);  // the first is the first one's
 
   // Queries are free once the last scores are there, unless it is asked afterwards how long they are.
-  constexpr bool kFreesEarly = !walk.kSkips || Program::kFirm;
+  const bool frees_early = Program::kFirm || !walk.skips();
   unsigned read = 0;
   while (walk.find(kDone)) {
     const int first_row = walk.first_query + worker * 64 + warp * 16;
@@ -152,7 +145,7 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
       next_turn();
       const int after = walk.next(t);
       finish_scores(t, shrink);
-      if (kFreesEarly && after < 0) release(q_empty[place()]);
+      if (frees_early && after < 0) release(q_empty[place()]);
       products_wait<0>();
       products_of(mine.o[0]);
       if (more) release(v_empty[slot(read - 1)]);
@@ -178,14 +171,13 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
     }
     if constexpr (walk.kSkips) {
       if (walk.left_out()) {
-        if (walk.measures()) measured[ahead()].wait(static_cast<int>((walk.count - 1) / (Tile::kPlaces + 1) % 2));
         const T* const own = reinterpret_cast<const T*>(queries_of(worker));
         const float top = walk.highest_left_out(Program::kFirm ? 0.0f : longest_row<kDepth>(own, warp * 16));
         const bool far = mine.rows.is_far(top, 0, 0) && mine.rows.is_far(top, 0, 1);
         if (first_row < queries && !far) again[walk.round] = true;
       }
     }
-    if (!kFreesEarly || !any) release(q_empty[place()]);
+    if (!frees_early || !any) release(q_empty[place()]);
     __syncwarp();  // the last result has been stored
     const Matrix<T> to{out + walk.at[3], s.out_row, s.out_column, s.queries, s.value_depth};
     store_result<kProb, 1, kValueDepth, Tile::kPitch>(to, first_row, mine.o, mine.rows.sum, keys, result);
