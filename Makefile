@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # Each worker compiles kernels; more of them than cores only makes them wait. A file's are compiled once, by one worker.
+# NumPy's threads would wait for more to do in loops, on the cores of the other workers.
 WORKERS ?= auto
 
 .PHONY: help demo test mutants lint goldens lock clean
@@ -20,7 +21,7 @@ demo: $(VENV)/ready
 	$(BIN)/python -m examples.demo
 
 test: $(VENV)/ready
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
 
 mutants: $(VENV)/ready
 	$(BIN)/python -m tests.mutants $(if $(GPU),--gpu)

@@ -119,12 +119,15 @@ struct WarpgroupProduct {
   }
   // What a thread has of a left operand in registers, as for multiply_add, is shown to the lanes of its rows.
   static void shown(float (&left)[16], const uint32_t (&a)[4], int half) {
+    struct Words {
+      uint32_t of[4];
+    };
+    cuda_host::show(Words{{a[0], a[1], a[2], a[3]}});
     const int lane = threadIdx.x % 32;
     for (int k = 0; k < 16; ++k) {
-      uint32_t words[4];
-      for (int i = 0; i < 4; ++i) words[i] = __shfl_sync(0xffffffffu, a[i], lane / 4 * 4 + k % 8 / 2);
+      const auto words = cuda_host::shown<Words>(lane / 4 * 4 + k % 8 / 2);
       T x;
-      std::memcpy(&x, reinterpret_cast<const char*>(&words[half + k / 8 * 2]) + k % 2 * 2, 2);
+      std::memcpy(&x, reinterpret_cast<const char*>(&words.of[half + k / 8 * 2]) + k % 2 * 2, 2);
       left[k] = to_float(x);
     }
   }
