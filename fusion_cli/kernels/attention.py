@@ -16,7 +16,7 @@ from fusion_cli.codes.score import ON_CHIP
 from fusion_cli.devices.work import ATTENTION_ROWS, Work, count
 from fusion_cli.errors import Unsupported
 from fusion_cli.kernels.attention_rows import softmax_program
-from fusion_cli.kernels.attention_work import PANELS, efficiency, visible
+from fusion_cli.kernels.attention_work import PANELS, efficiency, has_small_scores, visible
 from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, operations
 from fusion_cli.operators.dtypes import FLOATS
 from fusion_cli.plan.attention_kind import hides_later
@@ -60,7 +60,8 @@ class AttentionStage(CudaStage):
     """Whether it depends on operands, the query and the key alone: what becomes of tiles is found beforehand."""
     firm: bool
     """Whether the score of a hidden key does not depend on the product at all."""
-
+    small: bool
+    """Whether scores are far from the largest float, or -inf."""
     may_round: bool
     """Whether it is of float32, which tensor cores round to TF32: where a session forbids that, another kernel runs."""
     splits: bool
@@ -233,6 +234,7 @@ class AttentionFamily(Family):
             by_key=bool(score.loads) and set(score.axes) <= {1} and masks,
             sorted=is_sorted,
             firm=firm,
+            small=has_small_scores(plan, stage),
             may_round=may_round,
             splits=splits,
             warpgroup_dims=warpgroup_dims,

@@ -1,15 +1,38 @@
-"""How much of an attention its kernels look at, and how fast."""
+"""How much of an attention its kernels look at, and how fast; how large its scores are."""
 
 from __future__ import annotations
 
+import math
+
 from fusion_cli.devices.profile import DeviceProfile
 from fusion_cli.devices.work import ATTENTION_ROWS
+from fusion_cli.operators.dtypes import FLOATS
 from fusion_cli.plan.attention_kind import hides_later
-from fusion_cli.planir.stages import Attention
+from fusion_cli.planir.stages import Attention, Instr, Plan
 
 PANELS = frozenset({64, 128})
 """Head dimensions of Hopper's own kernel: whole panels of shared memory, and results that fit in registers."""
 _ARCH = "sm_90a"
+
+
+_SMALL = 1e9
+
+
+def has_small_scores(plan: Plan, stage: Attention) -> bool:
+    """Whether scores are far from the largest float: products, float16 that is added to them, and numbers in their
+    places that are small, or -inf."""
+
+    def is_small(instr: Instr) -> bool:
+        match instr.op:
+            case _ if instr.dtype not in FLOATS:
+                return True
+            case "load":
+                return plan.tensors[stage.operands[int(instr.value or 0)].tensor].dtype == "float16"
+            case "const":
+                return instr.value == -math.inf or abs(instr.value or 0) <= _SMALL
+        return instr.op in ("acc", "Add", "Where")
+
+    return abs(stage.scale) <= _SMALL and all(map(is_small, stage.program))
 
 
 def efficiency(profile: DeviceProfile, dtype: str, masked: bool) -> float:

@@ -6,10 +6,11 @@
 
 namespace fusion::gpu {
 
-// Judges `tiles` tiles: of each a lane has eight keys, and all that a thread reads is on its way at once. For kThreads.
+// Judges `tiles` tiles: of each a lane has eight keys, and all that a thread reads is on its way at once. Hidden ones are
+// as others where they are walked, too. For kThreads.
 template <int kKeys, int kThreads, int N, class Program>
 __device__ __forceinline__ void judge_by_key(float* of, const Program& program, const int64_t (&at)[N], int keys, int tiles,
-                                             bool whole) {
+                                             bool whole, bool walked) {
   using Tiles = Ceilings<kKeys>;
   constexpr int kLanes = kKeys / 8, kAtOnce = kThreads / kLanes;
   static_assert(32 % kLanes == 0, "the lanes of a tile are of one warp");
@@ -28,7 +29,7 @@ __device__ __forceinline__ void judge_by_key(float* of, const Program& program, 
     float found = Tiles::judge(program, strip, 0, 0, key, keys);
 #pragma unroll
     for (int o = kLanes / 2; o > 0; o /= 2) found = Tiles::both(found, __shfl_xor_sync(0xffffffffu, found, o));
-    if (lane == 0) of[t] = found == Tiles::kMixed ? Tiles::kAlike : found;
+    if (lane == 0) of[t] = found == Tiles::kMixed || (walked && found <= kHidden) ? Tiles::kAlike : found;
   }
 }
 

@@ -39,11 +39,11 @@ struct RunningRows {
 
   // Takes this lane's highest new score into account. Gives what the row's weights so far are to be multiplied by.
   __device__ __forceinline__ float raise(float top, int i, int r) {
-    const float before = maximum[i][r], after = lanes_max<4>(fmaxf(before, top));
+    const float before = maximum[i][r], after = lanes_max<4>(fmaxf(before, top)), less = offset[i][r];
     maximum[i][r] = after;
     // A row that is all -inf so far has nothing to subtract, and nothing to shrink.
     offset[i][r] = after == -INFINITY ? 0.0f : kSmall ? after * unit : after;
-    const float shrink = before == -INFINITY ? 0.0f : weight(before, i, r);
+    const float shrink = before == -INFINITY ? 0.0f : exp2_fast(kSmall ? less - offset[i][r] : exponent(before, i, r));
     sum[i][r] *= shrink;
     return shrink;
   }

@@ -158,8 +158,8 @@ struct WarpgroupRows {
     for (int r = 0; r < 2; ++r) shrink[r] = rows.raise(highest<kKeys>(x[0], r) * unit, 0, r);
     const bool small = Program::kLowers && !crosses;  // and so is the highest score of a row
     if (kRaw || small) {
-      const float factor = unit * rows.unit;
-      const float offset[2] = {rows.offset[0][0] * rows.unit, rows.offset[0][1] * rows.unit};
+      const float factor = unit * rows.unit, of_offset = kSmallScores<Program> ? 1.0f : rows.unit;
+      const float offset[2] = {rows.offset[0][0] * of_offset, rows.offset[0][1] * of_offset};
       each_score([&](float product, int, int e) { return exp2_fast(fmaf(product, factor, -offset[e / 2])); });
     } else {
       each_score([&](float score, int, int e) { return rows.weight(score, 0, e / 2); });

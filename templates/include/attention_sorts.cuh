@@ -9,15 +9,14 @@ namespace fusion::gpu {
 constexpr int kTileRows = 128, kTileKeys = 128;  // of scores: queries by keys
 constexpr int kSortThreads = 256;
 
-// Of so few keys, where a mask is the same for all queries, all are walked if what it hides might count after all: to see
-// that it does not takes longer.
-constexpr int64_t kAllWalked = 1024;
-inline bool leaves_out(const AttentionShape& s, bool by_key, bool firm) { return !by_key || firm || s.keys > kAllWalked; }
+// Of so few tiles of keys, where a mask is the same for all queries, all are walked if what it hides might count after all: to
+// see that it does not takes longer.
+constexpr int kAllWalked = 8;
 
 // What is found, and where batches have theirs.
 struct TileMap {
   float* sorts;    // [masks, tiles of queries, tiles of keys]: as Ceilings has them
-  float* lengths;  // [batches of keys, tiles of keys]: the largest norm of a key; null where that is not found beforehand
+  float* lengths;  // [batches of keys, tiles of keys]: the largest norm of a key; null where nobody asks
   int rows, tiles;
   bool by_key;  // masks are the same for all queries: what they do is seen at once where it is needed
   Space<2> places;
@@ -70,7 +69,7 @@ SortedSpaces<N> sorted_spaces(const Ints& dims, const View (&views)[N], const At
   map.by_key = by_key;
   map.rows = static_cast<int>(ceil_div(s.queries, kTileRows)), map.tiles = static_cast<int>(ceil_div(s.keys, kTileKeys));
   const int64_t sorts = by_key ? 0 : out.masks.count * map.rows * map.tiles;
-  const int64_t lengths = firm ? 0 : out.keys.count * map.tiles;
+  const int64_t lengths = firm || (by_key && map.tiles <= kAllWalked) ? 0 : out.keys.count * map.tiles;
   map.sorts = static_cast<float*>(memory), map.lengths = lengths == 0 ? nullptr : map.sorts + sorts;
   const View places[] = {in_turn(masks, int64_t{map.rows} * map.tiles), in_turn(keys, map.tiles)};
   map.places = space<2>(dims, places, 2);

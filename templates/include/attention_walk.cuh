@@ -196,7 +196,7 @@ struct Walk {
   __device__ __forceinline__ void bring(int barrier) const {
     if (!skips()) return;
     if (by_key()) {
-      judge_by_key<Tile::kKeys, kWarpgroup>(known().of, program, at, static_cast<int>(s.keys), steps, whole);
+      judge_by_key<Tile::kKeys, kWarpgroup>(known().of, program, at, static_cast<int>(s.keys), steps, whole, walks_all());
     }
     int64_t places[2];
     map.places.locate(batch, places);
@@ -209,12 +209,15 @@ struct Walk {
     const float* const found = map.sorts + places[0] + first_query / Tile::kRows * map.tiles;
     for (int t = threadIdx.x % kWarpgroup; t < steps; t += kWarpgroup) {
       if (!by_key()) known().of[t] = found[t];
-      known().reach[t] = Program::kFirm ? 0.0f : s.scale * map.lengths[places[1] + t];
+      known().reach[t] = Program::kFirm || walks_all() ? 0.0f : s.scale * map.lengths[places[1] + t];
     }
     sync_threads(barrier, kWarpgroup);
   }
 
   __device__ __forceinline__ bool by_key() const { return Program::kByKey && map.by_key; }
+
+  // Whether nothing is left out, since nobody knows whether it counts.
+  __device__ __forceinline__ bool walks_all() const { return !Program::kFirm && by_key() && map.lengths == nullptr; }
 
   __device__ __forceinline__ bool plain(int t) const { return Program::kSorted && skips() && known().plain(t); }
   __device__ __forceinline__ bool alike(int t) const { return skips() && known().alike(t); }

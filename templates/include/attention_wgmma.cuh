@@ -102,7 +102,7 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
   let(0, worker);  // the first is the first one's
 
   // Queries are free once the last scores are there, unless it is asked afterwards how long they are.
-  const bool frees_early = Program::kFirm || !walk.skips();
+  const bool frees_early = Program::kFirm || !walk.skips() || walk.walks_all();
   unsigned read = 0;
   while (walk.find(kDone)) {
     const int first_row = walk.first_query + worker * 64 + warp * 16;
