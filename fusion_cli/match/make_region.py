@@ -7,6 +7,7 @@ region would not be convex, or would need another node run beside it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import onnx_ir as ir
@@ -15,12 +16,16 @@ from fusion_cli.codes.match import NO_WORK, NOT_CONVEX, OPSET, UNKNOWN
 from fusion_cli.graph.convexity import way_back
 from fusion_cli.graph.index import GraphIndex
 from fusion_cli.match.stops import NoRegion
-from fusion_cli.operators.registry import ARRANGING, COUNTING, MOVES, ROW_OPERATORS, is_elementwise
+from fusion_cli.operators.registry import ARRANGING, COUNTING, MOVES, ROW_OPERATORS, having, is_elementwise
 from fusion_cli.operators.versions import SHAPE_INPUTS
 from fusion_cli.types import Region
 
+_PRODUCTS = having("product")
 _SHAPED = frozenset(op for op, _ in SHAPE_INPUTS)
 _MAX_SHAPE_NODES = 64
+_MOST_PRODUCTS, _FEW_ROWS = 3, 16
+"""Of a region that takes in embeddings: a whole layer would be another operator with them than those after it are, and
+one kernel goes through layers of few rows."""
 
 
 def make_region(index: GraphIndex, nodes: Iterable[ir.Node], rule: str, kernel: str, opt_level: int) -> Region:
@@ -94,6 +99,8 @@ def _with_own_splits(index: GraphIndex, inside: set[ir.Node]) -> set[ir.Node]:
 def _with_tables(index: GraphIndex, inside: set[ir.Node]) -> set[ir.Node]:
     """Take in what looks rows up in tables for a norm or the like (embeddings), where nothing reads them before: their
     memory is saved."""
+    if sum(n.op_type in _PRODUCTS for n in inside) > _MOST_PRODUCTS:
+        return inside
     reaching: set[ir.Value] = set()
     for node in sorted(inside, key=index.position.__getitem__, reverse=True):
         if node.op_type in ROW_OPERATORS or (is_elementwise(node) and not reaching.isdisjoint(node.outputs)):
@@ -109,7 +116,10 @@ def _looks_up(index: GraphIndex, node: ir.Node) -> bool:
         return False
     table, rows = node.inputs
     is_table = index.is_constant(table) and table is not None and table.shape is not None and table.shape.rank() == 2
-    return is_table and rows is not None and not is_embedded(index, rows)
+    if not is_table or rows is None or rows.shape is None or is_embedded(index, rows):
+        return False
+    sizes = [d for d in rows.shape if isinstance(d, int)]
+    return len(sizes) < rows.shape.rank() or math.prod(sizes) > _FEW_ROWS
 
 
 def _remade(index: GraphIndex, inside: set[ir.Node]) -> set[ir.Node]:

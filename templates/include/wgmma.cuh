@@ -121,6 +121,15 @@ __device__ __forceinline__ void copy_box(uint32_t shared, const TensorMap& map, 
       : "memory");
 }
 
+// The same of what nobody reads again: it is the first to leave the L2 cache, and pushes nothing out that is needed.
+__device__ __forceinline__ void copy_box_once(uint32_t shared, const TensorMap& map, Barrier& arrived, int column, int row) {
+  constexpr uint64_t kEvictFirst = 0x12F0000000000000;  // as createpolicy encodes it
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared),
+      "l"(&map), "r"(shared_address(&arrived.state)), "r"(column), "r"(row), "l"(kEvictFirst)
+      : "memory");
+}
+
 // Has it know a matrix that a copy will soon be of.
 __device__ __forceinline__ void prefetch_map(const TensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");

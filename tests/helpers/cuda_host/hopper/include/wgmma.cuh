@@ -108,6 +108,10 @@ inline void copy_box(uint32_t shared, const TensorMap& described, Barrier& arriv
   arrived.brought(map.box_rows * kPanel * 2);
 }
 
+inline void copy_box_once(uint32_t shared, const TensorMap& described, Barrier& arrived, int column, int row) {
+  copy_box(shared, described, arrived, column, row);
+}
+
 inline uint64_t panel(uint32_t address, uint32_t next = 16) { return uint64_t{next} << 32 | address; }
 
 template <class T, int kColumns>
