@@ -30,6 +30,7 @@ struct stage_0_program {
   static constexpr bool kSink = false;    // a row has one score more, without a key
   static constexpr bool kByKey = true;   // what is hidden depends on the operands and the key
   static constexpr bool kSorted = false;  // on the query besides: tiles are sorted beforehand
+  static constexpr bool kSmall = true;   // scores are far from the largest float
   static constexpr bool kFirm = true;    // what is hidden scores the same whatever the product
 
   // What the operands hold for a query and a key.
