@@ -229,8 +229,7 @@ class Partition:
         """Whether the kernel of `second` can compute `first`, whose values it reads, on the way."""
         if first not in second.needs or first.kind not in ("pointwise", "rowwise"):
             return False
-        by_row = first.kind == "rowwise" or any(v.op == "gather" for v in first.vals)
-        if by_row and second.kind not in ("pointwise", "rowwise"):
+        if first.kind == "rowwise" and second.kind not in ("pointwise", "rowwise"):
             return False
         if not self._can_hold_parts(first, second):
             return False

@@ -71,10 +71,6 @@ __device__ __forceinline__ int visible_keys(int end, int keys) {
   return Program::kCausal && kProb != Prob::kGeneral ? min(end, keys) : keys;
 }
 
-// Whether scores are far from the largest float, those that are lowered too, before they have their scale.
-template <class Program>
-constexpr bool kSmallScores = Program::kSmall && !(Program::kBare && Program::kLowers);
-
 // Whether what positions alone hide is known without the score program.
 template <class Program>
 constexpr bool kTriangle = Program::kBare && (Program::kCausal || Program::kLowers);

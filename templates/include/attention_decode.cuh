@@ -150,7 +150,7 @@ __device__ __forceinline__ void attention_decode(const T* q, const T* k, const T
     for (int i = 0; i < N; ++i) row_at[r][i] = at[i] + row / queries * group.stride[i];
   }
 
-  RunningRows<1, kSmallScores<Program>> running(score_unit<Program>(s));
+  RunningRows<1, Program::kSmall> running(score_unit<Program>(s));
   float o[1][kValueDepth / 8][4] = {};
   if constexpr (Program::kSink) {
 #pragma unroll

@@ -58,7 +58,7 @@ struct WarpgroupRows {
   const int64_t batch;
   const int first_row, queries, keys;  // the warp's first row, and how many there are
   const bool whole;                    // what the score program reads comes in strips
-  RunningRows<1, kSmallScores<Program>> rows;
+  RunningRows<1, Program::kSmall> rows;
   float x[1][kKeys / 8][4], o[1][kValueDepth / 8][4];
   uint32_t p[kKeys / 16][4];
   typename Program::template Strip<8> strip[Program::kBare ? 1 : kKeys / 32][2];
@@ -158,7 +158,7 @@ struct WarpgroupRows {
     for (int r = 0; r < 2; ++r) shrink[r] = rows.raise(highest<kKeys>(x[0], r) * unit, 0, r);
     const bool small = Program::kLowers && !crosses;  // and so is the highest score of a row
     if (kRaw || small) {
-      const float factor = unit * rows.unit, of_offset = kSmallScores<Program> ? 1.0f : rows.unit;
+      const float factor = unit * rows.unit, of_offset = Program::kSmall ? 1.0f : rows.unit;
       const float offset[2] = {rows.offset[0][0] * of_offset, rows.offset[0][1] * of_offset};
       each_score([&](float product, int, int e) { return exp2_fast(fmaf(product, factor, -offset[e / 2])); });
     } else {

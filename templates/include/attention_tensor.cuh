@@ -86,7 +86,7 @@ __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T
   const bool idle = first_query + warp_row >= queries;
   // Rows past the end read the last one's operands; nothing comes of it.
   const auto row = [&](int i, int r) { return min(first_query + warp_row + i * 16 + lane / 4 + r * 8, queries - 1); };
-  RunningRows<kFragments, kSmallScores<Program>> rows(score_unit<Program>(s));
+  RunningRows<kFragments, Program::kSmall> rows(score_unit<Program>(s));
   float o[kFragments][kValueDepth / 8][4] = {};
   if constexpr (Program::kSink) {
 #pragma unroll

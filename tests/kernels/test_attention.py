@@ -105,3 +105,21 @@ def test_what_is_looked_at_before_an_attention(
     """Tiles of the masks of two batches, and of the keys of six heads; nothing where a mask is by key and short."""
     command = [sorted_program, *(str(int(x)) for x in (by_key, firm, keys))]
     assert int(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout) == blocks
+
+
+@pytest.mark.parametrize(
+    ("case", "small"),
+    [
+        (bare("bfloat16"), True),
+        (masked("float16", 64, "bool", "right"), True),
+        (masked("float16", 64, "lowest", "right"), True),
+        (masked("bfloat16", 96, "lowest", "all"), False),
+        (masked("float16", 64, "added", "right"), True),
+        (masked("bfloat16", 128, "added", "left"), False),
+        (masked("float32", 128, "added", "right"), False),
+    ],
+    ids=lambda x: x.name if isinstance(x, Case) else "",
+)
+def test_scores_are_small_where_no_mask_holds_large_numbers(case: Case, small: bool) -> None:
+    """Their unit of exponents may then be multiplied into them."""
+    assert view(case).small == small

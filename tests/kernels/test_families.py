@@ -6,8 +6,11 @@ import pytest
 
 from fusion_cli.errors import Unsupported
 from fusion_cli.kernels import FAMILIES, Kind, family_of, kind_of
+from fusion_cli.kernels.rowwise import RowwiseFamily
+from fusion_cli.planir.stages import Rowwise
 from tests.helpers.cuda_case import Case
 from tests.helpers.cuda_plans import all_cases
+from tests.helpers.cuda_row_plans import looked_up
 from tests.helpers.sized_stages import sized_stages
 
 _LARGE = ("attention_float16_256_256", "attention_float32_200_200", "bare_float32_256")
@@ -39,3 +42,19 @@ def test_families_are_told_apart_by_name() -> None:
 
 def test_targets_without_kernels_have_no_kind() -> None:
     assert [kind_of(t) for t in ("portable", "cpu", "amx", "sm_80", "sm_90a")] == [None, "cpu", "cpu", "cuda", "cuda"]
+
+
+def test_numbers_of_rows_are_read_once_a_row_and_leave_vectors_as_they_are() -> None:
+    plan = looked_up("float16").plan
+    (stage,) = plan.stages
+    assert isinstance(stage, Rowwise)
+    view = RowwiseFamily().cuda(plan, stage, 0)
+    assert view.width == 8
+    assert [view.loads[n].operand for n in view.vectors] == [0, 1]
+
+
+def test_of_a_table_the_rows_that_are_read_count() -> None:
+    case = looked_up("float16")
+    (sized,) = sized_stages(case.plan, {"b": 1, "s": 3, "d": 64}, "cuda")
+    (work,) = family_of(case.plan, sized.stage, "cuda").work(sized)
+    assert work.bytes == 4 * 3 * 64 * 2 + 3 * (8 + 4)  # two tables, two results, and the numbers

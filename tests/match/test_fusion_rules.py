@@ -6,8 +6,10 @@ from collections.abc import Mapping
 
 import pytest
 
+from fusion_cli.graph.index import GraphIndex
 from fusion_cli.match import MatchResult
-from tests.helpers.graphs import matches, operators, parse
+from fusion_cli.match.make_region import make_region
+from tests.helpers.graphs import matches, operators, parse, simplified
 
 X, Y = "float[batch, seq, 64] x", "float[batch, seq, 64] y"
 NORM = "n = LayerNormalization (x, gamma, beta) "
@@ -150,3 +152,16 @@ def test_rows_of_a_table_are_read_by_the_norm_of_them(body: str, taken: bool) ->
     regions = found(body, "RowwiseRegion", WEIGHTS, inputs, outputs).regions
     assert [any(n.op_type == "Gather" for n in r.nodes) for r in regions] == [taken]
     assert not taken or "w0" in {v.name for v in regions[0].inputs}
+
+
+@pytest.mark.parametrize(("rows", "products", "taken"), [(17, 3, True), (16, 3, False), (17, 4, False)])
+def test_rows_of_a_table_stay_outside_where_they_are_few_or_the_region_is_a_layer(
+    rows: int, products: int, taken: bool
+) -> None:
+    """One kernel goes through layers of few rows that are alike, and equal regions are compiled once."""
+    chain = " ".join(f"m{i + 1} = MatMul (m{i}, w0)" for i in range(products))
+    body = f"e = Gather (w0, i) m0 = LayerNormalization (e, gamma, beta) {chain} y = Relu (m{products})"
+    model = simplified(parse(f"g (int64[1, {rows}] i) => (float[1, {rows}, 64] y) {{ {body} }}", WEIGHTS, 17))
+    nodes = [n for n in model.graph if n.op_type != "Gather"]
+    region = make_region(GraphIndex(model.graph), nodes, "Layer", "auto", 1)
+    assert any(n.op_type == "Gather" for n in region.nodes) == taken

@@ -400,7 +400,24 @@ def test_rows_of_a_table_are_read_by_the_norm_of_them() -> None:
     assert kinds(plan) == [Rowwise]
 
 
-def test_rows_of_a_table_alone_are_no_kernel() -> None:
-    text = "g (int64[b] i, float[6, 4] t) => (float[b, 4] y) { r = Gather (t, i)  y = Tanh (r) }"
+def test_rows_of_a_table_that_a_product_is_added_to_are_read_by_the_norm_of_them_all_the_same() -> None:
+    text = """
+    g (int64[b] i, float[6, 4] words, float[b, 3] x, float[3, 4] w) => (float[b, 4] z, float[b, 4] y) {
+        t = Gather (words, i)  s = MatMul (x, w)  z = Add (s, t)  m = ReduceMean <axes = [-1]> (t)  y = Sub (t, m) }"""
+    feeds = {"i": np.array([0, 5, -1]), "words": floats(6, 4), "x": floats(3, 3), "w": floats(3, 4)}
+    assert kinds(check_model(text, feeds, opset=17)) == [Rowwise, Linear]
+
+
+def test_products_of_one_left_operand_are_next_to_one_another() -> None:
+    """One launch may do them, wherever what is made of the first one stands in the model."""
+    text = """g (float[r, 4] x, float[4, 6] w, float[4, 5] v) => (float[6, r] y, float[r, 5] z) {
+        q = MatMul (x, w)  y = Transpose (q)  z = MatMul (x, v) }"""
+    plan = check_model(text, {"x": floats(3, 4), "w": floats(4, 6), "v": floats(4, 5)}, opset=17)
+    assert kinds(plan) == [Linear, Linear, Pointwise]
+
+
+@pytest.mark.parametrize("made", ["y = Tanh (r)", "s = MatMul (x, t) y = Add (s, r)"])
+def test_rows_of_a_table_alone_are_no_kernel(made: str) -> None:
+    text = f"g (int64[b] i, float[4, 4] t, float[b, 4] x) => (float[b, 4] y) {{ r = Gather (t, i)  {made} }}"
     with pytest.raises(Unsupported, match="Gather"):
         plan_region(whole(parsed(text)))
