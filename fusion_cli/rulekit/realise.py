@@ -25,8 +25,9 @@ from fusion_cli.rulekit.sketch import Sketch, Step
 from fusion_cli.rulekit.steps import Places, State, attribute_choices, does_nothing, open_parameters, places_of, read_by
 from fusion_cli.sessions import Array
 
-MAX_TRIES = 1500
-"""Inputs tried before a sketch is given up: most need a few dozen."""
+MAX_TRIES, _MORE_TRIES, _LONG = 1500, 20_000, 30
+"""Inputs tried before a sketch is given up: most need a few dozen, those of whole layers, of more than so many steps,
+thousands."""
 _PER_STEP = 1500
 
 
@@ -84,6 +85,7 @@ class _Solver:
         self.executor = executor
         self.turn = turn
         self.tries = 0
+        self.most = _MORE_TRIES if len(sketch.steps) > _LONG else MAX_TRIES
         self.furthest: tuple[int, Obstacle] = (0, Obstacle.INPUTS)
         self.unmet: dict[str, None] = {}
         """How far the search came, and the conditions that did not hold there."""
@@ -133,7 +135,7 @@ class _Solver:
                     conflict = blamed
                     break
             conflict |= blamed
-            if self.tries > MAX_TRIES:
+            if self.tries > self.most:
                 break
         # In place: the steps before hold this state.
         vars(self.state).update(mark)
@@ -178,7 +180,7 @@ class _Solver:
             self.state.give(name, array, i, constant)
             if self._failing({name}, i, Obstacle.INPUTS) is None:
                 yield from self._assign(i, step, schema, places, at + 1)
-            if self.tries > MAX_TRIES:
+            if self.tries > self.most:
                 break
         self.state.forget(name)
 

@@ -236,15 +236,6 @@ def test_a_whole_layer(name: str, order: str) -> None:
     assert count(region, "MatMul") == 8
 
 
-def test_a_whole_layer_of_one_packed_product() -> None:
-    source, before, after, input_ = BLOCKS["pre-norm"]
-    ffn = after.format(ffn=FFN["relu"].format(input_, "h"))
-    body = f"{before} {PARTS.replace('(x, ', f'({source}, ')} {ATTENTION.format('q', 'k')} {PROJECTION} {ffn}"
-    (region,) = regions(body, "TransformerLayer", opset=18)
-    assert count(region, "MatMul") == 6
-    assert count(region, "Split") == 1
-
-
 PARTS = """w = MatMul (x, packed) ql, kl, vl = Split <axis = -1, num_outputs = 3> (w)
     qr = Reshape (ql, heads) q = Transpose <perm = [0, 2, 1, 3]> (qr)
     kr = Reshape (kl, heads) k = Transpose <perm = [0, 2, 1, 3]> (kr)
