@@ -31,9 +31,9 @@ one kernel goes through layers of few rows."""
 def make_region(index: GraphIndex, nodes: Iterable[ir.Node], rule: str, kernel: str, opt_level: int) -> Region:
     """The region of these nodes. Raises NoRegion if it is not convex, cannot be a function of the model, or has a
     value of unknown type or rank."""
-    inside = _with_tables(index, _with_own_splits(index, _with_own_casts(index, set(nodes))))
-    if kernel == "auto":
-        inside -= index.of_positions
+    inside = _with_own_splits(index, _with_own_casts(index, set(nodes)))
+    if kernel == "auto":  # a kernel of one's own knows nothing of tables
+        inside = _with_tables(index, inside) - index.of_positions
     if all(n.op_type in ARRANGING for n in inside):
         raise NoRegion(NO_WORK)
     ordered = sorted(inside, key=index.position.__getitem__)
