@@ -234,7 +234,7 @@ class AttentionFamily(Family):
             by_key=bool(score.loads) and set(score.axes) <= {1} and masks,
             sorted=is_sorted,
             firm=firm,
-            small=has_small_scores(plan, stage),
+            small=has_small_scores(stage),
             may_round=may_round,
             splits=splits,
             warpgroup_dims=warpgroup_dims,

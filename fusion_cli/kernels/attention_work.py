@@ -8,31 +8,29 @@ from fusion_cli.devices.profile import DeviceProfile
 from fusion_cli.devices.work import ATTENTION_ROWS
 from fusion_cli.operators.dtypes import FLOATS
 from fusion_cli.plan.attention_kind import hides_later
-from fusion_cli.planir.stages import Attention, Instr, Plan
+from fusion_cli.planir.stages import Attention, Instr
 
 PANELS = frozenset({64, 128})
 """Head dimensions of Hopper's own kernel: whole panels of shared memory, and results that fit in registers."""
 _ARCH = "sm_90a"
 
-
 _SMALL = 1e9
+"""Far from the largest float, whatever a score is multiplied by."""
 
 
-def has_small_scores(plan: Plan, stage: Attention) -> bool:
+def has_small_scores(stage: Attention) -> bool:
     """Whether scores are far from the largest float: products, float16 that is added to them, and numbers in their
     places that are small, or -inf."""
 
     def is_small(instr: Instr) -> bool:
-        match instr.op:
-            case _ if instr.dtype not in FLOATS:
-                return True
-            case "load":
-                return plan.tensors[stage.operands[int(instr.value or 0)].tensor].dtype == "float16"
-            case "const":
-                return instr.value == -math.inf or abs(instr.value or 0) <= _SMALL
+        if instr.op == "load":
+            return instr.dtype == "float16"
+        if instr.op == "const":
+            return instr.value == -math.inf or abs(instr.value or 0) <= _SMALL
         return instr.op in ("acc", "Add", "Where")
 
-    return abs(stage.scale) <= _SMALL and all(map(is_small, stage.program))
+    floats = (instr for instr in stage.program if instr.dtype in FLOATS)
+    return abs(stage.scale) <= _SMALL and all(map(is_small, floats))
 
 
 def efficiency(profile: DeviceProfile, dtype: str, masked: bool) -> float:

@@ -5,9 +5,9 @@ so that weights come while what is before them is still computed."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 from fusion_cli.codegen.cuda_parts import Buffer, CudaStage
 from fusion_cli.codegen.expr import storage
@@ -15,8 +15,8 @@ from fusion_cli.codegen.text import space_shape
 from fusion_cli.devices.work import Work
 from fusion_cli.kernels import early
 from fusion_cli.kernels.family import Schedule, Sized
-from fusion_cli.kernels.pointwise import are_apart, vector_width
-from fusion_cli.kernels.rowwise import RowwiseStage, variants
+from fusion_cli.kernels.pointwise import are_apart
+from fusion_cli.kernels.rowwise import RowwiseStage, variants, width_of
 from fusion_cli.kernels.transpose import TransposeFamily
 from fusion_cli.kernels.wide import Wide, chains_with, right_input, wide_of
 from fusion_cli.operators.dtypes import NARROW, element_bytes
@@ -39,6 +39,7 @@ SCHEDULE = Schedule(
 )
 BUFFER = Buffer("phases", ("1",))
 """Memory of a plan's own has before it what blocks tell one another in."""
+StageType = TypeVar("StageType", Linear, Attention)
 Kind = Literal["products", "rows", "elements", "attention"]
 
 
@@ -177,14 +178,13 @@ def phase_work(at: Sized, work: Work) -> Work:
 
 def _right_bytes(at: Sized, run: Sequence[Phase], dtype: str) -> int:
     """Of all right operands of a run at these sizes."""
-    stages = [stage for phase in run for i in phase.stages if isinstance(stage := at.plan.stages[i], Linear)]
-    return element_bytes(dtype) * sum(math.prod(at.dims[at.plan.tensors[s.operands[s.b].tensor].dims]) for s in stages)
+    sizes = (at.dims[at.plan.tensors[s.operands[s.b].tensor].dims] for s in _of(Linear, at.plan, run))
+    return element_bytes(dtype) * sum(map(math.prod, sizes))
 
 
 def _has_few_keys(at: Sized, run: Sequence[Phase]) -> bool:
     """Whether the attention of a run, if there is one, has as few keys at these sizes as the kernel takes."""
-    stages = [stage for phase in run for i in phase.stages if isinstance(stage := at.plan.stages[i], Attention)]
-    return all(replace(at, stage=stage).shape(stage.k)[-2] <= _KEYS for stage in stages)
+    return all(replace(at, stage=stage).shape(stage.k)[-2] <= _KEYS for stage in _of(Attention, at.plan, run))
 
 
 def _printed(plan: Plan, phase: Phase, stages: Sequence[CudaStage]) -> CudaPhase:
@@ -231,24 +231,26 @@ def _length(plan: Plan, stage: Stage) -> int | None:
 def _keeps(plan: Plan, stage: Rowwise) -> bool:
     """Whether a warpgroup keeps rows in registers, as whole vectors, by code that the stage has for such rows."""
     length = _length(plan, stage)
-    width = vector_width([plan.tensors[t].dtype for t in stage.tensors])
     fits = length is None or (length % _VECTOR == 0 and length <= _KEPT * _THREADS)
-    return fits and bool(variants(width, length))
+    return fits and bool(variants(width_of(plan, stage), length))
 
 
 def _types(plan: Plan, *phases: Phase) -> set[str]:
-    stages = [stage for phase in phases for i in phase.stages if isinstance(stage := plan.stages[i], Linear)]
-    return {plan.tensors[s.operands[s.b].tensor].dtype for s in stages}
+    return {plan.tensors[s.operands[s.b].tensor].dtype for s in _of(Linear, plan, phases)}
+
+
+def _of(kind: type[StageType], plan: Plan, phases: Iterable[Phase]) -> Iterator[StageType]:
+    """The stages of a type that phases consist of."""
+    return (stage for phase in phases for i in phase.stages if isinstance(stage := plan.stages[i], kind))
 
 
 def _may_be_large(plan: Plan, run: Sequence[Phase]) -> bool:
     """Whether the right operands are large enough, or may be."""
     total = 0
-    for stage in (plan.stages[i] for phase in run for i in phase.stages):
-        if isinstance(stage, Linear):
-            tensor = plan.tensors[stage.operands[stage.b].tensor]
-            known = [size for size in tensor.shape if isinstance(size, int)]
-            total += math.prod(known) * element_bytes(tensor.dtype) if len(known) == len(tensor.shape) else _TOGETHER
+    for stage in _of(Linear, plan, run):
+        tensor = plan.tensors[stage.operands[stage.b].tensor]
+        known = [size for size in tensor.shape if isinstance(size, int)]
+        total += math.prod(known) * element_bytes(tensor.dtype) if len(known) == len(tensor.shape) else _TOGETHER
     return total >= _least(run)
 
 

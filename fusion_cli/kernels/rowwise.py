@@ -120,7 +120,7 @@ class RowwiseFamily(Family):
         names = Names(plan, stage)
         program = stage.program
         live = needed(program, [s.instr for s in stage.stores])
-        elements = {int(program[i].value or 0) for i in live if program[i].op == "load"}
+        elements = _elements(stage)
         loaded = sorted(elements | {numbers[k] for k in elements & numbers.keys()})
         stored = {s.tensor: plan.tensors[s.tensor].shape for s in stage.stores}
         row_stores = frozenset(t for t, s in stored.items() if space[-1] != 1 and (len(s) < len(space) or s[-1] == 1))
@@ -128,7 +128,7 @@ class RowwiseFamily(Family):
         outs = names.outs()
         printer = _Printer(names, outs, uniform, loaded)
         loads = tuple(names.load(k) for k in loaded)
-        width = vector_width([x.dtype for x in loads if x.operand in elements] + [y.dtype for y in outs])
+        width = width_of(plan, stage)
         length = space[-1] if isinstance(space[-1], int) else None
         kept = variants(width, length)
         return RowwiseStage(
@@ -148,6 +148,18 @@ class RowwiseFamily(Family):
             short=printer.short(passes),
             long=printer.long(passes),
         )
+
+
+def _elements(stage: Rowwise) -> set[int]:
+    """The operands that are read element by element; numbers of rows are read once a row."""
+    live = needed(stage.program, [s.instr for s in stage.stores])
+    return {int(stage.program[i].value or 0) for i in live if stage.program[i].op == "load"}
+
+
+def width_of(plan: Plan, stage: Rowwise) -> int:
+    """Elements of a vector: 16 bytes of the widest that are read or written."""
+    tensors = (*(stage.operands[k].tensor for k in _elements(stage)), *(s.tensor for s in stage.stores))
+    return vector_width([plan.tensors[t].dtype for t in tensors])
 
 
 def variants(width: int, length: int | None) -> tuple[Variant, ...]:

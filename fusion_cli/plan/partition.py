@@ -66,8 +66,9 @@ class Partition:
         pending = sorted(dict.fromkeys(self.group.values()), key=lambda g: g.last)
         done: dict[Group, None] = {}
         while pending:
-            ready = [g for g in pending if g.needs <= done.keys()]
-            for group in (ready[0], *(g for g in ready[1:] if self._read_one(ready[0], g))):
+            first = next(g for g in pending if g.needs <= done.keys())
+            beside = [g for g in pending if g is not first and self._read_one(first, g) and g.needs <= done.keys()]
+            for group in (first, *beside):
                 pending.remove(group)
                 done[group] = None
                 group.vals.sort(key=self._position.__getitem__)

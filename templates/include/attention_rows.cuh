@@ -157,7 +157,7 @@ struct WarpgroupRows {
 #pragma unroll
     for (int r = 0; r < 2; ++r) shrink[r] = rows.raise(highest<kKeys>(x[0], r) * unit, 0, r);
     const bool small = Program::kLowers && !crosses;  // and so is the highest score of a row
-    if (kRaw || small) {
+    if (kRaw || Program::kSmall || small) {
       const float factor = unit * rows.unit, of_offset = Program::kSmall ? 1.0f : rows.unit;
       const float offset[2] = {rows.offset[0][0] * of_offset, rows.offset[0][1] * of_offset};
       each_score([&](float product, int, int e) { return exp2_fast(fmaf(product, factor, -offset[e / 2])); });

@@ -7,7 +7,7 @@ from dataclasses import replace
 from fusion_cli.plan.attention_kind import kind_of
 from fusion_cli.planir.stages import Attention, Linear, Operand, Pointwise, Rowwise, Store
 from tests.helpers.cuda_case import Case
-from tests.helpers.plan_builder import Builder, Program, Shape
+from tests.helpers.plan_builder import Builder, Program, Shape, operands
 
 
 def layer(dtype: str) -> Case:
@@ -16,14 +16,7 @@ def layer(dtype: str) -> Case:
     narrow: Shape = ("b", "h", "s", "n")
     wide: Shape = ("b", "h", "s", "m")
     q, k, v = (b.input(dtype, "b", "h", rows, 64) for rows in ("s", "t", "t"))
-    attended = b.temp(dtype, ("b", "h", "s", 64), b.dims(q))
-    p = Program(dtype)
-    score = p("acc")
-    kind = kind_of(p.done(), score, (), 0, False, False)
-    operands = (Operand(q), Operand(k), Operand(v))
-    b.stages.append(
-        Attention(operands, p.done(), (Store(attended, 0),), b.dims(q), scale=0.125, score=score, kind=kind)
-    )
+    attended = _attended(b, q, k, v)
 
     first, residual = b.input(dtype, 64, "n"), b.input(dtype, *narrow)
     dims = b.op("matmul", b.dims(attended), b.dims(first))
@@ -77,14 +70,7 @@ def rotated(dtype: str, *, kept: bool = False) -> Case:
     if kept:
         b.tensors[scaled[1]] = replace(b.tensors[scaled[1]], slot=b.tensors[made].slot)
         b.temps -= 1
-    attended = b.temp(dtype, rows[0], b.dims(q))
-    p = Program(dtype)
-    score = p("acc")
-    kind = kind_of(p.done(), score, (), 0, False, False)
-    operands = (Operand(scaled[0]), Operand(scaled[1]), Operand(v))
-    b.stages.append(
-        Attention(operands, p.done(), (Store(attended, 0),), b.dims(q), scale=0.125, score=score, kind=kind)
-    )
+    attended = _attended(b, *scaled, v)
     weight, residual = b.input(dtype, 64, "n"), b.input(dtype, "b", "h", "s", "n")
     dims = b.op("matmul", b.dims(attended), b.dims(weight))
     _product(b, (attended, weight, residual), "Add", b.output(dtype, ("b", "h", "s", "n"), dims), dims)
@@ -94,6 +80,18 @@ def rotated(dtype: str, *, kept: bool = False) -> Case:
         {"b": 1, "h": 1, "s": 1, "t": 1, "n": 8},
     )
     return Case(f"layer_rotated_{dtype}{'_kept' * kept}", b.plan(), sizes)
+
+
+def _attended(b: Builder, q: int, k: int, v: int) -> int:
+    """Attention without a mask; its result, as large as the queries."""
+    of = b.tensors[q]
+    attended = b.temp(of.dtype, of.shape, of.dims)
+    p = Program(of.dtype)
+    score = p("acc")
+    kind = kind_of(p.done(), score, (), 0, False, False)
+    stores = (Store(attended, 0),)
+    b.stages.append(Attention(operands(q, k, v), p.done(), stores, of.dims, scale=0.125, score=score, kind=kind))
+    return attended
 
 
 def _scaled(b: Builder, x: int, out: int, factor: float) -> None:
