@@ -14,7 +14,7 @@ from fusion_cli.kernels.wide import right_input
 from fusion_cli.planir.stages import Linear
 from fusion_cli.types import FusedOp
 from tests.helpers.cuda_case import TOLERANCE, Case, assert_close, error_of, fused_op
-from tests.helpers.cuda_plans import ATTENTIONS, all_cases, everything, sliced
+from tests.helpers.cuda_plans import ATTENTIONS, all_cases, everything, sliced, vendors_too
 from tests.helpers.plan_interpreter import interpret
 
 pytestmark = pytest.mark.gpu
@@ -26,7 +26,8 @@ if not torch.cuda.is_available() or "CUDAExecutionProvider" not in ort.get_avail
 
 from tests.helpers import gpu_runner  # noqa: E402 (imports torch)
 
-CASES = [*all_cases(), *(everything(d) for d in ("float32", "float16", "bfloat16")), sliced("float16")]
+REPLAYED = [sliced("float16"), vendors_too("float16"), vendors_too("float32")]
+CASES = [*all_cases(), *(everything(d) for d in ("float32", "float16", "bfloat16")), *REPLAYED]
 
 
 _BY_NAME = {
@@ -213,6 +214,22 @@ def _compare(case: Case, graph: bool, library: Path, tf32: bool = False, constan
                 tensor.zero_()
             got = runner.run()
         assert_close(op, got, want, sizes, tf32)
+
+
+@pytest.mark.parametrize("case", REPLAYED, ids=lambda c: c.name)
+def test_replayed_launches_compute_what_is_in_memory_then(case: Case, library: Path) -> None:
+    """The same memory with other numbers: launched one by one, as a graph is captured, and replayed."""
+    op, rng = fused_op(case), np.random.default_rng()
+    inputs = case.inputs(case.sizes[0], rng)
+    with np.errstate(all="ignore"):
+        runner = gpu_runner.Runner(op, library, inputs, [w.shape for w in interpret(case.plan, inputs)])
+        for run in range(5):
+            inputs = case.inputs(case.sizes[0], rng)
+            for tensor, array in zip(runner.inputs, inputs, strict=True):
+                tensor.copy_(gpu_runner.to_device(array))
+            for tensor in runner.outputs:
+                tensor.zero_()
+            assert_close(op, runner.run(), interpret(case.plan, inputs), run)
 
 
 def test_shapes_may_change_between_runs(library: Path) -> None:

@@ -15,6 +15,7 @@ from tests.helpers.cuda_product_plans import (
     batched,
     chain,
     conv,
+    conv_last,
     conv_lasts,
     gated,
     gelu,
@@ -139,6 +140,19 @@ def everything(dtype: str) -> Case:
     if dtype != "bfloat16":
         cases.append(conv(dtype))
     return merged(f"everything_{dtype}", cases)
+
+
+def vendors_too(dtype: str) -> Case:
+    """Products and convolutions, which may be the vendor's, among other kernels: enough launches for a graph."""
+    cases = [
+        chain(dtype),
+        adding(dtype, "br"),
+        conv_last(dtype, "brx", channels=(16, 8), pads=(1, 1, 1, 1)),
+        conv_last(dtype, "bt", channels=(8, 8)),
+        attention(dtype, 64),
+        softmax(dtype),
+    ]
+    return merged(f"vendors_too_{dtype}", [apart(c, f"c{i}") for i, c in enumerate(cases)])
 
 
 def sliced(dtype: str) -> Case:

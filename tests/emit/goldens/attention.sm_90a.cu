@@ -204,7 +204,7 @@ struct Kernel {
     // Kernels.
     const bool tf32 = gpu::allows_tf32(run.api, run.context);
     stage_0(device, stream, h6, t1, t0, t3, t2, t4, work + parts_0, gpu::counters(work), tf32);
-}
+  }
 };
 
 const fusion::Port kInputs[] = {{1, false}, {1, false}, {9, false}, {1, false}};

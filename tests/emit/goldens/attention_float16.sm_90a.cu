@@ -226,7 +226,7 @@ struct Kernel {
 
     // Kernels.
     stage_0(device, stream, h5, t0, t1, t2, t3, work + parts_0, gpu::counters(work));
-}
+  }
 };
 
 const fusion::Port kInputs[] = {{10, false}, {10, false}, {10, false}};

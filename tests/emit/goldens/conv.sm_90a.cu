@@ -221,7 +221,7 @@ struct Kernel {
     // Kernels.
     stage_0(device, stream, h3, t0, t1, t2, t5, run, convolution_0, t5.data);
     stage_1(device, stream, h5, t5, t3, t0, t4, run, convolution_1, t4.data);
-}
+  }
 };
 
 const fusion::Port kInputs[] = {{1, false}, {1, false}, {1, false}, {1, false}};

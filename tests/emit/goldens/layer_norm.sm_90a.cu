@@ -138,7 +138,7 @@ struct Kernel {
 
     // Kernels.
     stage_0(device, stream, h0, t0, t1, t2, t3);
-}
+  }
 };
 
 const fusion::Port kInputs[] = {{1, false}, {1, false}, {1, false}};

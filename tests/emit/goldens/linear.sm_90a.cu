@@ -385,7 +385,7 @@ struct Kernel {
     // Kernels.
     const gpu::Blas blas = gpu::Blas::find(run.api, run.context, stream);
     stage_0(device, stream, h2, t0, t1, t2, t3, t4, blas, t4.data, turned_0);
-}
+  }
 };
 
 const fusion::Port kInputs[] = {{1, false}, {1, false}, {1, false}, {1, false}};

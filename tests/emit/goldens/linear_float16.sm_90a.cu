@@ -226,7 +226,7 @@ struct Kernel {
     // Kernels.
     const gpu::Blas blas = gpu::Blas::find(run.api, run.context, stream);
     stage_0(device, stream, h2, t0, t1, t2, t3, blas, t3.data, lt_0, work + lt_work);
-}
+  }
 };
 
 const fusion::Port kInputs[] = {{10, false}, {10, false}, {10, false}};

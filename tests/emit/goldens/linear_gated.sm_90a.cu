@@ -504,7 +504,7 @@ struct Kernel {
       stage_0(device, stream, h2, t0, t1, t4, blas, t4.data);
       stage_1(device, stream, h4, t0, t2, t4, t3, blas, t3.data);
     }
-}
+  }
 };
 
 const fusion::Port kInputs[] = {{10, false}, {10, false}, {10, false}};

@@ -621,7 +621,7 @@ struct Kernel {
       stage_0(device, stream, h2, t0, t1, t2, t5, blas, t5.data, turned_0, lt_0, work + lt_work);
       stage_0(device, stream, h4, t0, t3, t4, t6, blas, t6.data, turned_1, lt_1, work + lt_work);
     }
-}
+  }
 };
 
 const fusion::Port kInputs[] = {{1, false}, {1, false}, {1, false}, {1, false}, {1, false}};

@@ -915,7 +915,7 @@ struct Kernel {
       stage_1(device, stream, h4, t0, t2, t5, t6, blas, t6.data, turned_1);
     }
     stage_2(device, stream, h6, t6, t3, t4, blas, t4.data, turned_2);
-}
+  }
 };
 
 const fusion::Port kInputs[] = {{1, false}, {1, false}, {1, false}, {1, false}};

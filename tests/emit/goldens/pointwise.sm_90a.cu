@@ -143,7 +143,7 @@ struct Kernel {
 
     // Kernels.
     stage_0(device, stream, h1, t1, t2, t0, t3, t4, t5);
-}
+  }
 };
 
 const fusion::Port kInputs[] = {{10, false}, {10, false}, {10, false}, {9, false}};

@@ -151,7 +151,7 @@ struct Kernel {
 
     // Kernels.
     stage_0(device, stream, h6, t4, t5, t6, t7, t8, t9);
-}
+  }
 };
 
 const fusion::Port kInputs[] = {{1, false}, {1, false}, {1, false}};

@@ -205,7 +205,7 @@ struct Kernel {
 
     // Kernels.
     stage_0(device, stream, h0, t0, t1, t2);
-}
+  }
 };
 
 const fusion::Port kInputs[] = {{1, false}, {1, false}};

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "graph.h"
 #include "include/half.h"
 
 namespace cuda_host {
@@ -33,9 +34,9 @@ inline void put(void* data, int type, int64_t i, float value) {
 }
 
 // Column by column: c[m, n] = alpha * op(a)[m, k] * op(b)[k, n].
-inline int gemm_batched(void*, int trans_a, int trans_b, int m, int n, int k, const void* alpha, const void* a, int type_a,
-                        int lda, long long step_a, const void* b, int type_b, int ldb, long long step_b, const void*,
-                        void* c, int type_c, int ldc, long long step_c, int count, int, int) {
+inline void multiply(int trans_a, int trans_b, int m, int n, int k, float alpha, const void* a, int type_a, int lda,
+                     long long step_a, const void* b, int type_b, int ldb, long long step_b, void* c, int type_c, int ldc,
+                     long long step_c, int count) {
   for (int64_t i = 0; i < count; ++i)
     for (int64_t col = 0; col < n; ++col)
       for (int64_t row = 0; row < m; ++row) {
@@ -43,8 +44,15 @@ inline int gemm_batched(void*, int trans_a, int trans_b, int m, int n, int k, co
         for (int64_t j = 0; j < k; ++j)
           sum += get(a, type_a, i * step_a + (trans_a ? row * lda + j : j * lda + row)) *
                  get(b, type_b, i * step_b + (trans_b ? j * ldb + col : col * ldb + j));
-        put(c, type_c, i * step_c + col * ldc + row, *static_cast<const float*>(alpha) * sum);
+        put(c, type_c, i * step_c + col * ldc + row, alpha * sum);
       }
+}
+inline int gemm_batched(void*, int trans_a, int trans_b, int m, int n, int k, const void* alpha, const void* a, int type_a,
+                        int lda, long long step_a, const void* b, int type_b, int ldb, long long step_b, const void*,
+                        void* c, int type_c, int ldc, long long step_c, int count, int, int) {
+  enqueue([=, scale = *static_cast<const float*>(alpha)] {
+    multiply(trans_a, trans_b, m, n, k, scale, a, type_a, lda, step_a, b, type_b, ldb, step_b, c, type_c, ldc, step_c, count);
+  });
   return lda < (trans_a ? k : m) || ldb < (trans_b ? n : k) || ldc < m;
 }
 inline int gemm(void* handle, int trans_a, int trans_b, int m, int n, int k, const void* alpha, const void* a, int type_a,
@@ -85,26 +93,28 @@ inline int lt_preference(void** made) { return *made = new int, 0; }
 inline int lt_no_preference(void* made) { return delete static_cast<int*>(made), 0; }
 inline int lt_set_preference(void*, int, const void*, size_t) { return 0; }
 inline int lt_heuristic(void*, void*, void*, void*, void*, void*, void*, int, void*, int* found) { return *found = 1, 0; }
-inline int lt_matmul(void* handle, void* desc_, const float* alpha, const void* a, void* la_, const void* b, void* lb_,
-                     const float* beta, const void* c, void*, void* d, void* ld_, const void*, void*, size_t, void*) {
-  const auto& desc = *static_cast<LtDesc*>(desc_);
-  const auto &la = *static_cast<LtLayout*>(la_), &lb = *static_cast<LtLayout*>(lb_), &ld = *static_cast<LtLayout*>(ld_);
+inline int lt_matmul(void*, void* desc_, const float* alpha_, const void* a, void* la_, const void* b, void* lb_,
+                     const float* beta_, const void* c, void*, void* d, void* ld_, const void*, void*, size_t, void*) {
+  const auto desc = *static_cast<LtDesc*>(desc_);
+  const auto la = *static_cast<LtLayout*>(la_), lb = *static_cast<LtLayout*>(lb_), ld = *static_cast<LtLayout*>(ld_);
   const int m = static_cast<int>(ld.rows), n = static_cast<int>(ld.columns);
   const int k = static_cast<int>(desc.trans[0] ? la.rows : la.columns);
   if ((desc.trans[1] ? lb.columns : lb.rows) != static_cast<uint64_t>(k)) return 1;
   for (const LtLayout& l : {la, lb, ld}) {
     if (l.leading < static_cast<int64_t>(l.rows)) return 1;
   }
-  std::vector<float> product(static_cast<size_t>(m) * n);
-  std::vector<float> left = floats(a, la.type, la.leading * la.columns), right = floats(b, lb.type, lb.leading * lb.columns);
-  if (gemm(handle, desc.trans[0], desc.trans[1], m, n, k, alpha, left.data(), 0, static_cast<int>(la.leading),
-           right.data(), 0, static_cast<int>(lb.leading), nullptr, product.data(), 0, m, 0, 0))
-    return 1;
-  for (int64_t i = 0; i < int64_t(m) * n; ++i) {
-    float sum = product[i] + (*beta != 0 ? *beta * get(c, ld.type, i) : 0.0f);
-    if (desc.epilogue & 4) sum += get(desc.bias, ld.type, i % m);
-    put(d, ld.type, i, desc.epilogue & 2 && !(sum > 0) && sum == sum ? 0.0f : sum);
-  }
+  if (la.leading < (desc.trans[0] ? k : m) || lb.leading < (desc.trans[1] ? n : k)) return 1;
+  enqueue([=, alpha = *alpha_, beta = *beta_] {
+    std::vector<float> product(static_cast<size_t>(m) * n);
+    const std::vector<float> left = floats(a, la.type, la.leading * la.columns), right = floats(b, lb.type, lb.leading * lb.columns);
+    multiply(desc.trans[0], desc.trans[1], m, n, k, alpha, left.data(), 0, static_cast<int>(la.leading), 0, right.data(), 0,
+             static_cast<int>(lb.leading), 0, product.data(), 0, m, 0, 1);
+    for (int64_t i = 0; i < int64_t(m) * n; ++i) {
+      float sum = product[i] + (beta != 0 ? beta * get(c, ld.type, i) : 0.0f);
+      if (desc.epilogue & 4) sum += get(desc.bias, ld.type, i % m);
+      put(d, ld.type, i, desc.epilogue & 2 && !(sum > 0) && sum == sum ? 0.0f : sum);
+    }
+  });
   return 0;
 }
 

@@ -11,6 +11,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "cudnn.h"
@@ -293,11 +295,11 @@ inline int __syncthreads_or(int predicate) {
 }
 
 using cudaStream_t = struct CUstream_st*;
-enum cudaError_t { cudaSuccess };
+enum cudaError_t { cudaSuccess, cudaErrorStreamCaptureUnsupported };
 enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount, cudaDevAttrMaxSharedMemoryPerBlockOptin, cudaDevAttrL2CacheSize };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize, cudaFuncAttributePreferredSharedMemoryCarveout };
-enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone };
-enum cudaStreamCaptureMode { cudaStreamCaptureModeRelaxed };
+enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone, cudaStreamCaptureStatusActive };
+enum cudaStreamCaptureMode { cudaStreamCaptureModeRelaxed, cudaStreamCaptureModeThreadLocal };
 inline cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) { return cudaSuccess; }
 constexpr int cudaSharedmemCarveoutMaxShared = 100;
 inline cudaError_t cudaGetDevice(int* id) { return *id = 0, cudaSuccess; }
@@ -308,13 +310,39 @@ inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int)
 inline cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return cudaSuccess; }
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 inline const char* cudaGetErrorString(cudaError_t) { return ""; }
-inline cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus*) { return cudaSuccess; }
+inline cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
+  *status = cuda_host::captured ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
 inline cudaError_t cudaMalloc(void** data, size_t size) {
   *data = std::aligned_alloc(256, (size + 255) / 256 * 256);
   return std::memset(*data, 0xff, size), cudaSuccess;
 }
 inline cudaError_t cudaMemsetAsync(void* data, int value, size_t size, cudaStream_t) {
-  return std::memset(data, value, size), cudaSuccess;
+  return cuda_host::enqueue([=] { std::memset(data, value, size); }), cudaSuccess;
+}
+
+using cudaGraph_t = cuda_host::Graph*;
+using cudaGraphExec_t = cuda_host::Graph*;
+constexpr unsigned cudaStreamDefault = 0, cudaStreamNonBlocking = 1;
+inline unsigned cuda_host_stream = cudaStreamNonBlocking;
+inline long cuda_host_graphs = 0;  // that exist
+inline cudaError_t cudaStreamGetFlags(cudaStream_t, unsigned* flags) { return *flags = cuda_host_stream, cudaSuccess; }
+inline cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) {
+  if (cuda_host::captured) return cudaErrorStreamCaptureUnsupported;
+  return cuda_host::captured = new cuda_host::Graph, ++cuda_host_graphs, cudaSuccess;
+}
+inline cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t* made) {
+  return *made = std::exchange(cuda_host::captured, nullptr), cudaSuccess;
+}
+inline cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long) {
+  return *made = new cuda_host::Graph(*graph), ++cuda_host_graphs, cudaSuccess;
+}
+inline cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return delete graph, --cuda_host_graphs, cudaSuccess; }
+inline cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) { return delete graph, --cuda_host_graphs, cudaSuccess; }
+inline cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t) {
+  for (const auto& work : *graph) work();
+  return cudaSuccess;
 }
 using cudaEvent_t = struct CUevent_st*;
 inline cudaError_t cudaEventCreate(cudaEvent_t*) { return cudaSuccess; }
@@ -345,5 +373,9 @@ struct cudaLaunchConfig_t {
 };
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* c, void (*kernel)(Parameters...), const Arguments&... arguments) {
-  return cuda_host::launch(c->gridDim, c->blockDim, c->dynamicSmemBytes, c->stream, [&] { kernel(arguments...); }), cudaSuccess;
+  cuda_host::enqueue([config = *c, kernel, given = std::make_tuple(arguments...)] {
+    const std::function<void()> body = [&] { std::apply(kernel, given); };
+    cuda_host::launch(config.gridDim, config.blockDim, config.dynamicSmemBytes, config.stream, body);
+  });
+  return cudaSuccess;
 }

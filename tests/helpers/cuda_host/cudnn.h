@@ -117,14 +117,13 @@ inline float dot(const Descriptor& how, const Image& x, const Image& w, const st
   return sum;
 }
 
-inline int cudnn_execute(void*, void* plan, void* pack_) {
-  const auto& pack = *static_cast<Descriptor*>(pack_);
+inline void execute(const Descriptor& plan, const Descriptor& pack) {
   const auto ids = pack.all<int64_t>(1000);
   const auto pointers = pack.all<void*>(1001);
   std::map<int64_t, void*> bound;
   std::map<int64_t, std::vector<float>> made;
   for (size_t i = 0; i < ids.size(); ++i) bound[ids[i]] = pointers[i];
-  for (const Descriptor& o : static_cast<Descriptor*>(plan)->other(401).other(1).parts.at(801)) {
+  for (const Descriptor& o : plan.other(401).other(1).parts.at(801)) {
     if (o.kind == 10) {
       const Image x(o.other(704), bound, made), w(o.other(703), bound, made), y(o.other(705), bound, made);
       y.each([&](const std::vector<int64_t>& p) { y.store(p, dot(o.other(702), x, w, p, x.dims[1] / w.dims[1])); });
@@ -138,6 +137,9 @@ inline int cudnn_execute(void*, void* plan, void* pack_) {
       y.store(p, adds ? value + b.load(p) : !(value > 0) && value == value ? 0.0f : value);
     });
   }
+}
+inline int cudnn_execute(void*, void* plan, void* pack) {
+  enqueue([plan = *static_cast<Descriptor*>(plan), pack = *static_cast<Descriptor*>(pack)] { execute(plan, pack); });
   return 0;
 }
 

@@ -1,0 +1,61 @@
+// How an operator's launches are replayed: of every case how often its launches were asked for, how often its work was done, and how
+// many graphs there then are.
+#include <cstdio>
+#include <stdexcept>
+
+#include "include/replay.cuh"
+
+namespace gpu = fusion::gpu;
+
+int asked, done;
+
+// Calls one after the other, of the sizes given.
+void run(gpu::Replay& replay, std::initializer_list<int64_t> sizes, bool may_be_captured = true) {
+  for (const int64_t size : sizes) {
+    const fusion::Ints dims{size, 3};
+    replay(nullptr, gpu::call_of(nullptr, {&dims}, {&asked}), [&] {
+      ++asked;
+      if (!may_be_captured && cuda_host::captured != nullptr) throw std::runtime_error("not while it is captured");
+      cuda_host::enqueue([size] { done += size; });
+    });
+  }
+}
+
+template <class Body>
+void tell(const char* what, Body body) {
+  asked = done = 0;
+  {
+    gpu::Replay replay;
+    body(replay);
+    std::printf("%s %d %d %ld\n", what, asked, done, cuda_host_graphs);
+  }
+  if (cuda_host_graphs != 0) std::printf("%s left %ld graphs\n", what, cuda_host_graphs);
+}
+
+int main() {
+  tell("again", [](auto& replay) { run(replay, {1, 1, 1, 1}); });
+  tell("others", [](auto& replay) { run(replay, {1, 2, 3, 4}); });
+  tell("in_turn", [](auto& replay) { run(replay, {1, 2, 1, 2, 1, 2, 1, 2}); });
+  tell("many", [](auto& replay) {
+    for (int64_t size = 1; size <= 12; ++size) run(replay, {size, size, size});
+  });
+  tell("long_ago", [](auto& replay) {
+    run(replay, {1});
+    for (int64_t size = 2; size <= 70; ++size) run(replay, {size});
+    run(replay, {1, 1});
+  });
+  tell("not_captured", [](auto& replay) { run(replay, {1, 1, 1}, false); });
+  tell("stream_that_waits", [](auto& replay) {
+    cuda_host_stream = cudaStreamDefault;
+    run(replay, {1, 1, 1});
+    cuda_host_stream = cudaStreamNonBlocking;
+  });
+  tell("in_a_graph", [](auto& replay) {
+    cuda_host::Graph session;
+    cuda_host::captured = &session;
+    run(replay, {1, 1, 1});
+    cuda_host::captured = nullptr;
+    for (const auto& work : session) work();
+    run(replay, {1, 1, 1});
+  });
+}
