@@ -52,7 +52,8 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return gpu_runner.build_library(_asked(request, CASES), tmp_path_factory.mktemp("cuda")).path
 
 
-PRODUCTS = [c for c in CASES if c.name.startswith(("linear", "batched", "chain"))]
+_LAYERS = ("layer_float", "layer_bfloat", "layer_rotated")
+PRODUCTS = [c for c in CASES if c.name.startswith(("linear", "batched", "chain", *_LAYERS))]
 
 
 @pytest.fixture(scope="module")
