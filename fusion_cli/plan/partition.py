@@ -99,16 +99,8 @@ class Partition:
         return (
             val.op == "part"
             or self._is_output(val)
-            or any(
-                self.group[r] is not group or not direct or self._materialises(r, val)
-                for r, direct in self.aliases.readers(val)
-            )
+            or any(self.group[r] is not group or not direct for r, direct in self.aliases.readers(val))
         )
-
-    @staticmethod
-    def _materialises(reader: Val, val: Val) -> bool:
-        """Whether `reader` needs `val` in memory even within one kernel."""
-        return reader.op in ("matmul", "conv", "gather") or (reader.op == "attention" and val in reader.args[:3])
 
     # Growing
 
@@ -249,10 +241,7 @@ class Partition:
         return (first.kind, second.kind) == ("pointwise", "pointwise") or not (first.has_parts or second.has_parts)
 
     def _blocks(self, val: Val, second: Group) -> bool:
-        return any(
-            self.group[r] is second and (not direct or self._materialises(r, val))
-            for r, direct in self.aliases.readers(val)
-        )
+        return any(self.group[r] is second and not direct for r, direct in self.aliases.readers(val))
 
     def _escapes(self, val: Val, inside: tuple[Group, Group]) -> bool:
         return any(self.group[r] not in inside for r, _ in self.aliases.readers(val))
