@@ -29,6 +29,7 @@ from fusion_cli.plan.graph import LEAVES, Val
 from fusion_cli.plan.grouping import find_groups
 from fusion_cli.plan.lower_shapes import HOST_RULES
 from fusion_cli.plan.partition import Partition
+from fusion_cli.plan.row_prologues import sink_into_rows
 from fusion_cli.plan.shape_program import ShapeProgram
 from fusion_cli.plan.workspace import Storage, assign_buffers, rename_symbols
 from fusion_cli.planir.invariants import check
@@ -67,6 +68,7 @@ def plan_region(region: Region) -> Plan:
     outputs = compute_by_parts(context.b, outputs)
     outputs = _distinct(outputs)
     partition = Partition(context.b, outputs)
+    sink_into_rows(partition)
     storage = Storage(partition, _input_values(context), outputs)
     stages = tuple(assemble(partition, storage, group) for group in partition.ordered())
     tensors, buffers = assign_buffers(storage.tensors, stages)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fusion_cli.plan.aliases import AliasAnalysis
@@ -90,25 +90,32 @@ class Partition:
         """The group's values that others read, or that are outputs."""
         return [v for v in group.vals if self._is_stored(v, group)]
 
+    def move(self, source: Group, to: Mapping[Val, Group]) -> None:
+        """Have values of a group, in their order, computed by those that alone read them."""
+        source.vals = [v for v in source.vals if v not in to]
+        source.last = max(self._position[v] for v in source.vals)
+        source.needs = {maker for v in source.vals for maker in self._makers_of(v, source)}
+        for val, group in to.items():
+            group.vals.append(val)
+            group.first = min(group.first, self._position[val])
+            self.group[val] = group
+            group.needs |= self._makers_of(val, group)
+
+    def _makers_of(self, val: Val, group: Group) -> set[Group]:
+        """The other groups that write what a value of this group is computed from."""
+        return {maker for a in val.args for maker in self.makers(a)} - {group}
+
     # Which values
 
-    def _is_output(self, val: Val) -> bool:
+    def is_output(self, val: Val) -> bool:
         return val in self._output_sources
 
     def _is_stored(self, val: Val, group: Group) -> bool:
         return (
             val.op == "part"
-            or self._is_output(val)
-            or any(
-                self.group[r] is not group or not direct or self._materialises(r, val)
-                for r, direct in self.aliases.readers(val)
-            )
+            or self.is_output(val)
+            or any(self.group[r] is not group or not direct for r, direct in self.aliases.readers(val))
         )
-
-    @staticmethod
-    def _materialises(reader: Val, val: Val) -> bool:
-        """Whether `reader` needs `val` in memory even within one kernel."""
-        return reader.op in ("matmul", "conv", "gather") or (reader.op == "attention" and val in reader.args[:3])
 
     # Growing
 
@@ -123,10 +130,10 @@ class Partition:
         group.last = self._position[val]
         if val.op in REDUCTIONS:
             group.kind = "rowwise"
-        elif self._same(val.shape, group.shape):
+        elif self.same(val.shape, group.shape):
             group.widen(val)
         self.group[val] = group
-        group.needs |= {maker for a in val.args for maker in self.makers(a)} - {group}
+        group.needs |= self._makers_of(val, group)
 
     def _home(self, val: Val) -> Group | None:
         """The group among the producers that can compute `val` too: a product or convolution before others, since
@@ -140,14 +147,14 @@ class Partition:
     def _fits(self, group: Group, val: Val) -> bool:
         if val.op in REDUCTIONS:
             rows = group.kind == "rowwise" or (group.kind == "pointwise" and not group.has_parts)
-            return rows and self._same(val.args[0].shape, group.shape)
+            return rows and self.same(val.args[0].shape, group.shape)
         if val.op == "part" and group.kind != "pointwise":
             return False
         if group.kind == "attention":
             return False
         if group.kind in ("linear", "conv") and len(val.shape) > len(group.shape):
             return False
-        return self._same(val.shape, group.shape) or (group.kind == "rowwise" and self._per_row(val.shape, group))
+        return self.same(val.shape, group.shape) or (group.kind == "rowwise" and self._per_row(val.shape, group))
 
     def _can_join(self, group: Group, val: Val) -> bool:
         """Whether everything else that `val` reads can be computed before the group runs."""
@@ -171,7 +178,7 @@ class Partition:
                 stack.extend(group.needs)
         return False
 
-    def _same(self, a: Shape, b: Shape) -> bool:
+    def same(self, a: Shape, b: Shape) -> bool:
         return self._key(a) == self._key(b)
 
     def _key(self, shape: Shape) -> Shape:
@@ -181,7 +188,7 @@ class Partition:
         return self._keys[shape]
 
     def _per_row(self, shape: Shape, group: Group) -> bool:
-        return bool(shape) and self._same(shape, (*group.shape[:-1], ONE)) and self.sizes.equal(shape[-1], ONE)
+        return bool(shape) and self.same(shape, (*group.shape[:-1], ONE)) and self.sizes.equal(shape[-1], ONE)
 
     # Merging
 
@@ -215,7 +222,7 @@ class Partition:
         second.has_parts |= first.has_parts
         if first.kind == "rowwise":
             second.kind = "rowwise"
-        if self._same(first.shape, second.shape):
+        if self.same(first.shape, second.shape):
             second.widen(first.like)
         second.first, second.last = min(first.first, second.first), max(first.last, second.last)
         second.needs = (second.needs | first.needs) - {first, second}
@@ -238,9 +245,9 @@ class Partition:
             return False
         if second.kind in ("linear", "conv") and len(first.shape) > len(second.shape):
             return False
-        if second.kind != "attention" and self._same(first.shape, second.shape):
+        if second.kind != "attention" and self.same(first.shape, second.shape):
             return not self._reaches(first, second, skip_direct=True)
-        private = not any(self._is_output(v) or self._escapes(v, (first, second)) for v in first.vals)
+        private = not any(self.is_output(v) or self._escapes(v, (first, second)) for v in first.vals)
         return private and first.kind == "pointwise" and self._is_cheap(first)
 
     @staticmethod
@@ -249,10 +256,7 @@ class Partition:
         return (first.kind, second.kind) == ("pointwise", "pointwise") or not (first.has_parts or second.has_parts)
 
     def _blocks(self, val: Val, second: Group) -> bool:
-        return any(
-            self.group[r] is second and (not direct or self._materialises(r, val))
-            for r, direct in self.aliases.readers(val)
-        )
+        return any(self.group[r] is second and not direct for r, direct in self.aliases.readers(val))
 
     def _escapes(self, val: Val, inside: tuple[Group, Group]) -> bool:
         return any(self.group[r] not in inside for r, _ in self.aliases.readers(val))
@@ -264,7 +268,7 @@ class Partition:
     def _siblings(self, first: Group, second: Group) -> bool:
         """Whether two kernels that read the same are independent and over one iteration space."""
         rows = ("pointwise", "rowwise")
-        if first.kind not in rows or second.kind not in rows or not self._same(first.shape, second.shape):
+        if first.kind not in rows or second.kind not in rows or not self.same(first.shape, second.shape):
             return False
         if not self._can_hold_parts(first, second):
             return False
@@ -274,6 +278,6 @@ class Partition:
 
     def _loads(self, group: Group) -> list[Val]:
         """What a group reads from memory at full size."""
-        args = (a for v in group.vals for a in v.args if self._same(a.shape, group.shape))
+        args = (a for v in group.vals for a in v.args if self.same(a.shape, group.shape))
         sources = dict.fromkeys(self.aliases.storage_root(a) for a in args)
         return [s for s in sources if s.op in ("input", "concat") or self.group.get(s, group) is not group]

@@ -1,5 +1,5 @@
 """Plans that exercise every kind of CUDA stage, built by hand so that no other stage of the compiler is involved; those
-with slices and joins by the region compiler."""
+with slices and joins, and one of rows that are a product's, by the region compiler."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from tests.helpers.cuda_product_plans import (
     products,
 )
 from tests.helpers.cuda_row_plans import integers, layer_norm, looked_up, pointwise, ranges, scaled, softmax, transpose
+from tests.helpers.norm_graphs import KEPT_SUM
 from tests.helpers.region_tools import whole
 from tests.helpers.slice_graphs import (
     CACHE,
@@ -40,7 +41,7 @@ ATTENTIONS = ("attention", "masked", "alibi", "causal", "lowered", "window", "ba
 
 
 def compiled(graph: Graph, dtype: str) -> Case:
-    """A graph with slices and joins, planned by the region compiler."""
+    """A graph, planned by the region compiler."""
     region = whole(graph.model({"float32": "float"}.get(dtype, dtype)))
     plan = plan_region(region)
     sizes = []
@@ -130,6 +131,7 @@ def all_cases() -> list[Case]:
     # One type each, in turn: a kernel is the same for all but for what it reads and writes.
     types = itertools.cycle(("float16", "float32", "bfloat16"))
     cases += [compiled(graph, dtype) for graph, dtype in zip(GRAPHS, types, strict=False)]
+    cases.append(compiled(KEPT_SUM, "float16"))
     return cases
 
 

@@ -1,6 +1,8 @@
-"""Pieces of ONNX text that norms are written with."""
+"""Pieces of ONNX text that norms are written with, and a norm of what a product adds to."""
 
 from __future__ import annotations
+
+from tests.helpers.slice_graphs import Graph
 
 NUMBERS = {
     "one": 1.0,
@@ -35,3 +37,12 @@ def reduce(body: str, opset: int, axes: str = "-1") -> str:
 
 CENTRED = "m = Mean (x) d = Sub (x, m) q = Mul (d, d) v = Mean (q) "
 ROOT = "e = Add (v, eps) s = Sqrt (e) "
+
+KEPT_SUM = Graph("kept_sum", """
+    g (float[B, S, 64] x, float[64, 72] w, float[B, S, 72] r, float[72] g)
+    => (float[B, S, 72] t, float [B, S, 72] y) {
+    p = MatMul (x, w)  t = Add (p, r)  f = Cast <to = 1> (t)  q = Mul (f, f)  v = ReduceMean <axes = [-1]> (q)
+    e = Constant <value = float {0.00001}> ()  a = Add (v, e)  s = Sqrt (a)  n = Div (f, s)
+    h = Cast <to = 1> (g)  y = Mul (n, h)
+}""", 2, ({"B": 2, "S": 5}, {"B": 3, "S": 1}, {"B": 1, "S": 0}, {"B": 1, "S": 70}), 17)  # fmt: skip
+"""The sum is kept, and normed in float32."""
