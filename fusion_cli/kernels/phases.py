@@ -62,8 +62,6 @@ class CudaPhase:
     wide: Wide | None
     chunks: int = 0
     """Vectors of its row that a thread keeps."""
-    own: bool = False
-    """Whether every block may compute a single row for itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,28 +160,11 @@ def cuda_phases(plan: Plan, run: Sequence[Phase], calls: Sequence[CudaStage]) ->
     """A run as the template prints it; `calls` are the plan's stages by position."""
     products = [i for phase in run if phase.wide for i in phase.stages]
     return CudaPhases(
-        phases=tuple(
-            replace(_printed(plan, phase, [calls[i] for i in phase.stages]), own=_may_be_own(plan, phase, after))
-            for phase, after in zip(run, (*run[1:], None), strict=True)
-        ),
+        phases=tuple(_printed(plan, phase, [calls[i] for i in phase.stages]) for phase in run),
         type=storage(_types(plan, *run).pop()),
         headers=("attention_few.cuh",) if any(phase.kind == "attention" for phase in run) else (),
         arguments=("work", early.argument(plan, products)),
     )
-
-
-def _may_be_own(plan: Plan, phase: Phase, after: Phase | None) -> bool:
-    """Whether every block may compute a row for the products behind it: a slow one must find what it reads, and have
-    nobody read what it writes again, where others are at these products already."""
-    if phase.kind != "rows" or after is None or after.kind != "products":
-        return False
-    row = plan.stages[phase.stages[0]]
-    read = {plan.memory(o.tensor) for o in row.operands}
-    made, later = (
-        {plan.memory(s.tensor) for stage in stages for s in stage.stores}
-        for stages in ([row], [plan.stages[i] for i in after.stages])
-    )
-    return made.isdisjoint(read) and later.isdisjoint(made | read)
 
 
 def phase_work(at: Sized, work: Work) -> Work:

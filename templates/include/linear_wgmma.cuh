@@ -92,13 +92,6 @@ struct StepProducts<float, Tile, true> {
   }
 };
 
-// Until all threads of a block, and of those that it shares copies with, have come so far.
-template <class Tile>
-__device__ __forceinline__ void sync_blocks() {
-  if constexpr (Tile::kCluster > 1) sync_cluster();
-  else __syncthreads();
-}
-
 template <class T, class Tile, bool kTransB, int kChains, class... Epilogues>
 __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts, kChains>& x,
                                              const Epilogues&... epilogues) {
@@ -107,16 +100,15 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
   const uint32_t ring = (shared_address(dynamic) + 1023) / 1024 * 1024;
   __shared__ Barrier full[kSlots], empty[kSlots];
   if (threadIdx.x == 0) {
-    for (int i = 0; i < kSlots; ++i) full[i].init(1), empty[i].init(Tile::kTogether * 4 * Tile::kCluster);
+    for (int i = 0; i < kSlots; ++i) full[i].init(1), empty[i].init(Tile::kTogether * 4);
     publish_barriers();
   }
-  sync_blocks<Tile>();
+  __syncthreads();
 
   // How often a place has been filled tells its phase.
   const auto phase = [](unsigned n) { return static_cast<int>(n / kSlots % 2); };
   const int tiles = wide_across<Tile>(x.columns) * wide_down<Tile>(x.rows), steps = (x.depth + kPanel - 1) / kPanel;
   const int worker = static_cast<int>(threadIdx.x) / kWarpgroup - 1;
-  [[maybe_unused]] const int rank = Tile::kCluster > 1 ? cluster_rank() : 0;
   const auto each_box = [&](const WidePosition<Tile>& at, int step, const auto& f) {
 #pragma unroll
     for (int i = 0; i < Tile::kBoxes; ++i) {
@@ -129,11 +121,7 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
     const uint32_t right = ring + slot * Tile::kSlotBytes + Tile::kLeftBytes;
     full[slot].arrive_expecting(Tile::kSlotBytes);
     each_box(at, step, [&](int i, const TensorMap& map, int column, int row) {
-      if constexpr (Tile::kCluster > 1) {
-        copy_box_to_all<Tile::kCluster>(right + i * Tile::kBoxBytes, map, full[slot], column, row, i % Tile::kCluster == rank);
-      } else {
-        copy_box(right + i * Tile::kBoxBytes, map, full[slot], column, row);
-      }
+      copy_box(right + i * Tile::kBoxBytes, map, full[slot], column, row);
     });
   };
   // While kernels before this one still run, right operands of the first steps come if they are constants, or else nearer at
@@ -172,10 +160,7 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
 
   if constexpr (Tile::kMoves) take_registers<Tile::kMany>();
   const auto release = [&](unsigned n) {
-    const int lane = threadIdx.x % 32;
-    if (lane >= Tile::kCluster) return;
-    if constexpr (Tile::kCluster > 1) empty[n % kSlots].arrive_in(lane);
-    else empty[n % kSlots].arrive();
+    if (threadIdx.x % 32 == 0) empty[n % kSlots].arrive();
   };
   unsigned char* const bytes = reinterpret_cast<unsigned char*>(dynamic) + (ring - shared_address(dynamic));
   StepProducts<T, Tile, kTransB> products;
@@ -213,8 +198,6 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
         epilogues...);
     if constexpr (Tile::kApart) n += (Tile::kWorkers - 1) * steps;
   }
-  // Nobody's barriers may be gone while others arrive at them.
-  if constexpr (Tile::kCluster > 1) sync_cluster();
 }
 
 }  // namespace fusion::gpu

@@ -46,14 +46,11 @@ struct PhaseMemory {
 
   explicit PhaseMemory(char* reserved) : kept(reinterpret_cast<Kept*>(tagged(reserved))) {}
 
-  // All threads of a warpgroup have stored what is theirs of a part of a phase, for all blocks or for those who wait for the
-  // barrier.
-  __device__ __forceinline__ void add(int phase, Barrier* barrier = nullptr) const {
+  // All threads of a warpgroup have stored what is theirs of a part of a phase.
+  __device__ __forceinline__ void add(int phase) const {
     publish_to_copies();
     sync_threads(1, kWarpgroup);
-    if (threadIdx.x != 0) return;
-    if (barrier != nullptr) barrier->arrive();
-    else count_up(kept->done + phase);
+    if (threadIdx.x == 0) count_up(kept->done + phase);
   }
   // One thread: waits for so many parts.
   __device__ __forceinline__ void await(int phase, unsigned parts_of) const {
@@ -102,7 +99,6 @@ struct ProductPhase {
     return done;
   }
   __device__ __forceinline__ void compute(int64_t) const {}
-  __device__ __forceinline__ bool is_own() const { return false; }
 };
 
 // The threads that have a row there (see rowwise.cuh).
@@ -111,9 +107,8 @@ struct OfWarpgroup {
   __device__ static __forceinline__ void sync() { sync_threads(1, kWarpgroup); }
 };
 
-// What is computed in pieces as a phase: `one(i)` computes one of `count`, by a warpgroup. With kOwn a single piece is computed by
-// every block that has products of the phase behind it, of which it is the left operand: all write the same, and wait for nobody.
-template <bool kOwn, class One>
+// What is computed in pieces as a phase: `one(i)` computes one of `count`, by a warpgroup.
+template <class One>
 struct PiecePhase {
   unsigned count;
   One one;
@@ -126,16 +121,15 @@ struct PiecePhase {
     return false;
   }
   __device__ __forceinline__ void compute(int64_t i) const { one(i); }
-  __device__ __forceinline__ bool is_own() const { return kOwn && count == 1; }
 };
 
 template <int kProducts, int kChains, class Each>
 __device__ __forceinline__ auto product_phase(const StreamOperands<kProducts, kChains>& x, const Each& each) {
   return ProductPhase<kProducts, kChains, Each>{x, each};
 }
-template <bool kOwn = false, class One>
+template <class One>
 __device__ __forceinline__ auto piece_phase(int64_t count, const One& one) {
-  return PiecePhase<kOwn, One>{static_cast<unsigned>(count), one};
+  return PiecePhase<One>{static_cast<unsigned>(count), one};
 }
 
 // A whole kernel: a phase reads what those before it made. `early`: the right operands are there before any kernel runs.
@@ -149,10 +143,9 @@ __device__ __forceinline__ void few_phases(bool early, const PhaseMemory& memory
   float* const sums = reinterpret_cast<float*>(reinterpret_cast<unsigned char*>(dynamic) + (base - shared_address(dynamic)) +
                                                Tile::kSlots * Tile::kSlotBytes);
   __shared__ int begun;
-  __shared__ Barrier left[Tile::kSlots], right[Tile::kSlots], empty[Tile::kSlots], own;
+  __shared__ Barrier left[Tile::kSlots], right[Tile::kSlots], empty[Tile::kSlots];
   if (threadIdx.x == kWarpgroup) {
     for (int i = 0; i < Tile::kSlots; ++i) left[i].init(1), right[i].init(1), empty[i].init(kWarpgroup / 32);
-    own.init(1);
     publish_barriers();
     begun = 0;
   }
@@ -173,11 +166,6 @@ __device__ __forceinline__ void few_phases(bool early, const PhaseMemory& memory
     with(phase, [&](const auto& y) { n = y.parts(); });
     return n;
   };
-  const auto is_own = [&](int phase) {
-    bool found = false;
-    with(phase, [&](const auto& y) { found = y.is_own(); });
-    return found;
-  };
   if (threadIdx.x == kWarpgroup) {
     (phases.announce(), ...);
     if (!early) await_earlier();
@@ -186,20 +174,13 @@ __device__ __forceinline__ void few_phases(bool early, const PhaseMemory& memory
     let_next_begin();  // a multiprocessor has no room for two blocks: the next ones come evenly, where these have ended
   } else if (threadIdx.x >= kStreamThreads - 32 && threadIdx.x % 32 < kStreamCopiers) {
     await_earlier();
-    int owned = 0;
 #pragma unroll 1
     for (int phase = 0; phase < kPhases; ++phase) {
       const StreamView x = view(phase);
-      const int steps = x.shares.begin(blockIdx.x + 1) - x.shares.begin(blockIdx.x), lane = threadIdx.x % 32;
-      if (steps > 0 && phase > 0 && is_own(phase - 1)) {
-        own.wait(owned++ % 2);
-        __syncwarp((1 << kStreamCopiers) - 1);  // one with nothing to bring might miss the barrier's next phase
-        publish_to_copies();
-      } else if (steps > 0 && phase > 0) {
-        memory.await(phase - 1, parts(phase - 1));
-      }
-      if (lane == 0) *ring.begun = phase + 1;
-      if (steps > 0) stream_left(x, ring);
+      const bool idle = x.shares.begin(blockIdx.x) == x.shares.begin(blockIdx.x + 1);
+      if (!idle && phase > 0) memory.await(phase - 1, parts(phase - 1));
+      if (threadIdx.x % 32 == 0) *ring.begun = phase + 1;
+      if (!idle) stream_left(x, ring);
     }
   } else if (threadIdx.x < kWarpgroup) {
     await_earlier();
@@ -207,15 +188,10 @@ __device__ __forceinline__ void few_phases(bool early, const PhaseMemory& memory
 #pragma unroll 1
     for (int phase = 0; phase < kPhases; ++phase) {
       const StreamView x = view(phase);
-      const bool mine = is_own(phase);
-      unsigned count = x.left == nullptr ? parts(phase) : 0;
-      if (mine) {
-        const StreamShares next = view(phase + 1).shares;
-        count = next.begin(blockIdx.x) < next.begin(blockIdx.x + 1) ? gridDim.x : 0;
-      }
+      const unsigned count = x.left == nullptr ? parts(phase) : 0;
       int step = x.shares.begin(blockIdx.x);
       const int end = x.shares.begin(blockIdx.x + 1);
-      if (phase > 0 && !is_own(phase - 1) && (step < end || blockIdx.x < count)) {
+      if (phase > 0 && (step < end || blockIdx.x < count)) {
         if (threadIdx.x == 0) memory.await(phase - 1, parts(phase - 1));
         sync_threads(1, kWarpgroup);
       }
@@ -231,8 +207,8 @@ __device__ __forceinline__ void few_phases(bool early, const PhaseMemory& memory
       }
 #pragma unroll 1
       for (unsigned i = blockIdx.x; i < count; i += gridDim.x) {
-        with(phase, [&](const auto& y) { y.compute(mine ? 0 : i); });
-        if (phase + 1 < kPhases) memory.add(phase, mine ? &own : nullptr);
+        with(phase, [&](const auto& y) { y.compute(i); });
+        if (phase + 1 < kPhases) memory.add(phase);
         sync_threads(1, kWarpgroup);  // before the next one uses the same shared memory
       }
     }

@@ -38,15 +38,6 @@ struct Barrier {
   __device__ __forceinline__ void arrive_after_copies() {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(&state)) : "memory");
   }
-  // Arrives at the same barrier of another block of the cluster, or of this one. What this thread has written is not shown to
-  // that block, for which it would wait until memory has it.
-  __device__ __forceinline__ void arrive_in(int block) {
-    asm volatile(
-        "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
-        "mbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(shared_address(&state)),
-        "r"(block)
-        : "memory");
-  }
   // Arrives, and the phase also waits for so many bytes of the copy engine's.
   __device__ __forceinline__ void arrive_expecting(int bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&state)), "r"(bytes)
@@ -136,27 +127,6 @@ __device__ __forceinline__ void copy_box_once(uint32_t shared, const TensorMap& 
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared),
       "l"(&map), "r"(shared_address(&arrived.state)), "r"(column), "r"(row), "l"(kEvictFirst)
-      : "memory");
-}
-
-// The blocks of a cluster: which this one is, and until all of their threads that are left have come so far.
-__device__ __forceinline__ int cluster_rank() {
-  uint32_t rank;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return static_cast<int>(rank);
-}
-__device__ __forceinline__ void sync_cluster() {
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-
-// A box for the same place in all blocks of a cluster, whose barriers count it each; one block has the copy engine bring it.
-template <int kBlocks>
-__device__ __forceinline__ void copy_box_to_all(uint32_t shared, const TensorMap& map, Barrier& arrived, int column, int row, bool is_mine) {
-  constexpr uint16_t kAll = (1 << kBlocks) - 1;
-  if (!is_mine) return;
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared),
-      "l"(&map), "r"(shared_address(&arrived.state)), "r"(column), "r"(row), "h"(kAll)
       : "memory");
 }
 

@@ -78,7 +78,7 @@ bool with_wide_tile(const Device& device, WideKind kind, WideOperands<kProducts,
     if (done || wide_cycles<Tile>(device, kind, x.rows, x.columns, x.depth) > least) return;
     if (!describe(x.left, left, x.rows, x.depth, stride, Tile::kRows)) return;
     const int64_t tiles = int64_t{wide_down<Tile>(x.rows)} * wide_across<Tile>(x.columns);
-    const int64_t most = int64_t{device.multiprocessors} * Tile::kBlocks / Tile::kCluster * Tile::kCluster;
+    const int64_t most = int64_t{device.multiprocessors} * Tile::kBlocks;
     f(tile, static_cast<unsigned>(tiles < most ? tiles : most));
     done = true;
   });

@@ -10,14 +10,12 @@ namespace fusion::gpu {
 // What a block computes at a time: kWorkers warpgroups with kHeight * 64 rows each, and kColumns columns of each of
 // kProducts products of one left operand. They have a tile together, or where they are apart each its own, so that one
 // ends its tile while the other multiplies. Tiles of the operands, 64 deep, go through a ring of kSlots. kBlocks blocks
-// share a multiprocessor, each of which adds kCycles to a step and kEnding to an epilogue. Blocks of kCluster have tiles below
-// one another, and each brings its part of the right operand for all: what the L2 cache is not asked for saves time and power.
+// share a multiprocessor, each of which adds kCycles to a step and kEnding to an epilogue.
 template <int kWorkers_, int kHeight_, int kColumns_, int kProducts_, int kSlots_, int kBlocks_, bool kApart_, int kCycles_,
-          int kEnding_, int kCluster_ = 1>
+          int kEnding_>
 struct WideTile {
   static constexpr int kWorkers = kWorkers_, kHeight = kHeight_, kColumns = kColumns_, kProducts = kProducts_;
   static constexpr int kSlots = kSlots_, kBlocks = kBlocks_, kCycles = kCycles_, kEnding = kEnding_;
-  static constexpr int kCluster = kCluster_;
   static constexpr bool kApart = kApart_;
   static constexpr int kTogether = kApart ? 1 : kWorkers;  // workers of a tile
   static constexpr int kRows = kTogether * kHeight * 64, kAcross = kColumns * kProducts;
@@ -40,7 +38,7 @@ struct WideTile {
 // in registers. The fourth, of many weights and few rows, by its time where they come from memory.
 template <int kProducts, class F>
 void for_wide_tiles(const F& f) {
-  f(WideTile<2, 1, 256 / kProducts, kProducts, 4, 1, false, 1160, 7800, 2>{});
+  f(WideTile<2, 1, 256 / kProducts, kProducts, 4, 1, false, 1160, 7800>{});
   f(WideTile<2, 2, 128 / kProducts, kProducts, 6, 1, true, 656, 2800>{});
   if constexpr (kProducts == 1) f(WideTile<2, 1, 192, 1, 5, 1, false, 900, 5600>{});
   if constexpr (kProducts == 1) f(WideTile<2, 1, 128, 1, 6, 1, false, 620, 4400>{});
@@ -69,11 +67,9 @@ __host__ __device__ __forceinline__ int wide_across(const Columns& columns) {
   for (const int n : columns) across += (n + Tile::kColumns - 1) / Tile::kColumns;
   return across;
 }
-// All blocks of a cluster have tiles.
 template <class Tile>
 __host__ __device__ __forceinline__ int wide_down(int rows) {
-  constexpr int kTogether = Tile::kRows * Tile::kCluster;
-  return (rows + kTogether - 1) / kTogether * Tile::kCluster;
+  return (rows + Tile::kRows - 1) / Tile::kRows;
 }
 
 // Tiles in an order in which those that run at once have rows and columns in common.
@@ -82,7 +78,7 @@ struct WidePosition {
   int row, column, chain = 0;
   template <int kChains>
   __device__ __forceinline__ WidePosition(const WideOperands<Tile::kProducts, kChains>& x, int tile) {
-    constexpr unsigned kBand = 16;  // tiles that lie below one another, clusters among them
+    constexpr unsigned kBand = 16;  // tiles that lie below one another
     const unsigned across = wide_across<Tile>(x.columns), down = wide_down<Tile>(x.rows), n = tile;  // divided faster
     const unsigned band = kBand * across, first = n / band * kBand, height = min(kBand, down - first);
     row = static_cast<int>((first + n % band % height) * Tile::kRows);

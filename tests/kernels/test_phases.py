@@ -138,35 +138,6 @@ def test_rows_are_a_phase_if_a_warpgroup_keeps_them(dtype: str, length: int, kee
     assert kinds(plan) == [["rows", "products"] if kept else ["products"]]
 
 
-def own(plan: Plan) -> int:
-    """How many norms every block may compute for itself."""
-    return text_of(plan).count("gpu::piece_phase<true>(")
-
-
-def in_memory_of(plan: Plan, tensor: int, other: int) -> Plan:
-    """The plan with one tensor where another lies."""
-    tensors = list(plan.tensors)
-    tensors[tensor] = replace(tensors[tensor], slot=tensors[other].slot)
-    return replace(plan, tensors=tuple(tensors))
-
-
-def test_every_block_computes_a_norm_for_itself_unless_a_slow_one_would_find_other_things_there() -> None:
-    plan = layer("float16").plan
-    norm, gate, down = (plan.stages[i] for i in (2, 3, 5))
-    read, made = norm.operands[0].tensor, norm.stores[0].tensor
-    assert own(plan) == 2  # in both kernels, with the attention and without
-    assert own(in_memory_of(plan, made, read)) == 0
-    assert own(in_memory_of(plan, gate.stores[0].tensor, read)) == 0
-    assert own(in_memory_of(plan, gate.stores[0].tensor, made)) == 0
-    assert own(in_memory_of(plan, down.operands[0].tensor, read)) == 0  # what up makes
-    last = merged("last", [linear("float16"), sums("float16", 64, True)]).plan
-    assert ["products", "rows"] in kinds(last)
-    assert own(last) == 0
-    twice = merged("twice", [linear("float16"), *[sums("float16", 64, True)] * 2]).plan
-    assert ["products", "rows", "rows"] in kinds(twice)
-    assert own(twice) == 0
-
-
 def test_one_launch_needs_fewer_weights_than_several() -> None:
     assert kinds(sized(abreast("float16").plan, k=3584, n=3584, m=512))
     assert not kinds(sized(layer("float16").plan, n=2048, m=5504))

@@ -433,7 +433,7 @@ gpu::WideOperands<2, 1> x;
   const group_0_wide0 epilogue0{x0.epilogue, x1.epilogue};
   return gpu::with_wide_tile(device, gpu::WideKind{false, false}, x, x0.a, x0.p.a_row, [&](auto tile, unsigned grid) {
     using Tile = decltype(tile);
-    gpu::launch_clusters(group_0_wide_kernel<Tile>, grid, Tile::kCluster, Tile::kThreads, Tile::kBytes, stream, "group_0", x, epilogue0);
+    gpu::launch(group_0_wide_kernel<Tile>, grid, Tile::kThreads, Tile::kBytes, stream, "group_0", x, epilogue0);
   });
 }
 #endif

@@ -241,7 +241,7 @@ inline uint32_t __byte_perm(uint32_t x, uint32_t y, uint32_t which) {
   return found;
 }
 inline size_t __cvta_generic_to_shared(const void* p) { return reinterpret_cast<size_t>(p); }
-inline void __syncwarp(unsigned = ~0u) { cuda_host::wait(cuda_host::At::kWarp); }
+inline void __syncwarp() { cuda_host::wait(cuda_host::At::kWarp); }
 template <class X>
 X __shfl_xor_sync(unsigned, X x, int mask) {
   cuda_host::show(x);

@@ -135,11 +135,11 @@ struct Pieces {
   void reset() const { std::fill(out.data, out.data + out.count(), fusion::to_half(kUnwritten)); }
 };
 
-// Every element with twice the sum of its row; a single row is every block's own.
+// Every element with twice the sum of its row.
 struct Rows : Pieces {
   using Pieces::Pieces;
   auto phase() const {
-    return gpu::piece_phase<true>(in.rows, [this](int64_t index) {
+    return gpu::piece_phase(in.rows, [this](int64_t index) {
       gpu::Row<8, 1, gpu::kWarpgroup, true, gpu::OfWarpgroup> row(in.columns, index);
       gpu::Vector<half, 8> x[1], y{};
       row.load(in.data + index * in.columns, 1, x);
@@ -276,18 +276,6 @@ int layer(unsigned grid, int rows) {
   return wrong(arena, grid, rows, first, norm, gated, down, next);
 }
 
-// Norms that every block computes for itself, of which some have more to do than others and some nothing.
-int norms(unsigned grid) {
-  cuda_host::Arena arena;
-  Rows first(arena, constant(arena, 1, 64, 1));
-  Products<1, 1> small(arena, first.out, {136});
-  Rows second(arena, small.out[0]);
-  Products<1, 1> large(arena, second.out, {328});
-  Rows third(arena, large.out[0]);
-  Products<1, 2> last(arena, third.out, {8, 72});
-  return wrong(arena, grid, 1, first, small, second, large, third, last);
-}
-
 int encode(void* map, int, uint32_t, void* data, const uint64_t* sizes, const uint64_t* strides, const uint32_t* box,
            const uint32_t*, int, int, int, int) {
   const gpu::TensorMap made = gpu::host_map(data, sizes[1], sizes[0], strides[0] / 2, box[1]);
@@ -300,7 +288,6 @@ int main() {
   for (const unsigned grid : {1, 3, 5, 7}) {
     found += layer(grid, grid == 3 ? 7 : 8) + layer(grid, grid == 5 ? 1 : 9) + layer(grid, 16);
     found += after_norm(grid, grid == 3 ? 9 : 8) + after_attention(grid, grid == 5 ? 16 : 1);
-    found += after_norm(grid, 1) + layer(grid, 1) + norms(grid);
   }
   found += alone(9, 16, 584, 8) + alone(2, 1, 13, 136) + alone(7, 7, 8, 8) + alone(4, 8, 520, 328);
   std::printf("%d\n", found);

@@ -32,7 +32,6 @@ struct Barrier {
     if (missing == 0 && bytes == 0) missing = arrivals, ++phase;
   }
   void arrive() { came(1); }
-  void arrive_in(int) { came(1); }
   void arrive_expecting(int n) { bytes += n, came(1); }
   void brought(int n) { bytes -= n, came(0); }
   void wait(int parity) {
@@ -110,15 +109,6 @@ inline void copy_box(uint32_t shared, const TensorMap& described, Barrier& arriv
 }
 
 inline void copy_box_once(uint32_t shared, const TensorMap& described, Barrier& arrived, int column, int row) {
-  copy_box(shared, described, arrived, column, row);
-}
-
-
-// Blocks run one after the other: each is its whole cluster, brings the other's boxes itself and arrives in its place.
-inline int cluster_rank() { return static_cast<int>(blockIdx.x % 2); }
-inline void sync_cluster() { __syncthreads(); }
-template <int kBlocks>
-void copy_box_to_all(uint32_t shared, const TensorMap& described, Barrier& arrived, int column, int row, bool) {
   copy_box(shared, described, arrived, column, row);
 }
 
