@@ -1,15 +1,16 @@
-// A call's kernels as a CUDA graph of the operator's own: where a session calls with the same memory and sizes once more, the
-// host starts one graph instead of kernel after kernel.
+// A call's kernels as a CUDA graph of the operator's own: where a session calls with the same memory and sizes again and the GPU
+// waits for the host, that starts one graph instead of kernel after kernel.
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <mutex>
-#include <utility>
 #include <vector>
 
 #include "include/gpu.cuh"
@@ -29,43 +30,89 @@ inline Call call_of(cudaStream_t stream, std::initializer_list<const Ints*> size
   return call;
 }
 
+// Whether it is the host that launches take the time of.
+class Trial {
+ public:
+  Trial() {
+    check(cudaEventCreate(&begin_), "cudaEventCreate");
+    check(cudaEventCreate(&end_), "cudaEventCreate");
+  }
+  Trial(const Trial&) = delete;
+  Trial& operator=(const Trial&) = delete;
+  ~Trial() {
+    for (const cudaEvent_t event : {begin_, end_}) {
+      if (event != nullptr) cudaEventDestroy(event);
+    }
+  }
+
+  template <class Launch>
+  void run(cudaStream_t stream, const Launch& launch) {
+    check(cudaEventRecord(begin_, stream), "cudaEventRecord");
+    const auto begun = std::chrono::steady_clock::now();
+    launch();
+    host_ = std::chrono::duration<float, std::milli>(std::chrono::steady_clock::now() - begun).count();
+    check(cudaEventRecord(end_, stream), "cudaEventRecord");
+  }
+  // Asked when the same call comes next: a GPU that is not done with it by then is behind the host. It has to wait for the host if all
+  // is done not long after the last launch.
+  bool is_host_bound() const {
+    constexpr float kTail = 1.5f;
+    float took = 0.0f;
+    const bool done = cudaEventElapsedTime(&took, begin_, end_) == cudaSuccess;
+    cudaGetLastError();
+    return done && took < host_ * kTail;
+  }
+
+ private:
+  cudaEvent_t begin_ = nullptr, end_ = nullptr;
+  float host_ = 0.0f;  // milliseconds
+};
+
 class Replay {
  public:
   Replay() = default;
   Replay(const Replay&) = delete;
   Replay& operator=(const Replay&) = delete;
   ~Replay() {
-    for (const auto& [call, graph] : graphs_) cudaGraphExecDestroy(graph);
+    for (const Known& x : known_) {
+      if (x.graph != nullptr) cudaGraphExecDestroy(x.graph);
+    }
   }
 
-  // Has the GPU do what launch() launches on `stream`. The first time it is called: what is chosen, timed and kept of constants
-  // by then is part of the graph that is captured the second time. Within a graph of the session's it is always called.
+  // Has the GPU do what launch() launches on `stream`. The first time it is just called: what is chosen, timed and kept of constants by
+  // then is part of what is timed the second time and, if the host is what takes the time, captured the third. Within a graph of
+  // the session's it is always called.
   template <class Launch>
-  void operator()(cudaStream_t stream, Call call, const Launch& launch) {
+  void operator()(cudaStream_t stream, const Call& call, const Launch& launch) {
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     check(cudaStreamIsCapturing(stream, &capture), "cudaStreamIsCapturing");
-    if (capture != cudaStreamCaptureStatusNone || !replayed(stream, std::move(call), launch)) launch();
+    if (capture != cudaStreamCaptureStatusNone) return launch();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = std::find_if(known_.begin(), known_.end(), [&](const Known& x) { return x.call == call; });
+    if (found == known_.end()) {
+      if (known_.size() == kCalls || !came_before(call)) return launch();
+      known_.push_back({call, std::make_unique<Trial>()});
+      return known_.back().trial->run(stream, launch);
+    }
+    if (found->trial != nullptr) {
+      if (found->trial->is_host_bound()) found->graph = captured(stream, launch);
+      found->trial.reset();
+    }
+    if (found->graph == nullptr) return launch();
+    check(cudaGraphLaunch(found->graph, stream), "cudaGraphLaunch");
   }
 
  private:
-  static constexpr size_t kGraphs = 8, kRemembered = 64;  // of as many calls
+  static constexpr size_t kCalls = 16, kRemembered = 64;
 
-  template <class Launch>
-  bool replayed(cudaStream_t stream, Call call, const Launch& launch) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    auto found = std::find_if(graphs_.begin(), graphs_.end(), [&](const auto& known) { return known.first == call; });
-    if (found == graphs_.end()) {
-      if (is_given_up_ || graphs_.size() == kGraphs || !came_before(call)) return false;
-      const cudaGraphExec_t graph = captured(stream, launch);
-      is_given_up_ = graph == nullptr;
-      if (is_given_up_) return false;
-      found = graphs_.insert(found, {std::move(call), graph});
-    }
-    check(cudaGraphLaunch(found->second, stream), "cudaGraphLaunch");
-    return true;
-  }
+  // A call that came twice: its trial, until it comes again, and then its graph, if it has one.
+  struct Known {
+    Call call;
+    std::unique_ptr<Trial> trial;
+    cudaGraphExec_t graph = nullptr;
+  };
 
-  // By their hashes: one that is taken for another would only be captured a call earlier.
+  // By their hashes: one that is taken for another would only be timed a call earlier.
   bool came_before(const Call& call) {
     uint64_t hash = 14695981039346656037u;
     for (const int64_t x : call) hash = (hash ^ static_cast<uint64_t>(x)) * 1099511628211u;
@@ -98,10 +145,9 @@ class Replay {
   }
 
   std::mutex mutex_;
-  std::vector<std::pair<Call, cudaGraphExec_t>> graphs_;
+  std::vector<Known> known_;
   std::array<uint64_t, kRemembered> before_{};
   size_t next_ = 0;
-  bool is_given_up_ = false;
 };
 
 }  // namespace fusion::gpu

@@ -30,14 +30,15 @@ def test_calls_that_come_again_are_replayed(tmp_path: Path) -> None:
     lines = [line.split() for line in output.splitlines()]
     found = {name: tuple(map(int, numbers)) for name, *numbers in lines}
     assert found == {
-        "again": (2, 4, 1),  # by itself, captured, and replayed
+        "again": (3, 4, 1),  # by itself, timed, captured, and replayed
         "others": (4, 10, 0),
-        "in_turn": (4, 12, 2),
-        "many": (8 * 2 + 4 * 3, 3 * sum(range(1, 13)), 8),
-        "long_ago": (1 + 69 + 2, 1 + sum(range(2, 71)) + 2, 1),
-        "not_captured": (1 + 2 + 1, 3, 0),  # tried once
+        "in_turn": (6, 12, 2),
+        "many": (16 * 3 + 4 * 4, 4 * sum(range(1, 21)), 16),
+        "long_ago": (1 + 69 + 3, 1 + sum(range(2, 71)) + 3, 1),
+        "gpu_bound": (8, 4 + 8, 0),
+        "not_captured": (3 + 1, 3, 0),  # tried once
         "stream_that_waits": (3, 3, 0),
-        "in_a_graph": (3 + 2, 3 + 3, 1),  # of the session's own, and afterwards
+        "in_a_graph": (3 + 3, 3 + 3, 1),  # of the session's own, and afterwards
     }
 
 
@@ -79,7 +80,7 @@ def test_replayed_launches_compute_what_is_in_memory_then(
     bound, rng = Bound(case, library), np.random.default_rng(0)
     first = case.sizes[0]
     memory = [_memory(case, first), _memory(case, first), _memory(case, {n: size + 1 for n, size in first.items()})]
-    for place in (0, 0, 1, 0, 2, 0, 1, 1, 2, 2):
+    for place in (0, 0, 1, 0, 2, 0, 1, 1, 2, 0, 2, 1, 2, 2):
         sizes, arrays, outputs = memory[place]
         for array, new in zip(arrays, case.inputs(sizes, rng), strict=True):
             array[...] = new

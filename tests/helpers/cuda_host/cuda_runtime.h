@@ -295,7 +295,7 @@ inline int __syncthreads_or(int predicate) {
 }
 
 using cudaStream_t = struct CUstream_st*;
-enum cudaError_t { cudaSuccess, cudaErrorStreamCaptureUnsupported };
+enum cudaError_t { cudaSuccess, cudaErrorNotReady, cudaErrorStreamCaptureUnsupported };
 enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount, cudaDevAttrMaxSharedMemoryPerBlockOptin, cudaDevAttrL2CacheSize };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize, cudaFuncAttributePreferredSharedMemoryCarveout };
 enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone, cudaStreamCaptureStatusActive };
@@ -349,7 +349,10 @@ inline cudaError_t cudaEventCreate(cudaEvent_t*) { return cudaSuccess; }
 inline cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
 inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
 inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
-inline cudaError_t cudaEventElapsedTime(float* took, cudaEvent_t, cudaEvent_t) { return *took = 1.0f, cudaSuccess; }
+inline float cuda_host_took = 0.0f;  // milliseconds, or less than none where the GPU is not done
+inline cudaError_t cudaEventElapsedTime(float* took, cudaEvent_t, cudaEvent_t) {
+  return *took = cuda_host_took, cuda_host_took < 0 ? cudaErrorNotReady : cudaSuccess;
+}
 inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
 inline size_t cuda_host_free = size_t{1} << 36;
 inline cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {

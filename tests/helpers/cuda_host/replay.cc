@@ -37,12 +37,19 @@ int main() {
   tell("others", [](auto& replay) { run(replay, {1, 2, 3, 4}); });
   tell("in_turn", [](auto& replay) { run(replay, {1, 2, 1, 2, 1, 2, 1, 2}); });
   tell("many", [](auto& replay) {
-    for (int64_t size = 1; size <= 12; ++size) run(replay, {size, size, size});
+    for (int64_t size = 1; size <= 20; ++size) run(replay, {size, size, size, size});
   });
   tell("long_ago", [](auto& replay) {
     run(replay, {1});
     for (int64_t size = 2; size <= 70; ++size) run(replay, {size});
-    run(replay, {1, 1});
+    run(replay, {1, 1, 1});
+  });
+  tell("gpu_bound", [](auto& replay) {
+    cuda_host_took = 1e6f;
+    run(replay, {1, 1, 1, 1});
+    cuda_host_took = -1.0f;
+    run(replay, {2, 2, 2, 2});
+    cuda_host_took = 0.0f;
   });
   tell("not_captured", [](auto& replay) { run(replay, {1, 1, 1}, false); });
   tell("stream_that_waits", [](auto& replay) {
