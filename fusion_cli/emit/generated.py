@@ -11,14 +11,13 @@ from fusion_cli.codegen.cuda_parts import Buffer, CudaGroup, CudaStage
 from fusion_cli.codegen.expr import storage
 from fusion_cli.codegen.text import ancestry
 from fusion_cli.kernels import family_of
+from fusion_cli.kernels.family import REPLAYED
 from fusion_cli.kernels.phases import ARCH as PHASES_ARCH
 from fusion_cli.kernels.phases import CudaPhases, cuda_phases, phases_of
 from fusion_cli.planir.stages import Plan
 from fusion_cli.types import Target
 
 View = TypeVar("View", bound=CpuStage | CudaStage)
-_REPLAYED = 4
-"""Launches from which on a graph of them takes the host less time than they do."""
 
 
 def from_plan(plan: Plan, target: Target) -> dict[str, Any]:
@@ -40,7 +39,7 @@ def from_plan(plan: Plan, target: Target) -> dict[str, Any]:
             "tensors": _cuda_tensors(plan),
             "buffers": _buffers(plan, "buffer_", "gpu::bytes")
             + list(dict.fromkeys(buffer for view in views for buffer in view.buffers)),
-            "replayed": _replayed(plan, views) if len(launches["launches"]) >= _REPLAYED else None,
+            "replayed": _replayed(plan, views) if len(launches["launches"]) >= REPLAYED else None,
         }
     )
 

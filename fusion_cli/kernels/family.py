@@ -20,6 +20,8 @@ from fusion_cli.operators.elementwise import ELEMENTWISE
 from fusion_cli.planir.stages import Group, Instr, Linear, Operand, Plan, Stage
 
 Kind = Literal["cpu", "cuda"]
+REPLAYED = 4
+"""Launches of an operator from which on they are started as one CUDA graph where they would keep the GPU waiting."""
 _FREE = {"load", "acc", "const", "index"} | {o.name for o in ELEMENTWISE if not o.cost}
 _SPECIAL = frozenset(o.name for o in ELEMENTWISE if o.is_special)
 

@@ -56,7 +56,7 @@ class Trial {
   // Asked when the same call comes next: a GPU that is not done with it by then is behind the host. It has to wait for the host if all
   // is done not long after the last launch.
   bool is_host_bound() const {
-    constexpr float kTail = 1.5f;
+    constexpr float kTail = 1.25f;
     float took = 0.0f;
     const bool done = cudaEventElapsedTime(&took, begin_, end_) == cudaSuccess;
     cudaGetLastError();

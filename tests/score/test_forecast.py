@@ -133,6 +133,12 @@ def test_short_and_long_kernels_hide_each_other_in_a_model_but_not_by_themselves
     assert operator_span(works, H200).host == H200.op_us + H200.kernel_us
 
 
+def test_many_launches_of_an_operator_take_the_host_no_longer_than_a_graph() -> None:
+    graph, many = (operator_span([Work("Add", 1.0)] * n, H200).host for n in (4, 20))
+    assert graph == many == H200.op_us + 3 * H200.kernel_us
+    assert operator_span([Work("Add", 1.0)] * 20, CPU).host == CPU.op_us + 19 * CPU.kernel_us
+
+
 def candidates(model: ir.Model, profile: DeviceProfile, rows: int) -> list[Candidate]:
     region = whole(model)
     plan = plan_region(region)
