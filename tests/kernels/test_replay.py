@@ -11,6 +11,7 @@ import pytest
 
 from fusion_cli.codegen.expr import onnx_type
 from fusion_cli.emit import emit
+from fusion_cli.planir.stages import Pointwise, Store
 from fusion_cli.types import Target
 from tests.helpers.cuda_case import Array, Case, apart, assert_close, fused_op, merged
 from tests.helpers.cuda_host_library import host_library, host_program
@@ -18,6 +19,8 @@ from tests.helpers.cuda_plans import sliced, vendors_too
 from tests.helpers.cuda_product_plans import conv
 from tests.helpers.cuda_row_plans import scaled
 from tests.helpers.emit_helpers import open_session
+from tests.helpers.plan_builder import Builder, Program, operands
+from tests.helpers.plan_builder import fused_op as plan_op
 from tests.helpers.plan_interpreter import interpret, numpy_dtype
 
 SM_80 = Target("sm_80", "cuda", "sm_80")
@@ -110,6 +113,21 @@ def test_what_decides_is_all_that_a_call_gives() -> None:
         *(f"&h{i}" for i, op in enumerate(program) if not op.args and op.kind != "const"),
         *(f"t{i}.data" for i in (*case.plan.inputs, *case.plan.outputs)),
     }
+
+
+def test_sizes_that_are_read_decide_too() -> None:
+    b, p = Builder(), Program()
+    x = b.input("float32", "b", "d")
+    b.inputs.append(-1)
+    read = b.op("read", ints=(1,))
+    turned = b.op("reshape", b.dims(x), read, ints=(0,))
+    last, value = b.alias(x, ("p", "q"), turned), p("Neg", p.load(0))
+    for _ in range(4):
+        out = b.output("float32", ("p", "q"), turned)
+        b.stages.append(Pointwise(operands(last), p.done(), (Store(out, value),), turned))
+        last = out
+    text = emit(plan_op("Reshaped", b.plan(host_inputs=(1,))), SM_80).text
+    assert f"gpu::call_of(stream, {{&h0, &h{read}}}, " in text
 
 
 FEW = merged("few", [apart(scaled("float16"), f"c{i}") for i in range(3)])
