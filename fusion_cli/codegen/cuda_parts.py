@@ -110,6 +110,8 @@ class CudaStage:
     """One stage as its template prints it. Equal stages are one function: what differs from call to call is not
     compared."""
 
+    can_replay: ClassVar[bool] = True
+    """Whether what its function launches may be launched again as it was: by itself, in memory of the call's."""
     template: str
     """Its macro `code` takes the stage and prints the function."""
     headers: tuple[str, ...]

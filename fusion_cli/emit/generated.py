@@ -29,6 +29,7 @@ def from_plan(plan: Plan, target: Target) -> dict[str, Any]:
     made = _functions(views)
     launches = _launches(plan, made["calls"], target)
     more = {h for f in launches["groups"] if isinstance(f, CudaPhases) for h in f.headers}
+    buffers = [*_buffers(plan, "buffer_", "gpu::bytes"), *dict.fromkeys(b for view in views for b in view.buffers)]
     return (
         made
         | launches
@@ -37,9 +38,8 @@ def from_plan(plan: Plan, target: Target) -> dict[str, Any]:
             "members": [member for view in views for member in view.members],
             "setup": dict.fromkeys(line for view in views for line in view.setup),
             "tensors": _cuda_tensors(plan),
-            "buffers": _buffers(plan, "buffer_", "gpu::bytes")
-            + list(dict.fromkeys(buffer for view in views for buffer in view.buffers)),
-            "replayed": _replayed(plan, views) if len(launches["launches"]) >= REPLAYED else None,
+            "buffers": buffers,
+            "replayed": _replayed(plan, views, bool(buffers)) if len(launches["launches"]) >= REPLAYED else None,
         }
     )
 
@@ -52,14 +52,13 @@ class Replayed:
     memory: tuple[str, ...]
 
 
-def _replayed(plan: Plan, views: Sequence[CudaStage]) -> Replayed | None:
-    """None where ONNX Runtime launches some of them itself, in memory that it may use for something else afterwards."""
-    if any("run" in view.arguments for view in views):
+def _replayed(plan: Plan, views: Sequence[CudaStage], has_buffers: bool) -> Replayed | None:
+    """None where launches of a stage cannot be."""
+    if not all(view.can_replay for view in views):
         return None
     told = tuple(f"&h{i}" for i, op in enumerate(plan.shape_program) if op.kind in ("dims", "read"))
-    used = ancestry(plan, {tensor for stage in plan.stages for tensor in stage.tensors})
-    given = tuple(f"t{i}.data" for i in used if plan.tensors[i].role in ("input", "output"))
-    return Replayed(told, given)
+    given = [f"t{i}.data" for i in _on_device(plan) if plan.tensors[i].role in ("input", "output")]
+    return Replayed(told, (*given, *(["work"] if has_buffers else [])))
 
 
 def _functions(views: Sequence[View]) -> dict[str, Any]:
@@ -144,10 +143,15 @@ def _cpu_tensors(plan: Plan) -> list[str]:
     return lines
 
 
+def _on_device(plan: Plan) -> list[int]:
+    """The tensors that a stage reads or writes, and those that they are part of."""
+    return ancestry(plan, {tensor for stage in plan.stages for tensor in stage.tensors})
+
+
 def _cuda_tensors(plan: Plan) -> list[str]:
-    """One line per tensor that a stage reads or writes, and per tensor that those are part of."""
+    """One line per tensor of these."""
     lines = []
-    for i in ancestry(plan, {tensor for stage in plan.stages for tensor in stage.tensors}):
+    for i in _on_device(plan):
         tensor = plan.tensors[i]
         match tensor.role:
             case "input":

@@ -21,6 +21,8 @@ from fusion_cli.planir.stages import Conv, Plan, own_operands
 
 @dataclass(frozen=True, kw_only=True)
 class ConvStage(CudaStage):
+    can_replay = False
+    """ONNX Runtime launches the convolution, in memory that it may use for something else afterwards."""
     type: str
     operands: tuple[str, ...]
     passes: PointwiseStage | None

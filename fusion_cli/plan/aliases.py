@@ -46,12 +46,12 @@ class AliasAnalysis:
         """Values that read `val`, through views too; whether as it is computed, rather than from memory."""
         for reader in self.uses.readers(val):
             if self.is_computed(reader):
-                yield reader, reader not in self.copied and not reads_memory(reader, val)
+                yield reader, reader not in self.copied and not _reads_memory(reader, val)
             else:
                 yield from ((r, False) for r, _ in self.readers(reader))
 
 
-def reads_memory(reader: Val, val: Val) -> bool:
+def _reads_memory(reader: Val, val: Val) -> bool:
     """Whether `reader` needs `val` in memory even within one kernel."""
     return reader.op in ("matmul", "conv", "gather") or (reader.op == "attention" and val in reader.args[:3])
 

@@ -15,6 +15,7 @@
 
 #include "include/blaslt.h"
 #include "include/convolution.h"
+#include "include/stopwatch.h"
 
 namespace fusion::gpu {
 
@@ -325,19 +326,14 @@ class CudnnConv {
   static float time(const Cudnn& cudnn, cudaStream_t stream, void* work, Plan& plan, const Data& data) {
     constexpr int kRuns = 10, kAhead = 8;
     if (!plan.run(cudnn.handle(), data, work)) return -1.0f;
-    cudaEvent_t begin = nullptr, end = nullptr;
-    check(cudaEventCreate(&begin), "cudaEventCreate");
-    check(cudaEventCreate(&end), "cudaEventCreate");
+    Stopwatch watch;
     // With that much to do first, the host is ahead of what is timed.
     for (int i = 0; i < kAhead; ++i) check(cudaMemsetAsync(work, 0, kLtWorkspace, stream), "cudaMemsetAsync");
-    bool ran = cudaEventRecord(begin, stream) == cudaSuccess;
+    bool ran = watch.start(stream) == cudaSuccess;
     for (int i = 0; i < kRuns; ++i) ran = plan.run(cudnn.handle(), data, work) && ran;
-    float took = -1.0f * kRuns;
-    ran = cudaEventRecord(end, stream) == cudaSuccess && cudaEventSynchronize(end) == cudaSuccess && ran;
-    if (!ran || cudaEventElapsedTime(&took, begin, end) != cudaSuccess) took = -1.0f * kRuns;
-    cudaEventDestroy(begin);
-    cudaEventDestroy(end);
-    return took / kRuns;
+    ran = watch.stop(stream) == cudaSuccess && watch.wait() == cudaSuccess && ran;
+    const float took = watch.took();
+    return ran && took >= 0.0f ? took / kRuns : -1.0f;
   }
 
   std::mutex mutex_;

@@ -219,7 +219,7 @@ def _compare(case: Case, graph: bool, library: Path, tf32: bool = False, constan
 
 @pytest.mark.parametrize("case", REPLAYED, ids=lambda c: c.name)
 def test_replayed_launches_compute_what_is_in_memory_then(case: Case, library: Path) -> None:
-    """The same memory with other numbers: launched one by one, as a graph is captured, and replayed."""
+    """The same memory with other numbers: launched one by one, timed, as a graph is captured, and replayed."""
     op, rng = fused_op(case), np.random.default_rng()
     inputs = case.inputs(case.sizes[0], rng)
     with np.errstate(all="ignore"):
