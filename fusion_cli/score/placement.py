@@ -1,20 +1,26 @@
 """Which operators ONNX Runtime's CUDA provider would leave to the CPU, where ours have no kernel.
 
-The provider gives up nodes that work on what Shape and Size leave on the host and on nothing but graph inputs and
-constants besides, whether or not the CPU has a kernel for them (GetCpuPreferredNodes in its
+The provider gives up nodes that work on what Shape and Size leave on the host and on nothing but graph inputs and small
+constants besides, none of them of 16 bits, whether or not the CPU has a kernel for them (GetCpuPreferredNodes in its
 core/framework/fallback_cpu_capability.cc); a session with such an operator of ours does not open.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx_ir as ir
 
 from fusion_cli.codes import score as codes
 from fusion_cli.errors import Unsupported
+from fusion_cli.operators.dtypes import DTYPES, NARROW
 from fusion_cli.planir.stages import Plan
 from fusion_cli.types import Region
 
 _MADE_ON_HOST = ("Shape", "Size")
+_SMALL = 100
+"""Elements of a constant that does not keep a node on the GPU."""
+_NARROW = frozenset(DTYPES[name].onnx for name in NARROW)
 _FURTHEST = 24
 """Nodes between those and the region, of which all work on such values."""
 
@@ -23,15 +29,22 @@ def require_gpu(region: Region, plan: Plan | None) -> None:
     """Raise Unsupported where a CUDA session would leave the region's operator to the CPU."""
     read = [v for i, v in enumerate(region.inputs) if plan is None or i not in plan.host_inputs]
     told = [i for i in range(len(region.inputs)) if plan is not None and i in plan.host_inputs]
-    known: dict[ir.Value, bool] = {}
-    on_host = [v for v in read if not _is_given(v) and _is_on_host(v, _FURTHEST, known)]
-    if not told and on_host and all(v in on_host or _is_given(v) for v in read):
+    on_host = [] if told else _all_on_host(read, _FURTHEST, {})
+    if on_host:
         names = ", ".join(v.name or "?" for v in on_host)
         raise Unsupported(codes.ON_HOST, "an operand that the GPU computes", f"{names}, computed on the host")
 
 
+def _all_on_host(read: Sequence[ir.Value], left: int, known: dict[ir.Value, bool]) -> list[ir.Value]:
+    """Those made on the host of what a node reads, if they take it there with them; else none."""
+    made = [v for v in read if not _is_given(v)]
+    is_narrow = any(v.dtype in _NARROW for v in read)
+    return made if not is_narrow and all(_is_on_host(v, left, known) for v in made) else []
+
+
 def _is_given(value: ir.Value) -> bool:
-    return value.const_value is not None or value.is_graph_input()
+    constant = value.const_value
+    return value.is_graph_input() if constant is None else constant.size <= _SMALL
 
 
 def _is_on_host(value: ir.Value, left: int, known: dict[ir.Value, bool]) -> bool:
@@ -39,7 +52,6 @@ def _is_on_host(value: ir.Value, left: int, known: dict[ir.Value, bool]) -> bool
         node = value.producer()
         if node is None or left == 0:
             return False
-        read = [v for v in node.inputs if v is not None and not _is_given(v)]
         made = node.op_type in _MADE_ON_HOST and not node.domain
-        known[value] = made or (bool(read) and all(_is_on_host(v, left - 1, known) for v in read))
+        known[value] = made or bool(_all_on_host([v for v in node.inputs if v is not None], left - 1, known))
     return known[value]

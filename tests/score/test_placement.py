@@ -47,6 +47,32 @@ def test_what_works_on_numbers_of_the_gpu_is(nodes: str, last: tuple[str, ...]) 
     require_gpu(region, plan_region(region))
 
 
+@pytest.mark.parametrize(("elements", "on_host"), [(100, True), (101, False)], ids=["a small constant", "a large one"])
+def test_a_large_constant_keeps_what_reads_it_on_the_gpu(elements: int, on_host: bool) -> None:
+    """ONNX Runtime's own limit."""
+    values = ", ".join(map(str, range(elements)))
+    model = parsed(
+        f"g (float[n, 2] x) => (float[{elements}, 2] y) <float[{elements}, 1] c = {{{values}}}> "
+        f"{{ {SCALED} m = Mul (h, c) y = Neg (m) }}"
+    )
+    region = region_of([n for n in model.graph if n.op_type in ("Mul", "Neg")])
+    if on_host:
+        with pytest.raises(Unsupported, match="h, computed on the host"):
+            require_gpu(region, plan_region(region))
+    else:
+        require_gpu(region, plan_region(region))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_numbers_of_16_bits_keep_what_reads_them_on_the_gpu(dtype: str) -> None:
+    to = onnx.TensorProto.DataType.Value(dtype.upper())
+    model = parsed(
+        f"g (float[n, 2] x) => ({dtype}[2] y) {{ s = Shape (x) f = Cast <to={to}> (s) e = Exp (f) y = Neg (e) }}"
+    )
+    region = region_of([n for n in model.graph if n.op_type in ("Exp", "Neg")])
+    require_gpu(region, plan_region(region))
+
+
 def test_what_reads_a_shape_on_the_host_itself_is() -> None:
     text = "g (float[n, 2] x, float[a, b] z) => (float[a, b] y) { s = Shape (z) e = Exp (x) y = Reshape (e, s) }"
     region = region_of([n for n in parsed(text).graph if n.op_type != "Shape"])
