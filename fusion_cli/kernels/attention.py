@@ -24,6 +24,8 @@ from fusion_cli.planir.stages import Attention, Instr, Operand, Plan
 
 HEAD_DIMS = (16, 32, 64, 96, 128, 192, 256)
 """Head dimensions that attention kernels are instantiated for; others are padded with zeros to the next one."""
+_SHALLOW = 64
+"""Heads of which a multiprocessor has the tiles of several blocks."""
 DYNAMIC_HEAD_DIMS = (64, 128, 256)
 """Those compiled in when the head dimension is known at run time only."""
 _PROB = {"identity": "kIdentity", "zero_empty": "kZeroEmpty", "zero_nan": "kZeroNaN", "general": "kGeneral"}
@@ -68,6 +70,16 @@ class AttentionStage(CudaStage):
     """Whether blocks may share the keys of a row."""
     warpgroup_dims: tuple[tuple[int, int], ...]
     """Those of `head_dims` for which Hopper has a kernel of its own."""
+
+    @property
+    def ring_dims(self) -> tuple[tuple[int, int], ...]:
+        """Those of `warpgroup_dims` for which it also has a kernel with two places for keys."""
+        return tuple(d for d in self.warpgroup_dims if max(d) <= _SHALLOW)
+
+    @property
+    def rings(self) -> tuple[bool, ...]:
+        """For operands of the score that are the same for all queries, or not: of which there are such kernels."""
+        return (True, False) if self.by_key else (False,)
 
     @property
     def program_loads(self) -> tuple[Load, ...]:
@@ -135,6 +147,11 @@ class AttentionFamily(Family):
         if view.warpgroup_dims:
             pieces = "rows of aligned 16-byte pieces"
             found.append(Schedule("short", f"sm_90a: more than 16 queries, at most 256 keys, {pieces}"))
+            if view.ring_dims:
+                keys = "at most 512 keys, 1024 with a mask that is the same for all queries"
+                found.append(
+                    Schedule("ring", f"sm_90a: heads of at most {_SHALLOW}, more than 64 queries, {keys}, {pieces}")
+                )
             found.append(Schedule("warpgroups", f"sm_90a: more than 64 queries, more keys, {pieces}"))
         if view.splits and not view.may_round:
             found.append(Schedule("decode", "few queries", (("queries", _FEW_QUERIES),)))
@@ -185,7 +202,7 @@ class AttentionFamily(Family):
         dims = _head_dims(plan, stage)
         warpgroup_dims = tuple(d for d in dims if splits and not may_round and PANELS.issuperset(d))
         headers = ["attention_decode.cuh", *(("attention_scalar.cuh", "provider.h") if may_round else ())]
-        headers += ["attention_short.cuh", "attention_wgmma.cuh"] if warpgroup_dims else []
+        headers += ["attention_ring.cuh", "attention_short.cuh", "attention_wgmma.cuh"] if warpgroup_dims else []
         name, shapes = f"parts_{index}", ", ".join(_shape(plan, stage.operands[i]) for i in (stage.k, stage.v))
         size = f"gpu::attention_part_bytes(device, h{stage.dims}, {shapes})"
         functions = (

@@ -49,7 +49,8 @@ __device__ __forceinline__ void load_panels(T* shared, const Matrix<T>& m, int r
   }
 }
 
-template <class T, int kDepth, int kValueDepth, int kKeys, class Order, int N, class Program>
+// kAlike: what the score program reads is the same for all queries.
+template <class T, int kDepth, int kValueDepth, int kKeys, class Order, int N, class Program, bool kAlike = false>
 struct WarpgroupRows {
   using Element = typename Program::Element;
   const AttentionShape& s;
@@ -61,7 +62,8 @@ struct WarpgroupRows {
   RunningRows<1, Program::kSmall> rows;
   float x[1][kKeys / 8][4], o[1][kValueDepth / 8][4];
   uint32_t p[kKeys / 16][4];
-  typename Program::template Strip<8> strip[Program::kBare ? 1 : kKeys / 32][2];
+  static constexpr int kStrips = kAlike ? 1 : 2;
+  typename Program::template Strip<8> strip[Program::kBare ? 1 : kKeys / 32][kStrips];
 
   __device__ __forceinline__ WarpgroupRows(const AttentionShape& s, const Program& program, const int64_t (&at)[N],
                                            int64_t batch, int first_row, bool whole)
@@ -114,8 +116,8 @@ struct WarpgroupRows {
     for (int g = 0; g < (Program::kBare ? 0 : kKeys / 32); ++g) {
       const int key = column(t, g * 4, 0);
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const int line = alike ? min(first_row, queries - 1) : row(r);
+      for (int r = 0; r < kStrips; ++r) {
+        const int line = kAlike || alike ? min(first_row, queries - 1) : row(r);
         if (whole) {
           strip[g][r].read_whole(program, at, line, min(key, keys - 8));
         } else {
@@ -124,6 +126,11 @@ struct WarpgroupRows {
         }
       }
     }
+  }
+
+  // What it has read for element e of fragment j.
+  __device__ __forceinline__ auto element(int j, int e) const {
+    return strip[Program::kBare ? 0 : j / 4][e / 2 % kStrips][j % 4 * 2 + e % 2];
   }
 
   template <class Made>
@@ -135,14 +142,34 @@ struct WarpgroupRows {
     }
   }
 
+  // Whether the products in x, of keys that are hidden from all queries, add nothing to this lane's rows.
+  __device__ __forceinline__ bool adds_nothing(int t) const {
+    bool far = true;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float top = -INFINITY;
+#pragma unroll
+      for (int j = 0; j < kKeys / 8; ++j) {
+#pragma unroll
+        for (int e = 2 * r; e < 2 * r + 2; ++e) {
+          float score;
+          if constexpr (Program::kBare) score = later_product<Program>(x[0][j][e], s.scale);
+          else score = program.score(x[0][j][e] * s.scale, element(j, e), batch, row(r), column(t, j, e));
+          top = column(t, j, e) < keys ? max_nan(top, score) : top;
+        }
+      }
+      far = far && rows.is_far(top, 0, r);
+    }
+    return far;
+  }
+
   // Makes weights of the scores in x; those so far are to be multiplied by `shrink`. kPlain: no mask changes them.
   template <bool kPlain>
   __device__ __forceinline__ void weigh(int t, float (&shrink)[2]) {
     constexpr bool kRaw = kPlain && !Program::kBare;  // x is not scaled yet
     if constexpr (!kPlain) {
       each_score([&](float product, int j, int e) {
-        const auto element = strip[j / 4][e / 2][j % 4 * 2 + e % 2];
-        return program.score(product * s.scale, element, batch, row(e / 2), column(t, j, e));
+        return program.score(product * s.scale, element(j, e), batch, row(e / 2), column(t, j, e));
       });
     }
     const bool crosses = (t + 1) * kKeys > (kTriangle<Program> ? min(keys, first_row + 1) : keys);

@@ -2,6 +2,7 @@
 // Rule: Test
 // Original nodes:
 #include "include/attention_decode.cuh"
+#include "include/attention_ring.cuh"
 #include "include/attention_short.cuh"
 #include "include/attention_wgmma.cuh"
 #include "include/workspace.cuh"
@@ -113,6 +114,13 @@ __global__ void __launch_bounds__(Tile::kThreads)
                   const gpu::AttentionShape shape, const gpu::Space<4> batches, const stage_0_program program) {
   gpu::attention_short<fusion::half, Tile, gpu::Prob::kIdentity>(q, k, v, out, shape, batches, program);
 }
+
+template <class Tile>
+__global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
+    stage_0_ring(const fusion::half* q, const fusion::half* k, const fusion::half* v, fusion::half* out,
+                 const gpu::AttentionShape shape, const gpu::Space<4> batches, const stage_0_program program) {
+  gpu::attention_ring<fusion::half, Tile, gpu::Prob::kIdentity>(q, k, v, out, shape, batches, program);
+}
 #endif
 
 // Once per kernel instance: a block's tiles may need more shared memory than is given without asking.
@@ -124,6 +132,7 @@ void stage_0_prepare(const gpu::Device& device) {
 #if FUSION_HOPPER
   gpu::allow_shared_memory(device, stage_0_short<gpu::ShortAttention<64, 64, stage_0_program::kBare, 1>>, gpu::ShortAttention<64, 64, stage_0_program::kBare, 1>::kBytes);
   gpu::allow_shared_memory(device, stage_0_short<gpu::ShortAttention<64, 64, stage_0_program::kBare, 2>>, gpu::ShortAttention<64, 64, stage_0_program::kBare, 2>::kBytes);
+  gpu::allow_shared_memory(device, stage_0_ring<gpu::RingAttention<64, 64, stage_0_program::kBare, false>>, gpu::RingAttention<64, 64, stage_0_program::kBare, false>::kBytes);
   gpu::allow_shared_memory(device, stage_0_warpgroups<64, 64>, gpu::WarpgroupAttention<64, 64, stage_0_program::kBare>::kBytes);
 #endif
 }
@@ -166,6 +175,12 @@ void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
     if (Short2::takes(shape, q, k, v, {q_data, k_data, v_data})) {
       gpu::launch(stage_0_short<Short2>, gpu::attention_grid(shape, batches.count, Short2::kRows, "stage_0"), Short2::kThreads,
                   Short2::kBytes, stream, "stage_0", q_data, k_data, v_data, out_data, shape, batches, program);
+      return;
+    }
+    using Apart = gpu::RingAttention<64, 64, stage_0_program::kBare, false>;
+    if (Apart::takes(shape, q, k, v, {q_data, k_data, v_data})) {
+      gpu::launch(stage_0_ring<Apart>, gpu::attention_grid(shape, batches.count, Apart::kRows, "stage_0"), Apart::kThreads,
+                  Apart::kBytes, stream, "stage_0", q_data, k_data, v_data, out_data, shape, batches, program);
       return;
     }
     using Groups = gpu::WarpgroupAttention<64, 64, stage_0_program::kBare>;

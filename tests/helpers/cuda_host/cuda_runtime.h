@@ -278,13 +278,14 @@ inline int __float_as_int(float x) {
   std::memcpy(&bits, &x, sizeof bits);
   return bits;
 }
-inline int __all_sync(unsigned, int predicate) {
+inline unsigned __ballot_sync(unsigned, int predicate) {
   cuda_host::show(predicate);
-  for (unsigned lane = 0; lane < 32; ++lane) {
-    if (!cuda_host::shown<int>(lane)) return 0;
-  }
-  return 1;
+  unsigned found = 0;
+  for (unsigned lane = 0; lane < 32; ++lane) found |= unsigned{cuda_host::shown<int>(lane) != 0} << lane;
+  return found;
 }
+inline int __all_sync(unsigned all, int predicate) { return __ballot_sync(all, predicate) == ~0u; }
+inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz(static_cast<unsigned>(x)); }
 inline int __syncthreads_or(int predicate) {
   cuda_host::self().vote = predicate;
   cuda_host::wait(cuda_host::At::kBlock);
@@ -293,6 +294,7 @@ inline int __syncthreads_or(int predicate) {
   cuda_host::wait(cuda_host::At::kBlock);
   return any;
 }
+inline int __syncthreads_and(int predicate) { return !__syncthreads_or(!predicate); }
 
 using cudaStream_t = struct CUstream_st*;
 enum cudaError_t { cudaSuccess, cudaErrorNotReady, cudaErrorStreamCaptureUnsupported };
