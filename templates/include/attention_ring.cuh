@@ -39,34 +39,28 @@ __device__ __forceinline__ void attention_ring(const T* q, const T* k, const T* 
   char* const tile_q = reinterpret_cast<char*>(dynamic) + (1024 - shared_address(dynamic) % 1024) % 1024;
   char* const ring_k = tile_q + Tile::kQueryBytes;
   char* const ring_v = ring_k + Tile::kSlots * Tile::kKeyBytes;
-  const Place place = place_of(blockIdx.x, s, batches.count, Tile::kRows);
-  int64_t at[N];
-  batches.locate(place.batch, at);
-  const Matrix<T> mq{q + at[0], s.q_row, 1, s.queries, s.depth};
-  const Matrix<T> mk{k + at[1], s.k_row, 1, s.keys, s.depth};
-  const Matrix<T> mv{v + at[2], s.v_row, 1, s.keys, s.value_depth};
-  const int first_query = place.tile * Tile::kRows, warp = threadIdx.x / 32, keys = static_cast<int>(s.keys);
-  const int tiles = (visible_keys<kProb, Program>(first_query + Tile::kRows, keys) + kKeys - 1) / kKeys;
+  const QueryTile<T, N> tile(q, k, v, s, batches, Tile::kRows);
+  const int warp = threadIdx.x / 32, keys = static_cast<int>(s.keys);
+  const int tiles = (visible_keys<kProb, Program>(tile.first_query + Tile::kRows, keys) + kKeys - 1) / kKeys;
   bool whole = false;
-  if constexpr (!Program::kBare) whole = keys % 8 == 0 && program.is_whole(at);
+  if constexpr (!Program::kBare) whole = keys % 8 == 0 && program.is_whole(tile.at);
   await_earlier();
-  load_panels<Tile::kRows, kDepth>(reinterpret_cast<T*>(tile_q), mq, first_query);
+  load_panels<Tile::kRows, kDepth>(reinterpret_cast<T*>(tile_q), tile.q, tile.first_query);
 
   // Tiles of keys by bits, those that are hidden from all queries apart: they come last, when it can be told of most that they
   // add nothing.
-  constexpr bool kJudges = Tile::kAlike && Program::kByKey;
   unsigned seen = (2u << (tiles - 1)) - 1, hidden = 0;
-  if constexpr (kJudges) {
-    judge_by_key<kKeys, Tile::kThreads>(sorts, program, at, keys, tiles, whole, false);
+  if constexpr (Tile::kAlike) {
+    judge_by_key<kKeys, Tile::kThreads>(sorts, program, tile.at, keys, tiles, whole, false);
     __syncthreads();
     const int lane = threadIdx.x % 32;
     hidden = __ballot_sync(0xffffffffu, lane < tiles && sorts[lane] <= kHidden);
   } else if constexpr (Program::kLowers) {
-    const int first_later = (first_query + Tile::kRows + kKeys - 1) / kKeys;
+    const int first_later = (tile.first_query + Tile::kRows + kKeys - 1) / kKeys;
     hidden = first_later < tiles ? ~0u << first_later & seen : 0;
   }
   seen &= ~hidden;
-  const auto is_hidden = [&](int t) { return (kJudges || Program::kLowers) && (hidden >> t & 1) != 0; };
+  const auto is_hidden = [&](int t) { return (Tile::kAlike || Program::kLowers) && (hidden >> t & 1) != 0; };
   unsigned hidden_left = hidden;
   const auto next = [&] {
     const int t = 31 - __clz(seen != 0 ? seen : hidden_left);
@@ -74,10 +68,10 @@ __device__ __forceinline__ void attention_ring(const T* q, const T* k, const T* 
     return t;
   };
   const auto load_k = [&](int t, unsigned n) {
-    load_panels<kKeys, kDepth, Order>(reinterpret_cast<T*>(ring_k + n % Tile::kSlots * Tile::kKeyBytes), mk, t * kKeys);
+    load_panels<kKeys, kDepth, Order>(reinterpret_cast<T*>(ring_k + n % Tile::kSlots * Tile::kKeyBytes), tile.k, t * kKeys);
   };
   const auto load_v = [&](int t, unsigned n) {
-    load_panels<kKeys, kValueDepth, Order>(reinterpret_cast<T*>(ring_v + n % Tile::kSlots * Tile::kValueBytes), mv, t * kKeys);
+    load_panels<kKeys, kValueDepth, Order>(reinterpret_cast<T*>(ring_v + n % Tile::kSlots * Tile::kValueBytes), tile.v, t * kKeys);
   };
   // Keys and values are a commit each, which may be of nothing.
   const auto load = [&](int t, unsigned n) {
@@ -92,8 +86,8 @@ __device__ __forceinline__ void attention_ring(const T* q, const T* k, const T* 
     __syncthreads();
   };
 
-  const int first_row = first_query + warp * 16;
-  WarpgroupRows<T, kDepth, kValueDepth, kKeys, Order, N, Program, Tile::kAlike> mine(s, program, at, place.batch, first_row, whole);
+  const int first_row = tile.first_query + warp * 16;
+  WarpgroupRows<T, kDepth, kValueDepth, kKeys, Order, N, Program, Tile::kAlike> mine(s, program, tile.at, tile.batch, first_row, whole);
   int t = next();
   load(t, 0);
 #pragma unroll 1
@@ -124,7 +118,7 @@ __device__ __forceinline__ void attention_ring(const T* q, const T* k, const T* 
   copy_wait<0>();
   __syncthreads();  // results lie where keys did
   T* const result = reinterpret_cast<T*>(ring_k) + warp * 16 * Tile::kPitch;
-  const Matrix<T> to{out + at[3], s.out_row, s.out_column, s.queries, s.value_depth};
+  const Matrix<T> to{out + tile.at[3], s.out_row, s.out_column, s.queries, s.value_depth};
   store_result<kProb, 1, kValueDepth, Tile::kPitch>(to, first_row, mine.o, mine.rows.sum, keys, result);
 }
 

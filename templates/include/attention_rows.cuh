@@ -49,6 +49,24 @@ __device__ __forceinline__ void load_panels(T* shared, const Matrix<T>& m, int r
   }
 }
 
+// What the block works on, which has one tile of `rows` queries.
+template <class T, int N>
+struct QueryTile {
+  int64_t at[N], batch;
+  int first_query;
+  Matrix<T> q, k, v;
+
+  __device__ __forceinline__ QueryTile(const T* q, const T* k, const T* v, const AttentionShape& s, const Space<N>& batches,
+                                       int rows) {
+    const Place place = place_of(blockIdx.x, s, batches.count, rows);
+    batch = place.batch, first_query = place.tile * rows;
+    batches.locate(batch, at);
+    this->q = {q + at[0], s.q_row, 1, s.queries, s.depth};
+    this->k = {k + at[1], s.k_row, 1, s.keys, s.depth};
+    this->v = {v + at[2], s.v_row, 1, s.keys, s.value_depth};
+  }
+};
+
 // kAlike: what the score program reads is the same for all queries.
 template <class T, int kDepth, int kValueDepth, int kKeys, class Order, int N, class Program, bool kAlike = false>
 struct WarpgroupRows {

@@ -33,26 +33,21 @@ __device__ __forceinline__ void attention_short(const T* q, const T* k, const T*
   char* const tile_q = reinterpret_cast<char*>(dynamic) + (1024 - shared_address(dynamic) % 1024) % 1024;
   char* const tiles_k = tile_q + Tile::kQueryBytes;
   char* const tiles_v = tiles_k + kTiles * Tile::kKeyBytes;
-  const Place place = place_of(blockIdx.x, s, batches.count, Tile::kRows);
-  int64_t at[N];
-  batches.locate(place.batch, at);
-  const Matrix<T> mq{q + at[0], s.q_row, 1, s.queries, s.depth};
-  const Matrix<T> mk{k + at[1], s.k_row, 1, s.keys, s.depth};
-  const Matrix<T> mv{v + at[2], s.v_row, 1, s.keys, s.value_depth};
+  const QueryTile<T, N> tile(q, k, v, s, batches, Tile::kRows);
   await_earlier();
-  load_panels<Tile::kRows, kDepth>(reinterpret_cast<T*>(tile_q), mq, place.tile * Tile::kRows);
+  load_panels<Tile::kRows, kDepth>(reinterpret_cast<T*>(tile_q), tile.q, tile.first_query);
 #pragma unroll
   for (int t = 0; t < kTiles; ++t) {
-    load_panels<kKeys, kDepth, Order>(reinterpret_cast<T*>(tiles_k + t * Tile::kKeyBytes), mk, t * kKeys);
+    load_panels<kKeys, kDepth, Order>(reinterpret_cast<T*>(tiles_k + t * Tile::kKeyBytes), tile.k, t * kKeys);
     copy_commit();
-    load_panels<kKeys, kValueDepth, Order>(reinterpret_cast<T*>(tiles_v + t * Tile::kValueBytes), mv, t * kKeys);
+    load_panels<kKeys, kValueDepth, Order>(reinterpret_cast<T*>(tiles_v + t * Tile::kValueBytes), tile.v, t * kKeys);
     copy_commit();
   }
 
-  const int warp = threadIdx.x / 32, first_row = place.tile * Tile::kRows + warp * 16;
+  const int warp = threadIdx.x / 32, first_row = tile.first_query + warp * 16;
   bool whole = false;
-  if constexpr (!Program::kBare) whole = s.keys % 8 == 0 && program.is_whole(at);
-  WarpgroupRows<T, kDepth, kValueDepth, kKeys, Order, N, Program> mine(s, program, at, place.batch, first_row, whole);
+  if constexpr (!Program::kBare) whole = s.keys % 8 == 0 && program.is_whole(tile.at);
+  WarpgroupRows<T, kDepth, kValueDepth, kKeys, Order, N, Program> mine(s, program, tile.at, tile.batch, first_row, whole);
   const auto arrived = [&](auto later) {  // what was copied but for so many commits
     copy_wait<decltype(later)::value>();
     publish_copies();
@@ -76,7 +71,7 @@ __device__ __forceinline__ void attention_short(const T* q, const T* k, const T*
   walk(std::integral_constant<int, 0>{});
   if constexpr (kTiles > 1) walk(std::integral_constant<int, 1>{});
   T* const result = reinterpret_cast<T*>(tiles_v + kTiles * Tile::kValueBytes) + warp * 16 * Tile::kPitch;
-  const Matrix<T> to{out + at[3], s.out_row, s.out_column, s.queries, s.value_depth};
+  const Matrix<T> to{out + tile.at[3], s.out_row, s.out_column, s.queries, s.value_depth};
   store_result<kProb, 1, kValueDepth, Tile::kPitch>(to, first_row, mine.o, mine.rows.sum, s.keys, result);
 }
 
