@@ -39,6 +39,9 @@ class Setting:
 
     made: str = ""
     cuda_graph: bool = False
+    captured: bool = False
+    """Whether the caller makes a CUDA graph of a run and replays that, as a program that uses PyTorch's does: ONNX
+    Runtime, which keeps the graph otherwise, waits after every replay."""
     prefer_nhwc: bool = False
     optimized: bool = True
     """Whether ONNX Runtime's own optimizations are on."""
@@ -47,10 +50,13 @@ class Setting:
 SESSIONS: Mapping[str, Setting] = {
     "ORT": Setting(),
     "ORT, graph": Setting(cuda_graph=True),
+    "ORT, captured": Setting(captured=True),
     "ORT, NHWC": Setting(prefer_nhwc=True),
     "ORT, NHWC, graph": Setting(prefer_nhwc=True, cuda_graph=True),
+    "ORT, NHWC, captured": Setting(prefer_nhwc=True, captured=True),
     **{made: Setting(made) for made in ("fused", "quick")},
     **{f"{made}, graph": Setting(made, cuda_graph=True) for made in ("fused", "quick")},
+    **{f"{made}, captured": Setting(made, captured=True) for made in ("fused", "quick")},
 }
 """`fused` is what the default command line writes, `quick` the same without looking whether it helps here."""
 TORCH = ("torch", "torch, graph", "torch, compiled")
@@ -114,7 +120,26 @@ def bound(
 def of_session(path: Path, setting: Setting, inputs: Mapping[str, Tensor], like: Sequence[Tensor]) -> Contender:
     """A model in ONNX Runtime, where its inputs are."""
     stream = torch.cuda.Stream() if next(iter(inputs.values())).is_cuda else None
-    return bound(open_session(path, setting, stream), inputs, like, stream)
+    contender = bound(open_session(path, setting, stream), inputs, like, stream)
+    return captured(contender) if setting.captured else contender
+
+
+def captured(contender: Contender) -> Contender:
+    """The same as a CUDA graph, replayed on its stream."""
+    assert contender.stream is not None
+    with torch.cuda.stream(contender.stream):  # what libraries set up at their first calls cannot be captured
+        for _ in range(3):
+            contender.call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=contender.stream, capture_error_mode="thread_local"):
+        results = contender.call()
+
+    def replay() -> Sequence[Tensor]:
+        graph.replay()
+        return results
+
+    return Contender(replay, contender.stream)
 
 
 def of_torch(name: str, module: nn.Module, inputs: Mapping[str, Tensor]) -> Contender:
@@ -126,20 +151,7 @@ def of_torch(name: str, module: nn.Module, inputs: Mapping[str, Tensor]) -> Cont
     stream = torch.cuda.default_stream() if given[0].is_cuda else None
     if name != "torch, graph":
         return Contender(lambda: flat(run(*given)), stream)
-    side = torch.cuda.Stream()
-    with torch.cuda.stream(side):  # what libraries set up at their first call cannot be captured
-        for _ in range(3):
-            run(*given)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        results = flat(run(*given))
-
-    def replay() -> Sequence[Tensor]:
-        graph.replay()
-        return results
-
-    return Contender(replay, stream)
+    return captured(Contender(lambda: flat(run(*given)), torch.cuda.Stream()))
 
 
 def flat(found: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:

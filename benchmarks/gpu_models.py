@@ -21,7 +21,7 @@ from typing import Any
 
 import click
 
-from benchmarks.gpu_models_page import ORT, TORCH, failures, write_page
+from benchmarks.gpu_models_page import ORT, TORCH, failures, fused_ways, write_page
 from benchmarks.gpu_options import kept_options, pages_folder
 from benchmarks.gpu_specs import Spec, chosen, load_specs
 from benchmarks.runs import Result, Run, load_results
@@ -84,7 +84,7 @@ class Bench:
     def ways(self) -> tuple[str, ...]:
         """In which models are timed."""
         torch = TORCH if self.compiled else TORCH[:2]
-        return (self.made, f"{self.made}, graph", *ORT, *torch)
+        return (*fused_ways({"made": self.made}), *ORT, *torch)
 
     def write(self, specs: Sequence[Spec], modes: Sequence[str], jobs: int = 1) -> list[Result]:
         return self._run("gpu_write", jobs, specs, modes)

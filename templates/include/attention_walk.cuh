@@ -165,8 +165,8 @@ struct Walk {
   int first_query, steps;
   bool whole = false, all = false;
 
-  // The next tile. For all threads of the block; `barrier` is theirs.
-  __device__ __forceinline__ bool find(int barrier) {
+  // The next tile. For all threads of the block, which wait at `done` for one another once they are through with theirs.
+  __device__ __forceinline__ bool find(Barrier& done) {
     const unsigned rows = static_cast<unsigned>((s.queries + Tile::kRows - 1) / Tile::kRows);
     unsigned tile;
     do {
@@ -175,7 +175,8 @@ struct Walk {
       if (tile < batches.count * rows) continue;
       if (!skips() || all) return false;
       all = true, round = ~0u;
-      sync_threads(barrier, Tile::kThreads);
+      done.arrive();
+      done.wait(0);
     } while (round == ~0u || (all && !again[round]));
     const Place place = place_of(tile, s, batches.count, Tile::kRows);
     batch = place.batch, first_query = place.tile * Tile::kRows, ++count;

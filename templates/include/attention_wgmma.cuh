@@ -13,14 +13,14 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
   using Tile = WarpgroupAttention<kDepth, kValueDepth, Program::kBare>;
   using Order = typename Tile::Order;
   constexpr int kKeys = Tile::kKeys, kSlots = Tile::kSlots, kWorkers = Tile::kWorkers;
-  constexpr int kBrought = kWorkers + 1, kDone = kWorkers + 2;  // barriers; those before are the workers' turns
+  constexpr int kBrought = kWorkers + 1;  // a barrier; those before are the workers' turns
   extern __shared__ uint4 dynamic[];
   char* const tiles_q = reinterpret_cast<char*>(dynamic) + (1024 - shared_address(dynamic) % 1024) % 1024;
   char* const ring_k = tiles_q + Tile::kPlaces * kWorkers * Tile::kQueryBytes;
   char* const ring_v = ring_k + kSlots * Tile::kKeyBytes;
   char* const results = ring_v + kSlots * Tile::kValueBytes;
   __shared__ Barrier q_full[Tile::kPlaces], q_empty[Tile::kPlaces];
-  __shared__ Barrier k_full[kSlots], k_empty[kSlots], v_full[kSlots], v_empty[kSlots];
+  __shared__ Barrier k_full[kSlots], k_empty[kSlots], v_full[kSlots], v_empty[kSlots], done;
   __shared__ TileSorts<kKeys> sorts[Tile::kPlaces + 1];
   __shared__ bool again[Tile::kMostRounds];
   using Keys = Walk<Tile, kProb, N, Program>;
@@ -31,6 +31,7 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
       k_full[i].init(kWarpgroup), v_full[i].init(kWarpgroup);
       k_empty[i].init(kWorkers * 4), v_empty[i].init(kWorkers * 4);
     }
+    done.init(Tile::kThreads);
     publish_barriers();
   }
   __syncthreads();
@@ -49,7 +50,7 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
     give_registers<Tile::kFew>();
     CopiesInOrder copies;
     unsigned filled = 0;
-    while (walk.find(kDone)) {
+    while (walk.find(done)) {
       const Matrix<T> mq{q + walk.at[0], s.q_row, 1, s.queries, s.depth};
       const Matrix<T> mk{k + walk.at[1], s.k_row, 1, s.keys, s.depth};
       const Matrix<T> mv{v + walk.at[2], s.v_row, 1, s.keys, s.value_depth};
@@ -104,7 +105,7 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
   // Queries are free once the last scores are there, unless it is asked afterwards how long they are.
   const bool frees_early = Program::kFirm || !walk.skips() || walk.walks_all();
   unsigned read = 0;
-  while (walk.find(kDone)) {
+  while (walk.find(done)) {
     const int first_row = walk.first_query + worker * 64 + warp * 16;
     WarpgroupRows<T, kDepth, kValueDepth, kKeys, Order, N, Program> mine(s, program, walk.at, walk.batch, first_row,
                                                                          walk.whole);
