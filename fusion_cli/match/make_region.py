@@ -24,8 +24,8 @@ _PRODUCTS = having("product")
 _SHAPED = frozenset(op for op, _ in SHAPE_INPUTS)
 _MAX_SHAPE_NODES = 64
 _MOST_PRODUCTS, _FEW_ROWS = 3, 16
-"""Of a region that takes in embeddings. A whole layer would be another operator with them than those after it are: only of few
-rows, where one kernel goes through it, that pays."""
+"""Of a region that takes in embeddings. A whole layer would be another operator with them than those after it are, which
+pays where rows are few, since one kernel goes through it."""
 
 
 def make_region(index: GraphIndex, nodes: Iterable[ir.Node], rule: str, kernel: str, opt_level: int) -> Region:

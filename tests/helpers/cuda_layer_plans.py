@@ -24,11 +24,7 @@ def layer(dtype: str) -> Case:
     _product(b, (attended, first, residual), "Add", hidden, dims)
 
     weight, normed = b.input(dtype, "n"), b.temp(dtype, narrow, dims)
-    p = Program()
-    x = p.load(0, dtype)
-    inverse = p("Reciprocal", p("Sqrt", p("Add", p("reduce_mean", p("Mul", x, x)), p.const(1e-5))))
-    value = p("Mul", p("Mul", x, inverse), p.load(1, dtype))
-    b.stages.append(Rowwise((Operand(hidden), Operand(weight)), p.done(), (Store(normed, value),), dims, ("/norm",)))
+    _normed(b, (Operand(hidden), Operand(weight)), (normed,), dims)
 
     gate, up = b.input(dtype, "n", "m"), b.input(dtype, "n", "m")
     dims = b.op("matmul", b.dims(normed), b.dims(gate))
@@ -52,6 +48,29 @@ def layer(dtype: str) -> Case:
         {"b": 0, "h": 2, "s": 1, "t": 9, "n": 64, "m": 64},
     )
     return Case(f"layer_{dtype}", b.plan(), sizes)
+
+
+def ended(dtype: str) -> Case:
+    """Rows of a table and their norm, a product of that with the rows as residual, and the norm of the result."""
+    b = Builder()
+    shape: Shape = ("b", "s", "n")
+    table, numbers = b.input(dtype, 6, "n"), b.input("int64", "b", "s", 1)
+    weights, right = (b.input(dtype, "n"), b.input(dtype, "n")), b.input(dtype, "n", "n")
+    dims = b.op("concat", b.op("take", b.dims(numbers), ints=(0, 1)), b.op("take", b.dims(table), ints=(1,)))
+    x, normed, hidden = (b.temp(dtype, shape, dims) for _ in range(3))
+    rows = Operand(table, rows=2), Operand(weights[0]), Operand(numbers)
+    _normed(b, rows, (normed, x), dims)
+    _product(b, (normed, right, x), "Add", hidden, dims)
+    _normed(b, (Operand(hidden), Operand(weights[1])), (b.output(dtype, shape, dims),), dims)
+    sizes = (
+        {"b": 1, "s": 1, "n": 1024},
+        {"b": 2, "s": 3, "n": 136},
+        {"b": 1, "s": 16, "n": 520},
+        {"b": 3, "s": 7, "n": 72},
+        {"b": 1, "s": 1, "n": 8},
+        {"b": 0, "s": 1, "n": 64},
+    )
+    return Case(f"layer_ended_{dtype}", b.plan(), sizes)
 
 
 def rotated(dtype: str, *, kept: bool = False) -> Case:
@@ -92,6 +111,17 @@ def _attended(b: Builder, q: int, k: int, v: int) -> int:
     stores = (Store(attended, 0),)
     b.stages.append(Attention(operands(q, k, v), p.done(), stores, of.dims, scale=0.125, score=score, kind=kind))
     return attended
+
+
+def _normed(b: Builder, operands: tuple[Operand, ...], outs: tuple[int, ...], dims: int) -> None:
+    """The RMS norm of the first operand times the second, and after it the operand itself if that is stored, too."""
+    dtype = b.tensors[outs[0]].dtype
+    p = Program()
+    x = p.load(0, dtype)
+    inverse = p("Reciprocal", p("Sqrt", p("Add", p("reduce_mean", p("Mul", x, x)), p.const(1e-5))))
+    value = p("Mul", p("Mul", x, inverse), p.load(1, dtype))
+    stores = tuple(Store(out, made) for out, made in zip(outs, (value, x), strict=False))
+    b.stages.append(Rowwise(operands, p.done(), stores, dims, ("/norm",)))
 
 
 def _scaled(b: Builder, x: int, out: int, factor: float) -> None:

@@ -8,7 +8,7 @@ import itertools
 from fusion_cli.plan import plan_region
 from tests.helpers.cuda_attention_plans import attention, bare, causal, grouped, lowering, window
 from tests.helpers.cuda_case import Case, apart, merged
-from tests.helpers.cuda_layer_plans import layer, rotated
+from tests.helpers.cuda_layer_plans import ended, layer, rotated
 from tests.helpers.cuda_product_plans import (
     abreast,
     adding,
@@ -91,7 +91,7 @@ def all_cases() -> list[Case]:
     cases += [gelu(d) for d in ("float16", "bfloat16", "float32")]
     cases += [abreast("float16"), abreast("bfloat16", trans_b=True), abreast("float32")]
     cases += [gated("float16"), gated("bfloat16", trans_b=True), gated("float16", kept=True), gated("float32")]
-    cases += [layer("float16"), layer("bfloat16"), rotated("float16"), rotated("bfloat16", kept=True)]
+    cases += [layer("float16"), layer("bfloat16"), ended("float16"), rotated("float16"), rotated("bfloat16", kept=True)]
     cases += [batched("float16"), batched("float32"), chain("float16"), chain("float32")]
     cases += [
         attention("float16", 64),
