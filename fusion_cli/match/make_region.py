@@ -24,7 +24,7 @@ _PRODUCTS = having("product")
 _SHAPED = frozenset(op for op, _ in SHAPE_INPUTS)
 _MAX_SHAPE_NODES = 64
 _MOST_PRODUCTS, _FEW_ROWS = 3, 16
-"""Of a region that takes in embeddings. A whole layer would be another operator with them than those after it are, which
+"""Of a region that takes in embeddings. A whole layer would be another operator with them than those after it are; that
 pays where rows are few, since one kernel goes through it."""
 
 
