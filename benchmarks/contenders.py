@@ -31,6 +31,8 @@ class Contender:
 
     call: Callable[[], Sequence[Tensor]]
     stream: torch.cuda.Stream | None = None
+    captured: Contender | None = None
+    """Of what `call` replays a graph, whose memory it uses."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,7 @@ def captured(contender: Contender) -> Contender:
         graph.replay()
         return results
 
-    return Contender(replay, contender.stream)
+    return Contender(replay, contender.stream, contender)
 
 
 def of_torch(name: str, module: nn.Module, inputs: Mapping[str, Tensor]) -> Contender:

@@ -54,8 +54,9 @@ def page(rows: Sequence[Row], device: str) -> str:
             " from when the GPU is free for it until it is done. *graph* is a CUDA graph that ONNX Runtime keeps"
             " (`enable_cuda_graph`) and waits for after every run, *captured* one that the caller makes of a run, as"
             " PyTorch's *graph* is. *NHWC* is ONNX Runtime's `prefer_nhwc`, *compiled* `torch.compile` with"
-            " max-autotune. ONNX Runtime has all its optimizations on and multiplies float32 matrices as TF32, as it does by default;"
-            " so does PyTorch. *Fused* is what the default command line writes; with a star, what `--no-verify` does.",
+            " max-autotune. ONNX Runtime has all its optimizations on and multiplies float32 matrices as TF32, as it"
+            " does by default; so does PyTorch. *Fused* is what the default command line writes; with a star, what"
+            " `--no-verify` does.",
             _versions(rows),
             table(["model", "fused", "graph", "captured", *ORT, *TORCH], [_times(r) for r in rows]),
             "## Against the best",

@@ -233,6 +233,25 @@ def test_replayed_launches_compute_what_is_in_memory_then(case: Case, library: P
             assert_close(op, runner.run(), interpret(case.plan, inputs), run)
 
 
+@pytest.mark.parametrize("case", REPLAYED, ids=lambda c: c.name)
+def test_a_caller_may_capture_a_run(case: Case, library: Path) -> None:
+    """As PyTorch's graphs are: replayed without the session, with what is in memory then."""
+    op, rng = fused_op(case), np.random.default_rng()
+    inputs = case.inputs(case.sizes[0], rng)
+    with np.errstate(all="ignore"):
+        shapes = [w.shape for w in interpret(case.plan, inputs)]
+        runner = gpu_runner.Runner(op, library, inputs, shapes, stream=torch.cuda.Stream())
+        graph = runner.captured()
+        for run in range(2):
+            inputs = case.inputs(case.sizes[0], rng)
+            for tensor, array in zip(runner.inputs, inputs, strict=True):
+                tensor.copy_(gpu_runner.to_device(array))
+            for tensor in runner.outputs:
+                tensor.zero_()
+            graph.replay()
+            assert_close(op, runner.results(), interpret(case.plan, inputs), run)
+
+
 def test_shapes_may_change_between_runs(library: Path) -> None:
     """One session, several sizes: the workspace grows and shrinks with them."""
     case = next(c for c in CASES if c.name == "chain_float16")

@@ -61,6 +61,13 @@ def model_of(op: FusedOp, constants: Mapping[str, Array] | None = None) -> onnx.
     return helper.make_model(graph, opset_imports=opsets, ir_version=9)
 
 
+def _enqueuing() -> ort.RunOptions:
+    """For runs that return before the GPU is done."""
+    options = ort.RunOptions()
+    options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+    return options
+
+
 def to_device(array: Array) -> torch.Tensor:
     plain = array.view(np.int16) if array.dtype == ml_dtypes.bfloat16 else array
     return torch.from_numpy(np.ascontiguousarray(plain)).cuda()
@@ -79,12 +86,17 @@ class Runner:
         graph: bool = False,
         tf32: bool = False,
         constants: Collection[int] = (),
+        stream: torch.cuda.Stream | None = None,
     ) -> None:
-        """`constants`: inputs, by their position, that are constants of the model."""
+        """`constants`: inputs, by their position, that are constants of the model; `stream`: to run on, if not one of
+        the session's."""
         options = ort.SessionOptions()
         options.log_severity_level = 3
         options.register_custom_ops_library(str(library))
         cuda = {"enable_cuda_graph": "1" if graph else "0", "use_tf32": "1" if tf32 else "0"}
+        if stream is not None:
+            cuda["user_compute_stream"] = str(stream.cuda_stream)
+        self.stream = stream
         kept = {op.inputs[i].name: inputs[i] for i in constants}
         self.session = ort.InferenceSession(
             model_of(op, kept).SerializeToString(), options, providers=[("CUDAExecutionProvider", cuda)]
@@ -110,6 +122,21 @@ class Runner:
         torch.cuda.synchronize()
         self.session.run_with_iobinding(self.binding)
         self.binding.synchronize_outputs()
+        return self.results()
+
+    def captured(self) -> torch.cuda.CUDAGraph:
+        """A graph that the caller makes of a run on its stream."""
+        options = _enqueuing()
+        for _ in range(3):
+            self.session.run_with_iobinding(self.binding, options)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
+            self.session.run_with_iobinding(self.binding, options)
+        return graph
+
+    def results(self) -> list[Array]:
+        """What lies in the outputs once the GPU is done."""
         torch.cuda.synchronize()
         found = []
         for spec, tensor in zip(self.op.outputs, self.outputs, strict=True):
@@ -119,8 +146,7 @@ class Runner:
 
     def milliseconds(self, repeats: int = 50) -> float:
         """Time per call when many are enqueued back to back."""
-        run_options = ort.RunOptions()
-        run_options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+        run_options = _enqueuing()
         for _ in range(5):
             self.session.run_with_iobinding(self.binding, run_options)
         torch.cuda.synchronize()
