@@ -30,7 +30,7 @@ def layer(dtype: str) -> Case:
     dims = b.op("matmul", b.dims(normed), b.dims(gate))
     gated, product = b.temp(dtype, wide, dims), b.temp(dtype, wide, dims)
     p = Program()
-    value = p.silu(p("acc", dtype=dtype))
+    value = p("Mul", p.silu(p("acc", dtype=dtype)), p.const(2**-6))  # or sums of it might be beyond float16
     b.stages.append(Linear((Operand(normed), Operand(gate)), p.done(), (Store(gated, value),), dims, ("/gate",)))
     _product(b, (normed, up, gated), "Mul", product, dims)
 
