@@ -24,8 +24,10 @@ _PRODUCTS = having("product")
 _SHAPED = frozenset(op for op, _ in SHAPE_INPUTS)
 _MAX_SHAPE_NODES = 64
 _MOST_PRODUCTS, _FEW_ROWS = 3, 16
-"""Of a region that takes in embeddings. A whole layer would be another operator with them than those after it are; that
-pays where rows are few, since one kernel goes through it."""
+"""Of a region that takes in embeddings: a whole layer would be another operator with them than those after it are, and
+one kernel goes through layers of few rows, of whose instructions each operator has its own to fetch. Measured on an
+H200, two layers of Qwen2.5-7B at one token: 260 us; with the embedding in the first 263, with the last norm in the last
+267."""
 
 
 def make_region(index: GraphIndex, nodes: Iterable[ir.Node], rule: str, kernel: str, opt_level: int) -> Region:
@@ -99,13 +101,13 @@ def _with_own_splits(index: GraphIndex, inside: set[ir.Node]) -> set[ir.Node]:
 def _with_tables(index: GraphIndex, inside: set[ir.Node]) -> set[ir.Node]:
     """Take in what looks rows up in tables for a norm or the like (embeddings), where nothing reads them before: their
     memory is saved."""
-    is_layer = sum(n.op_type in _PRODUCTS for n in inside) > _MOST_PRODUCTS
+    if sum(n.op_type in _PRODUCTS for n in inside) > _MOST_PRODUCTS:
+        return inside
     reaching: set[ir.Value] = set()
     for node in sorted(inside, key=index.position.__getitem__, reverse=True):
         if node.op_type in ROW_OPERATORS or (is_elementwise(node) and not reaching.isdisjoint(node.outputs)):
             reaching.update(v for v in node.inputs if v is not None)
-    makers = {maker for v in reaching if (maker := index.producer(v)) is not None and _looks_up(index, maker)}
-    found = {m for m in makers if _has_few_rows(m) == is_layer}
+    found = {maker for v in reaching if (maker := index.producer(v)) is not None and _looks_up(index, maker)}
     readers = {maker: index.consumers(maker.outputs[0]) for maker in found - inside}
     return inside | {m for m, by in readers.items() if min(by, key=index.position.__getitem__) in inside}
 
@@ -116,13 +118,10 @@ def _looks_up(index: GraphIndex, node: ir.Node) -> bool:
         return False
     table, rows = node.inputs
     is_table = index.is_constant(table) and table is not None and table.shape is not None and table.shape.rank() == 2
-    return is_table and rows is not None and rows.shape is not None and not is_embedded(index, rows)
-
-
-def _has_few_rows(lookup: ir.Node) -> bool:
-    rows = lookup.inputs[1]
-    sizes = () if rows is None or rows.shape is None else rows.shape
-    return all(isinstance(d, int) for d in sizes) and math.prod(d for d in sizes if isinstance(d, int)) <= _FEW_ROWS
+    if not is_table or rows is None or rows.shape is None or is_embedded(index, rows):
+        return False
+    sizes = [d for d in rows.shape if isinstance(d, int)]
+    return len(sizes) < rows.shape.rank() or math.prod(sizes) > _FEW_ROWS
 
 
 def _remade(index: GraphIndex, inside: set[ir.Node]) -> set[ir.Node]:

@@ -156,16 +156,13 @@ def test_rows_of_a_table_are_read_by_the_norm_of_them(body: str, taken: bool) ->
 
 @pytest.mark.parametrize(
     ("rows", "products", "kernel", "taken"),
-    [
-        (17, 3, "auto", True), (16, 3, "auto", False), (17, 3, "mine", False),
-        (17, 4, "auto", False), (16, 4, "auto", True), (16, 4, "mine", False),
-    ],
-)  # fmt: skip
-def test_rows_of_a_table_are_taken_in_by_a_layer_where_they_are_few_and_by_less_where_they_are_many(
+    [(17, 3, "auto", True), (16, 3, "auto", False), (17, 4, "auto", False), (17, 3, "mine", False)],
+)
+def test_rows_of_a_table_stay_outside_where_they_are_few_or_the_region_is_a_layer_or_has_a_kernel_of_its_own(
     rows: int, products: int, kernel: str, taken: bool
 ) -> None:
-    """One kernel goes through layers of few rows, other layers that are alike are compiled once, and a template knows
-    the operators of its rule."""
+    """One kernel goes through layers of few rows that are alike, equal regions are compiled once, and a template
+    knows the operators of its rule."""
     chain = " ".join(f"m{i + 1} = MatMul (m{i}, w0)" for i in range(products))
     body = f"e = Gather (w0, i) m0 = LayerNormalization (e, gamma, beta) {chain} y = Relu (m{products})"
     model = simplified(parse(f"g (int64[1, {rows}] i) => (float[1, {rows}, 64] y) {{ {body} }}", WEIGHTS, 17))

@@ -236,18 +236,6 @@ def test_a_whole_layer(name: str, order: str) -> None:
     assert count(region, "MatMul") == 8
 
 
-@pytest.mark.parametrize(("rows", "more", "taken"), [(16, "", True), (17, "", False), (16, "e = Neg (z)", False)])
-def test_the_norm_after_the_last_layer_belongs_to_it_where_rows_are_few(rows: int, more: str, taken: bool) -> None:
-    """Where one kernel goes on to it, and nothing else reads what it is of, as the next layer would."""
-    source, before, after, input_ = BLOCKS["pre-norm"]
-    linear = " ".join(HEADS.format(h, source) for h in "qkv")
-    layer = after.format(ffn=FFN["relu"].format(input_, "h")).replace("y = ", "z = ")
-    body = f"{before} {linear} {ATTENTION.format('q', 'k')} {PROJECTION} {layer} {norm('z', 'y', 2)} {more}"
-    outputs = f"float[1, {rows}, 64] y" + f", float[1, {rows}, 64] e" * bool(more)
-    found = regions(body, "TransformerLayer", f"float[1, {rows}, 64] x", outputs)
-    assert sorted([v.name for v in r.outputs] for r in found) == [["y"], ["z"]][not taken :]
-
-
 PARTS = """w = MatMul (x, packed) ql, kl, vl = Split <axis = -1, num_outputs = 3> (w)
     qr = Reshape (ql, heads) q = Transpose <perm = [0, 2, 1, 3]> (qr)
     kr = Reshape (kl, heads) k = Transpose <perm = [0, 2, 1, 3]> (kr)
