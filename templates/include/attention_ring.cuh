@@ -80,11 +80,6 @@ __device__ __forceinline__ void attention_ring(const T* q, const T* k, const T* 
     if (t >= 0 && !is_hidden(t)) load_v(t, n);
     copy_commit();
   };
-  const auto arrived = [&](auto later) {  // what was copied but for so many commits
-    copy_wait<decltype(later)::value>();
-    publish_copies();
-    __syncthreads();
-  };
 
   const int first_row = tile.first_query + warp * 16;
   WarpgroupRows<T, kDepth, kValueDepth, kKeys, Order, N, Program, Tile::kAlike> mine(s, program, tile.at, tile.batch, first_row, whole);
@@ -93,7 +88,7 @@ __device__ __forceinline__ void attention_ring(const T* q, const T* k, const T* 
 #pragma unroll 1
   for (unsigned n = 0; t >= 0; ++n) {
     mine.read_operands(t);
-    arrived(std::integral_constant<int, 1>{});  // and nobody reads what the tile before had
+    await_copies<1>();  // and nobody reads what the tile before had
     const int after = next();
     load(after, n + 1);
     mine.start_scores(shared_address(tile_q), shared_address(ring_k + n % Tile::kSlots * Tile::kKeyBytes));
@@ -110,7 +105,7 @@ __device__ __forceinline__ void attention_ring(const T* q, const T* k, const T* 
     float shrink[2];
     mine.template weigh<Program::kBare>(now, shrink);
     mine.join(shrink);
-    arrived(std::integral_constant<int, 2>{});
+    await_copies<2>();
     mine.start_values(shared_address(ring_v + n % Tile::kSlots * Tile::kValueBytes));
     products_wait<0>();
     products_of(mine.o[0]);

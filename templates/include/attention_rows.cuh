@@ -49,6 +49,14 @@ __device__ __forceinline__ void load_panels(T* shared, const Matrix<T>& m, int r
   }
 }
 
+// For a block whose threads all copy and multiply: what they copied is there, but for that of so many commits of each.
+template <int kPending>
+__device__ __forceinline__ void await_copies() {
+  copy_wait<kPending>();
+  publish_copies();
+  __syncthreads();
+}
+
 // What the block works on, which has one tile of `rows` queries.
 template <class T, int N>
 struct QueryTile {

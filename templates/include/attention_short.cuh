@@ -48,22 +48,17 @@ __device__ __forceinline__ void attention_short(const T* q, const T* k, const T*
   bool whole = false;
   if constexpr (!Program::kBare) whole = s.keys % 8 == 0 && program.is_whole(tile.at);
   WarpgroupRows<T, kDepth, kValueDepth, kKeys, Order, N, Program> mine(s, program, tile.at, tile.batch, first_row, whole);
-  const auto arrived = [&](auto later) {  // what was copied but for so many commits
-    copy_wait<decltype(later)::value>();
-    publish_copies();
-    __syncthreads();
-  };
   const auto walk = [&](auto tile) {
     constexpr int t = decltype(tile)::value, kLater = 2 * (kTiles - 1 - t);
     mine.read_operands(t);
-    arrived(std::integral_constant<int, kLater + 1>{});
+    await_copies<kLater + 1>();
     mine.start_scores(shared_address(tile_q), shared_address(tiles_k + t * Tile::kKeyBytes));
     products_wait<0>();
     products_of(mine.x[0]);
     float shrink[2];
     mine.template weigh<Program::kBare>(t, shrink);
     mine.join(shrink);
-    arrived(std::integral_constant<int, kLater>{});
+    await_copies<kLater>();
     mine.start_values(shared_address(tiles_v + t * Tile::kValueBytes));
     products_wait<0>();
     products_of(mine.o[0]);
