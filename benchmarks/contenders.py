@@ -93,6 +93,13 @@ def open_session(path: Path, setting: Setting, stream: torch.cuda.Stream | None)
     return session
 
 
+def enqueuing() -> ort.RunOptions:
+    """For runs that are enqueued back to back, as in a loop over layers; the caller waits for the GPU."""
+    options = ort.RunOptions()
+    options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+    return options
+
+
 def bound(
     session: ort.InferenceSession,
     inputs: Mapping[str, Tensor],
@@ -101,9 +108,7 @@ def bound(
 ) -> Contender:
     """The session with its inputs, and results like those given, bound to their memory."""
     outputs = [torch.zeros_like(t, memory_format=torch.contiguous_format) for t in like]
-    binding, options = session.io_binding(), ort.RunOptions()
-    # Runs are enqueued back to back, as in a loop over layers; the caller waits for the GPU.
-    options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+    binding, options = session.io_binding(), enqueuing()
     names = [i.name for i in session.get_inputs()]
     for bind, name, tensor in [
         *((binding.bind_input, name, inputs[name]) for name in names),

@@ -54,11 +54,11 @@ def _section(rows: Sequence[Row]) -> str:
 
 
 def _cells(row: Row) -> list[str]:
-    own, ort, torch = (best(row, ways) or math.nan for ways in (fused_ways(row), ORT, TORCH))
+    own, ort, torch = (best(row, ways) or math.nan for ways in (fused_ways(row["made"]), ORT, TORCH))
     return [f"{own:.3f}", f"{ort:.3f}", f"{torch:.3f}", f"{ort / own:.2f}x", f"{torch / own:.2f}x"]
 
 
 def _spread(rows: Sequence[Row], ways: Sequence[str]) -> str:
-    pairs = ((best(row, ways), best(row, fused_ways(row))) for row in rows)
+    pairs = ((best(row, ways), best(row, fused_ways(row["made"]))) for row in rows)
     ratios = [other / own for other, own in pairs if other is not None and own is not None]
     return f"{geometric_mean(ratios):.2f}x ({min(ratios):.2f}x to {max(ratios):.2f}x)"

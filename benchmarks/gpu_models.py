@@ -84,7 +84,7 @@ class Bench:
     def ways(self) -> tuple[str, ...]:
         """In which models are timed."""
         torch = TORCH if self.compiled else TORCH[:2]
-        return (*fused_ways({"made": self.made}), *ORT, *torch)
+        return (*fused_ways(self.made), *ORT, *torch)
 
     def write(self, specs: Sequence[Spec], modes: Sequence[str], jobs: int = 1) -> list[Result]:
         return self._run("gpu_write", jobs, specs, modes)

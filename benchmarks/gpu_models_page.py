@@ -94,8 +94,9 @@ def best(row: Row, ways: Sequence[str]) -> float | None:
     return min((t for way in ways if (t := ms(row, way)) is not None), default=None)
 
 
-def fused_ways(row: Row) -> tuple[str, str, str]:
-    return row["made"], f"{row['made']}, graph", f"{row['made']}, captured"
+def fused_ways(made: str) -> tuple[str, str, str]:
+    """How what was written is run, `quick` or `fused`."""
+    return made, f"{made}, graph", f"{made}, captured"
 
 
 def _versions(rows: Sequence[Row]) -> str:
@@ -106,15 +107,15 @@ def _versions(rows: Sequence[Row]) -> str:
 
 def _times(row: Row) -> list[str]:
     name = row["id"] + " \\*" * (row["made"] == "quick")
-    return [name, *(_number(ms(row, way)) for way in (*fused_ways(row), *ORT, *TORCH))]
+    return [name, *(_number(ms(row, way)) for way in (*fused_ways(row["made"]), *ORT, *TORCH))]
 
 
 def _against(row: Row) -> list[str]:
-    spec, own = spec_of(row["id"]), best(row, fused_ways(row))
+    spec, own = spec_of(row["id"]), best(row, fused_ways(row["made"]))
     others = ((best(row, ORT), spec.over_ort), (best(row, TORCH), spec.over_torch))
     ratios = [(None if own is None or other is None else other / own, least) for other, least in others]
     to_be = (spec.target.get("fused"), spec.target.get("graph"))
-    fused, *graphs = fused_ways(row)
+    fused, *graphs = fused_ways(row["made"])
     times = list(zip((ms(row, fused), best(row, graphs)), to_be, strict=True))
     reached = [ratio is not None and ratio >= least for ratio, least in ratios]
     reached += [t is not None and t <= most for t, most in times if most is not None]

@@ -226,10 +226,7 @@ def test_replayed_launches_compute_what_is_in_memory_then(case: Case, library: P
         runner = gpu_runner.Runner(op, library, inputs, [w.shape for w in interpret(case.plan, inputs)])
         for run in range(5):
             inputs = case.inputs(case.sizes[0], rng)
-            for tensor, array in zip(runner.inputs, inputs, strict=True):
-                tensor.copy_(gpu_runner.to_device(array))
-            for tensor in runner.outputs:
-                tensor.zero_()
+            runner.give(inputs)
             assert_close(op, runner.run(), interpret(case.plan, inputs), run)
 
 
@@ -244,11 +241,8 @@ def test_a_caller_may_capture_a_run(case: Case, library: Path) -> None:
         graph = runner.captured()
         for run in range(2):
             inputs = case.inputs(case.sizes[0], rng)
-            for tensor, array in zip(runner.inputs, inputs, strict=True):
-                tensor.copy_(gpu_runner.to_device(array))
-            for tensor in runner.outputs:
-                tensor.zero_()
-            graph.replay()
+            runner.give(inputs)
+            graph.call()
             assert_close(op, runner.results(), interpret(case.plan, inputs), run)
 
 

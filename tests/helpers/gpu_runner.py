@@ -15,6 +15,7 @@ import onnxruntime as ort
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
+from benchmarks.contenders import Contender, captured, enqueuing
 from fusion_cli.build import build
 from fusion_cli.emit import emit, emit_registration
 from fusion_cli.types import FusedOp, Library, Target
@@ -59,13 +60,6 @@ def model_of(op: FusedOp, constants: Mapping[str, Array] | None = None) -> onnx.
     graph = helper.make_graph([node], "g", *values, [numpy_helper.from_array(a, n) for n, a in constants.items()])
     opsets = [helper.make_opsetid("", 20), helper.make_opsetid("fusion", 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=9)
-
-
-def _enqueuing() -> ort.RunOptions:
-    """For runs that return before the GPU is done."""
-    options = ort.RunOptions()
-    options.add_run_config_entry("disable_synchronize_execution_providers", "1")
-    return options
 
 
 def to_device(array: Array) -> torch.Tensor:
@@ -124,16 +118,22 @@ class Runner:
         self.binding.synchronize_outputs()
         return self.results()
 
-    def captured(self) -> torch.cuda.CUDAGraph:
+    def captured(self) -> Contender:
         """A graph that the caller makes of a run on its stream."""
-        options = _enqueuing()
-        for _ in range(3):
+        options = enqueuing()
+
+        def enqueue() -> Sequence[torch.Tensor]:
             self.session.run_with_iobinding(self.binding, options)
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
-            self.session.run_with_iobinding(self.binding, options)
-        return graph
+            return self.outputs
+
+        return captured(Contender(enqueue, self.stream))
+
+    def give(self, inputs: Sequence[Array]) -> None:
+        """Other numbers in the same memory, and nothing in that of the results."""
+        for tensor, array in zip(self.inputs, inputs, strict=True):
+            tensor.copy_(to_device(array))
+        for tensor in self.outputs:
+            tensor.zero_()
 
     def results(self) -> list[Array]:
         """What lies in the outputs once the GPU is done."""
@@ -146,7 +146,7 @@ class Runner:
 
     def milliseconds(self, repeats: int = 50) -> float:
         """Time per call when many are enqueued back to back."""
-        run_options = _enqueuing()
+        run_options = enqueuing()
         for _ in range(5):
             self.session.run_with_iobinding(self.binding, run_options)
         torch.cuda.synchronize()
