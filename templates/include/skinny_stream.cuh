@@ -13,8 +13,9 @@ constexpr int kStreamCopiers = 8;  // threads that bring a left operand; with mo
 constexpr int kStreamThreads = kWarpgroup + 64;  // one warpgroup multiplies, of the other warps a few threads copy
 // Slots of right operands that are on their way at once: before the kernel's first left operand is there, where a step before
 // is still computed, and where they are what is waited for. Whatever else a multiprocessor reads or writes comes behind them.
-// Measured on an H200, two layers of 466 MB at one row: 241 us with these, 247 with three at most, 272 with all slots.
-constexpr unsigned kStreamFirst = 2, kStreamEarly = 1, kStreamMost = 4;
+// Measured on an H200, a model of two layers of 466 MB at one row, in a graph: 254.0 us with these; 255.2 and 256.5 with one and
+// three where a step before is computed, 255.7 and 257.8 with five and six at most.
+constexpr unsigned kStreamFirst = 2, kStreamEarly = 2, kStreamMost = 4;
 constexpr int kStreamPairs = 16 * kPanel;  // of sums that a block may leave for another
 
 // What a block sums up at a time: kRows rows (8 or 16) by 128 columns, of one product or half of each of two, by 64 rows of the
@@ -39,6 +40,33 @@ struct StreamShares {
   __device__ __forceinline__ int owner(int step) const {
     const unsigned longer = more * (each + 1), n = static_cast<unsigned>(step), of = n < longer ? each + 1 : each;
     return static_cast<int>(n < longer ? n / of : more + (n - longer) / of);
+  }
+};
+
+// A block's share of the steps, in the order in which it takes them. Within a strip it begins at the row where other blocks are
+// then, and comes to those before it last: what is read at once lies side by side in memory, which gives more of it (on an
+// H200 the model above took 260.7 us with all strips from their first rows, 255.2 so).
+struct StreamPath {
+  const StreamShares& x;
+  int from, count;
+  // Of the strip that was asked for last: which steps of the share are of it, from which row on, and how far from there they begin.
+  int strip = 0, begin = 0, end = 0, row = 0, turn = 0;
+
+  __device__ __forceinline__ StreamPath(const StreamShares& x, unsigned block)
+      : x(x), from(x.begin(block)), count(x.begin(block + 1) - from) {}
+
+  // Steps are asked for in order.
+  __device__ __forceinline__ int row_of(int step) {
+#pragma unroll 1
+    while (step >= end) {
+      begin = end, strip = (from + begin) / x.steps, row = from + begin - strip * x.steps;
+      end = min(count, begin + x.steps - row);
+      const int period = max(min(static_cast<int>(x.each), x.steps), 1), ahead = (begin - row) % period;
+      turn = ahead < 0 ? ahead + period : ahead;
+      if (turn >= end - begin) turn = 0;
+    }
+    const int at = step - begin + turn, length = end - begin;
+    return row + (at < length ? at : at - length);
   }
 };
 template <int kProducts, int kChains>
@@ -99,11 +127,12 @@ struct StreamRing {
 // One thread: has the copy engine bring the block's share of the right operands of a phase.
 template <class Tile>
 __device__ __forceinline__ void stream_right(const StreamView& x, int phase, StreamRing<Tile>& ring) {
-  const int begin = x.shares.begin(blockIdx.x), across = Tile::kAcross / x.products;
-  int strip = x.shares.steps > 0 ? begin / x.shares.steps : 0, row = begin - strip * x.shares.steps;
+  const int across = Tile::kAcross / x.products;
+  StreamPath path(x.shares, blockIdx.x);
 #pragma unroll 1
-  for (int left = x.shares.begin(blockIdx.x + 1) - begin; left > 0; --left, ++ring.n) {
-    const StreamStrip at(x, across, strip);
+  for (int i = 0; i < path.count; ++i, ++ring.n) {
+    const int row = path.row_of(i);
+    const StreamStrip at(x, across, path.strip);
     ring.await_free();
     const unsigned most = *ring.begun > phase ? kStreamMost : ring.n < Tile::kSlots ? kStreamFirst : kStreamEarly;
     if (ring.n >= most) ring.right[(ring.n - most) % Tile::kSlots].wait((ring.n - most) / Tile::kSlots % 2);
@@ -115,24 +144,23 @@ __device__ __forceinline__ void stream_right(const StreamView& x, int phase, Str
       copy_box_once(ring.slot() + Tile::kLeftBytes + i * Tile::kBoxBytes, x.right[at.chain * x.products + product], arrived,
                     column, row * kPanel);
     }
-    if (++row == x.shares.steps) row = 0, ++strip;
   }
 }
 
 // Others: the left operand, which may be there later.
 template <class Tile>
 __device__ __forceinline__ void stream_left(const StreamView& x, StreamRing<Tile>& ring) {
-  const int begin = x.shares.begin(blockIdx.x), count = x.shares.begin(blockIdx.x + 1) - begin;
+  StreamPath path(x.shares, blockIdx.x);
   const unsigned first = ring.n;
 #pragma unroll 1
-  for (int i = threadIdx.x % 32; i < count; i += kStreamCopiers) {
+  for (int i = threadIdx.x % 32; i < path.count; i += kStreamCopiers) {
     ring.n = first + i;
     ring.await_free();
     Barrier& arrived = ring.left[ring.n % Tile::kSlots];
     arrived.arrive_expecting(Tile::kLeftBytes);
-    copy_box(ring.slot(), *x.left, arrived, (begin + i) % x.shares.steps * kPanel, 0);
+    copy_box(ring.slot(), *x.left, arrived, path.row_of(i) * kPanel, 0);
   }
-  ring.n = first + count;
+  ring.n = first + path.count;
 }
 
 // Hands the sums of a strip on to the epilogue of a chain (see wide_epilogue.cuh), which where they are `mine` reads its operands

@@ -1,4 +1,5 @@
 // Hopper's kernels that go through phases, with epilogues and pieces as they are generated: how many results are wrong.
+#include <algorithm>
 #include <cstdio>
 
 #include "at_once.h"
@@ -276,6 +277,22 @@ int layer(unsigned grid, int rows) {
   return wrong(arena, grid, rows, first, norm, gated, down, next);
 }
 
+// How often a strip, or as much of it as blocks have each, does not begin at the row where the others are at that time.
+int apart(unsigned blocks, int strips, int steps) {
+  const unsigned all = static_cast<unsigned>(strips * steps);
+  const gpu::StreamShares shares{steps, strips, all / blocks, all % blocks};
+  const int period = std::min(static_cast<int>(all / blocks), steps);
+  int found = 0;
+  for (unsigned block = 0; block < blocks; ++block) {
+    gpu::StreamPath path(shares, block);
+    for (int step = 0; step < path.count; ++step) {
+      const int row = path.row_of(step);
+      found += step == path.begin && path.end - path.begin >= period && (row - step) % period != 0;
+    }
+  }
+  return found;
+}
+
 int encode(void* map, int, uint32_t, void* data, const uint64_t* sizes, const uint64_t* strides, const uint32_t* box,
            const uint32_t*, int, int, int, int) {
   const gpu::TensorMap made = gpu::host_map(data, sizes[1], sizes[0], strides[0] / 2, box[1]);
@@ -290,5 +307,6 @@ int main() {
     found += after_norm(grid, grid == 3 ? 9 : 8) + after_attention(grid, grid == 5 ? 16 : 1);
   }
   found += alone(9, 16, 584, 8) + alone(2, 1, 13, 136) + alone(7, 7, 8, 8) + alone(4, 8, 520, 328);
+  found += apart(132, 28, 296) + apart(132, 296, 56) + apart(5, 3, 7) + apart(3, 1, 8);
   std::printf("%d\n", found);
 }
