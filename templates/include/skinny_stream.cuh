@@ -12,11 +12,10 @@ namespace fusion::gpu {
 
 constexpr int kStreamCopiers = 8;  // threads that bring a left operand; with more some would wait for what others are to bring
 constexpr int kStreamThreads = kWarpgroup + 64;  // one warpgroup multiplies, of the other warps a few threads copy
-// Slots of right operands that are on their way at once: before the kernel's first left operand is there, where a step before
-// is still computed, and where they are what is waited for. Whatever else a multiprocessor reads or writes comes behind them.
-// Measured on an H200, a model of two layers of 466 MB at one row, in a graph: 254.0 us with these; 255.2 and 256.5 with one and
-// three where a step before is computed, 255.7 and 257.8 with five and six at most.
-constexpr unsigned kStreamFirst = 2, kStreamEarly = 2, kStreamMost = 4;
+// Slots of right operands that are on their way at once: while what is before a phase is still computed, and where they are what
+// is waited for. Whatever else a multiprocessor reads or writes comes behind them. Measured on an H200, a model of two layers of
+// 466 MB at one row, in a graph: 254.0 us with these; 256.5 with three early, 255.7 and 257.8 with five and six at most.
+constexpr unsigned kStreamEarly = 2, kStreamMost = 4;
 constexpr int kStreamPairs = 16 * kPanel;  // of sums that a block may leave for another
 
 // What a block sums up at a time: kRows rows (8 or 16) by 128 columns, of one product or half of each of two, by 64 rows of the
@@ -92,11 +91,11 @@ __device__ __forceinline__ void stream_right(const StreamView& x, int phase, Str
   const int across = Tile::kAcross / x.products;
   StreamPath path(x.shares, blockIdx.x);
 #pragma unroll 1
-  for (int i = 0; i < path.count; ++i, ++ring.n) {
-    const int row = path.row_of(i);
+  for (int step = 0; step < path.count; ++step, ++ring.n) {
+    const int row = path.row_of(step);
     const StreamStrip at(x, across, path.strip);
     ring.await_free();
-    const unsigned most = *ring.begun > phase ? kStreamMost : ring.n < Tile::kSlots ? kStreamFirst : kStreamEarly;
+    const unsigned most = *ring.begun > phase ? kStreamMost : kStreamEarly;
     if (ring.n >= most) ring.right[(ring.n - most) % Tile::kSlots].wait((ring.n - most) / Tile::kSlots % 2);
     Barrier& arrived = ring.right[ring.n % Tile::kSlots];
     arrived.arrive_expecting(Tile::kBoxes * Tile::kBoxBytes);
