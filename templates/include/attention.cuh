@@ -76,16 +76,18 @@ template <class Program>
 constexpr bool kTriangle = Program::kBare && (Program::kCausal || Program::kLowers);
 
 // What the product of a query and a later key counts as there. A bare one gets its scale afterwards, and far from the
-// largest float, which the unit would make infinite.
+// largest float, which the unit would make infinite. Made outside of loops over keys: it takes two divisions.
 template <class Program>
-__device__ __forceinline__ float later_product(float product, float scale) {
-  if constexpr (Program::kLowers) {
-    const float lower = fmaxf(Program::kLater / scale, -1e38f / fmaxf(scale, 1.0f));
-    return Program::kFirm ? lower : product + lower;
-  } else {
-    return -INFINITY;
+struct LaterProduct {
+  float lower = -INFINITY;
+
+  __device__ __forceinline__ explicit LaterProduct(float scale) {
+    if constexpr (Program::kLowers) lower = fmaxf(Program::kLater / scale, -1e38f / fmaxf(scale, 1.0f));
   }
-}
+  __device__ __forceinline__ float operator()(float product) const {
+    return Program::kLowers && !Program::kFirm ? product + lower : lower;
+  }
+};
 
 // The tile of queries that a block has, and its batch.
 struct Place {

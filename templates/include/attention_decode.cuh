@@ -151,6 +151,7 @@ __device__ __forceinline__ void attention_decode(const T* q, const T* k, const T
   }
 
   RunningRows<1, Program::kSmall> running(score_unit<Program>(s));
+  const LaterProduct<Program> later_product(s.scale);
   float o[1][kValueDepth / 8][4] = {};
   if constexpr (Program::kSink) {
 #pragma unroll
@@ -195,7 +196,7 @@ __device__ __forceinline__ void attention_decode(const T* q, const T* k, const T
         if constexpr (!Program::kBare) {
           score = program.score(score * s.scale, strip[r][j * 2 + e % 2], full_batch[r], query[r], column);
         }
-        if (kTriangle<Program> && column > query[r]) score = later_product<Program>(score, s.scale);
+        if (kTriangle<Program> && column > query[r]) score = later_product(score);
         score = column < keys ? score : -INFINITY;
       }
     }

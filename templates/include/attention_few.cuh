@@ -59,6 +59,7 @@ __device__ __forceinline__ void attention_row(const T* q, const T* k, const T* v
     }
   }
   const int keys = visible_keys<kProb, Program>(row + 1, static_cast<int>(s.keys));
+  const LaterProduct<Program> later_product(s.scale);
 #pragma unroll 1
   for (int first = warp; first < keys; first += kWarps * kAtOnce) {
     uint2 x[kAtOnce][kPieces], y[kAtOnce][kPieces];
@@ -76,7 +77,7 @@ __device__ __forceinline__ void attention_row(const T* q, const T* k, const T* v
 #pragma unroll
       for (int i = 0; i < kEach; ++i) product = fmaf(quarter<T>(own[i / 4], i % 4), quarter<T>(x[u][i / 4], i % 4), product);
       product = lanes_sum<32>(product);
-      if (kTriangle<Program> && key > row) product = later_product<Program>(product, s.scale);
+      if (kTriangle<Program> && key > row) product = later_product(product);
       score[u] = product * s.scale;
       if constexpr (!Program::kBare) {
         score[u] = program.score(score[u], typename Program::Element{program, at, row, key}, batch, row, key);

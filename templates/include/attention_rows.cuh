@@ -170,6 +170,7 @@ struct WarpgroupRows {
 
   // Whether the products in x, of keys that are hidden from all queries, add nothing to this lane's rows.
   __device__ __forceinline__ bool adds_nothing(int t) const {
+    const LaterProduct<Program> later_product(s.scale);
     bool far = true;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -179,7 +180,7 @@ struct WarpgroupRows {
 #pragma unroll
         for (int e = 2 * r; e < 2 * r + 2; ++e) {
           float score;
-          if constexpr (Program::kBare) score = later_product<Program>(x[0][j][e], s.scale);
+          if constexpr (Program::kBare) score = later_product(x[0][j][e]);
           else score = program.score(x[0][j][e] * s.scale, element(j, e), batch, row(r), column(t, j, e));
           top = column(t, j, e) < keys ? max_nan(top, score) : top;
         }
@@ -200,9 +201,10 @@ struct WarpgroupRows {
     }
     const bool crosses = (t + 1) * kKeys > (kTriangle<Program> ? min(keys, first_row + 1) : keys);
     if (crosses) {
+      const LaterProduct<Program> later_product(s.scale);
       each_score([&](float score, int j, int e) {
         const bool later = kTriangle<Program> && column(t, j, e) > row(e / 2);
-        const float found = later ? later_product<Program>(score, s.scale) : score;
+        const float found = later ? later_product(score) : score;
         return column(t, j, e) < keys ? found : -INFINITY;
       });
     }

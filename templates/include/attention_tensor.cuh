@@ -184,6 +184,7 @@ __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T
         }
       }
       if (first_key + kKeys > (kTriangle<Program> ? min(keys, first_query + warp_row) : keys)) {
+        const LaterProduct<Program> later_product(s.scale);
 #pragma unroll
         for (int i = 0; i < kFragments; ++i) {
 #pragma unroll
@@ -191,7 +192,7 @@ __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T
 #pragma unroll
             for (int e = 0; e < 4; ++e) {
               const bool later = kTriangle<Program> && column(j, e) > row(i, e / 2);
-              if (later) x[i][j][e] = later_product<Program>(x[i][j][e], s.scale);
+              if (later) x[i][j][e] = later_product(x[i][j][e]);
               x[i][j][e] = column(j, e) < keys ? x[i][j][e] : -INFINITY;
             }
           }

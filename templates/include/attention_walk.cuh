@@ -144,7 +144,7 @@ struct TileSorts : Ceilings<kKeys> {
       const float most = longest * reach[t];
       top = fmaxf(top, most == most ? most : INFINITY);
     }
-    return later_product<Program>(lanes_max<32>(top), scale);
+    return LaterProduct<Program>(scale)(lanes_max<32>(top));
   }
 };
 
