@@ -85,7 +85,8 @@ struct LaterProduct {
     if constexpr (Program::kLowers) lower = fmaxf(Program::kLater / scale, -1e38f / fmaxf(scale, 1.0f));
   }
   __device__ __forceinline__ float operator()(float product) const {
-    return Program::kLowers && !Program::kFirm ? product + lower : lower;
+    if constexpr (Program::kLowers) return Program::kFirm ? lower : product + lower;
+    else return lower;
   }
 };
 
