@@ -76,7 +76,7 @@ template <class Program>
 constexpr bool kTriangle = Program::kBare && (Program::kCausal || Program::kLowers);
 
 // What the product of a query and a later key counts as there. A bare one gets its scale afterwards, and far from the
-// largest float, which the unit would make infinite. Made outside of loops over keys: it takes two divisions.
+// largest float, which the unit would make infinite. Made outside of loops over scores: it takes two divisions.
 template <class Program>
 struct LaterProduct {
   float lower = -INFINITY;
