@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fusion_cli.codegen.cpu_loops import score_loop
@@ -12,11 +12,10 @@ from fusion_cli.codegen.cuda_parts import Body, Buffer, CudaStage, Load, Member,
 from fusion_cli.codegen.expr import literal
 from fusion_cli.codegen.text import ints
 from fusion_cli.codes import emit as codes
-from fusion_cli.codes.score import ON_CHIP
 from fusion_cli.devices.work import ATTENTION_ROWS, Work, count
 from fusion_cli.errors import Unsupported
 from fusion_cli.kernels.attention_rows import softmax_program
-from fusion_cli.kernels.attention_work import PANELS, efficiency, has_small_scores, visible
+from fusion_cli.kernels.attention_work import check_room, efficiency, has_small_scores, is_bare, panels_of, visible
 from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, operations
 from fusion_cli.operators.dtypes import FLOATS
 from fusion_cli.plan.attention_kind import hides_later
@@ -29,7 +28,6 @@ _SHALLOW = 64
 DYNAMIC_HEAD_DIMS = (64, 128, 256)
 """Those compiled in when the head dimension is known at run time only."""
 _PROB = {"identity": "kIdentity", "zero_empty": "kZeroEmpty", "zero_nan": "kZeroNaN", "general": "kGeneral"}
-_ON_CHIP_SHARE = 0.8
 _LEAST_SHARE = 256
 """Keys, of those that blocks may share, that one of them has at the least."""
 _FEW_QUERIES = 16
@@ -68,13 +66,13 @@ class AttentionStage(CudaStage):
     """Whether it is of float32, which tensor cores round to TF32: where a session forbids that, another kernel runs."""
     splits: bool
     """Whether blocks may share the keys of a row."""
-    warpgroup_dims: tuple[tuple[int, int], ...]
-    """Those of `head_dims` for which Hopper has a kernel of its own."""
+    panels: Mapping[tuple[int, int], tuple[int, int]]
+    """Those of `head_dims` for which Hopper has kernels of its own, and their depths."""
 
     @property
-    def ring_dims(self) -> tuple[tuple[int, int], ...]:
-        """Those of `warpgroup_dims` for which it also has a kernel with two places for keys."""
-        return tuple(d for d in self.warpgroup_dims if max(d) <= _SHALLOW)
+    def ring_panels(self) -> tuple[tuple[int, int], ...]:
+        """Of these depths those for which it also has a kernel with two places for keys."""
+        return tuple(p for p in self.panels.values() if max(p) <= _SHALLOW)
 
     @property
     def rings(self) -> tuple[bool, ...]:
@@ -116,17 +114,14 @@ class AttentionFamily(Family):
         k, depth, value_depth = at.shape(stage.k), at.shape(stage.q)[-1], at.dims[stage.dims][-1]
         out, keys = at.dims[stage.dims], k[-2]
         scores = float(count(out[:-2])) * visible(stage, out[-2], keys, depth, at.profile)
-        tile = 4 * ATTENTION_ROWS * (2 * depth + 2 * value_depth + ATTENTION_ROWS)
-        limit = _ON_CHIP_SHARE * at.profile.onchip_bytes
-        if tile > limit:
-            found = f"{tile / 1024:.0f} KB for heads of {depth} and {value_depth}"
-            raise Unsupported(ON_CHIP, f"{limit / 1024:.0f} KB on chip", found)
+        check_room(at.profile, stage, at.dtype(stage.q), _padded(depth), _padded(value_depth))
         programs = (*stage.program, *stage.prob_program)
         simple, special = operations(programs)
         # The softmax itself is part of what the efficiencies were measured on.
         flops = 2 * scores * (depth + value_depth)
         moved, dtype = at.moved(at.stage.tensors), at.dtype(stage.q)
-        slowdown = 1 / efficiency(at.profile, dtype, any(i.op == "load" for i in programs))
+        deepest, masked = max(depth, value_depth), any(i.op == "load" for i in programs)
+        slowdown = 1 / efficiency(at.profile, dtype, deepest, masked)
         if at.profile.kind == "cuda" and out[-2] <= _FEW_QUERIES and dtype != "float32" and _splits(stage):
             return [Work("DecodeAttention", moved, flops, dtype, simple * scores, special * scores)]
         shared = math.ceil(keys / _LEAST_SHARE) if _splits(stage) else 1
@@ -144,10 +139,10 @@ class AttentionFamily(Family):
         if view.may_round:
             found.append(Schedule("wide tensor", "heads of at most 128, blocks for three rounds"))
             found.append(Schedule("scalar", "where the session does not allow TF32, or shared memory is too small"))
-        if view.warpgroup_dims:
+        if view.panels:
             pieces = "rows of aligned 16-byte pieces"
             found.append(Schedule("short", f"sm_90a: more than 16 queries, at most 256 keys, {pieces}"))
-            if view.ring_dims:
+            if view.ring_panels:
                 keys = "at most 512 keys, 1024 with a mask that is the same for all queries"
                 found.append(
                     Schedule("ring", f"sm_90a: heads of at most {_SHALLOW}, more than 64 queries, {keys}, {pieces}")
@@ -200,9 +195,9 @@ class AttentionFamily(Family):
         general = kind.probabilities == "general"
         splits = _splits(stage)
         dims = _head_dims(plan, stage)
-        warpgroup_dims = tuple(d for d in dims if splits and not may_round and PANELS.issuperset(d))
+        panels = {d: p for d in dims if splits and not may_round and (p := panels_of(*d))}
         headers = ["attention_decode.cuh", *(("attention_scalar.cuh", "provider.h") if may_round else ())]
-        headers += ["attention_ring.cuh", "attention_short.cuh", "attention_wgmma.cuh"] if warpgroup_dims else []
+        headers += ["attention_ring.cuh", "attention_short.cuh", "attention_wgmma.cuh"] if panels else []
         name, shapes = f"parts_{index}", ", ".join(_shape(plan, stage.operands[i]) for i in (stage.k, stage.v))
         size = f"gpu::attention_part_bytes(device, h{stage.dims}, {shapes})"
         functions = (
@@ -211,12 +206,12 @@ class AttentionFamily(Family):
             function("sink", stage.program, stage.sink),
         )
         (_, score, _), *_ = functions
-        bare = kind.masking == "none" and stage.scale > 0 and stage.sink < 0
+        bare = is_bare(stage)
         lowers = kind.causal and not hides_later(kind)
         masks = kind.masking in ("boolean", "additive") or (lowers and not bare)
-        is_sorted = bool(warpgroup_dims) and masks and set(score.axes) <= {1, 2}
+        is_sorted = bool(panels) and masks and set(score.axes) <= {1, 2}
         firm = kind.masking == "boolean" or (lowers and not kind.added)
-        measures = bool(warpgroup_dims) and lowers and bare and not firm
+        measures = bool(panels) and lowers and bare and not firm
         keys = _shape(plan, stage.operands[stage.k])
         map_size = f"gpu::tile_map_bytes(h{stage.dims}, {keys}, {str(firm).lower()})"
         # In the order of the function's parameters: each with its argument, and the memory it lies in.
@@ -254,7 +249,7 @@ class AttentionFamily(Family):
             small=has_small_scores(stage),
             may_round=may_round,
             splits=splits,
-            warpgroup_dims=warpgroup_dims,
+            panels=panels,
         )
 
 
@@ -296,4 +291,5 @@ def _head_dims(plan: Plan, stage: Attention) -> tuple[tuple[int, int], ...]:
 
 
 def _padded(dim: int) -> int:
-    return next(d for d in HEAD_DIMS if d >= dim)
+    """The depth of the kernel that a head runs by, if there is one."""
+    return next((d for d in HEAD_DIMS if d >= dim), dim)

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import math
 
+from fusion_cli.codes.score import ON_CHIP
 from fusion_cli.devices.profile import DeviceProfile
 from fusion_cli.devices.work import ATTENTION_ROWS
+from fusion_cli.errors import Unsupported
 from fusion_cli.operators.dtypes import FLOATS
 from fusion_cli.plan.attention_kind import hides_later
 from fusion_cli.planir.stages import Attention, Instr
 
-PANELS = frozenset({64, 128})
-"""Head dimensions of Hopper's own kernel: whole panels of shared memory, and results that fit in registers."""
+PANELS = (64, 128)
+"""Head dimensions of Hopper's own kernels: whole panels of shared memory, and results that fit in registers."""
+LEAST_IN_PANELS = 24
+"""Less deep heads would leave most of a panel empty."""
 _ARCH = "sm_90a"
 
+_DEEP, _DEEP_SHARE = 128, 0.4
+"""Deeper heads have smaller tiles, of a kernel that is not Hopper's own; the share of the others' efficiency."""
+_SHALLOW = 64
+_CORE_SHARE = 0.8
+_SMALL_BLOCKS, _SMALL_BLOCK_BYTES = frozenset({"sm_89", "sm_120a"}), 99 * 1024
+"""Targets whose blocks have little shared memory, whatever the profile has that predictions are made with."""
 _SMALL = 1e9
 """Far from the largest float, whatever a score is multiplied by."""
 
@@ -33,11 +43,50 @@ def has_small_scores(stage: Attention) -> bool:
     return abs(stage.scale) <= _SMALL and all(map(is_small, floats))
 
 
-def efficiency(profile: DeviceProfile, dtype: str, masked: bool) -> float:
+def is_bare(stage: Attention) -> bool:
+    """Whether the score is the scaled product itself, of every key or those not hidden."""
+    return stage.kind.masking == "none" and stage.scale > 0 and stage.sink < 0
+
+
+def panels_of(depth: int, value_depth: int) -> tuple[int, int] | None:
+    """The depths of Hopper's own kernels that heads of these run by, with zeros after them; None if there are none."""
+    found = [next((p for p in PANELS if LEAST_IN_PANELS <= d <= p), 0) for d in (depth, value_depth)]
+    return (found[0], found[1]) if all(found) else None
+
+
+def efficiency(profile: DeviceProfile, dtype: str, depth: int, masked: bool) -> float:
     """Of the tensor cores, beside products."""
+    found = profile.masked_attention_efficiency if masked else profile.attention_efficiency
     if dtype == "float32":
-        return profile.float32_attention_efficiency
-    return profile.masked_attention_efficiency if masked else profile.attention_efficiency
+        found = profile.float32_attention_efficiency
+    return found if depth <= _DEEP else found * _DEEP_SHARE
+
+
+def check_room(profile: DeviceProfile, stage: Attention, dtype: str, depth: int, value_depth: int) -> None:
+    """Raises Unsupported where what is worked on at a time does not fit on the chip."""
+    if profile.kind == "cuda":
+        is_small = profile.target in _SMALL_BLOCKS
+        limit = min(profile.onchip_bytes, _SMALL_BLOCK_BYTES) if is_small else profile.onchip_bytes
+        found = block_bytes(is_bare(stage), 4 if dtype == "float32" else 2, depth, value_depth, is_small)
+    else:
+        limit = _CORE_SHARE * profile.onchip_bytes
+        found = 4 * ATTENTION_ROWS * (2 * depth + 2 * value_depth + ATTENTION_ROWS)
+    if found > limit:
+        heads = f"{found / 1024:.0f} KB for heads of {depth} and {value_depth}"
+        raise Unsupported(ON_CHIP, f"{limit / 1024:.0f} KB on chip", heads)
+
+
+def block_bytes(is_bare: bool, size: int, depth: int, value_depth: int, is_small: bool) -> int:
+    """Shared memory of the kernel that runs on any GPU, as templates/include/attention_tile.cuh has it, for numbers of
+    `size` bytes; `is_small`: of GPUs whose blocks have little."""
+    deepest = max(depth, value_depth)
+    rows = 128 if size == 2 and deepest <= _DEEP else 64
+    is_shallow = deepest <= _SHALLOW
+    halves = 1 if is_bare and (is_shallow or not is_small) else 2
+    keys = 32 if deepest > _DEEP or size == 4 else (128 if is_shallow else 64) // halves
+    group = 32 if size == 4 else 16  # of values
+    pitch, value_pitch = depth + 16 // size, -(-value_depth // group) * group + 16 // size
+    return size * max(rows * pitch + 2 * keys * (pitch + value_pitch), rows * value_pitch)
 
 
 def visible(stage: Attention, queries: int, keys: int, depth: int, profile: DeviceProfile) -> int:
@@ -46,8 +95,8 @@ def visible(stage: Attention, queries: int, keys: int, depth: int, profile: Devi
     if profile.kind != "cuda" or not kind.causal or kind.probabilities == "general":
         return queries * keys
     # Where later keys might count all the same, Hopper's own kernel alone leaves them out, and tells that they do not.
-    is_bare = stage.scale > 0 and stage.sink < 0
-    tells = profile.target == _ARCH and depth in PANELS and queries > ATTENTION_ROWS and is_bare
+    is_scaled = stage.scale > 0 and stage.sink < 0
+    tells = profile.target == _ARCH and panels_of(depth, depth) and queries > ATTENTION_ROWS and is_scaled
     if not (hides_later(kind) or tells):
         return queries * keys
     tiles = range(0, queries, ATTENTION_ROWS)

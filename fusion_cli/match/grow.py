@@ -57,7 +57,9 @@ class Grower:
                 reached[node] = None
                 sources += [v for v in self.members.operands(call, node) if v not in sources]
             for value in sources:
-                if value is source or (source is None and (not tried or fits(value))):
+                if value is source or (
+                    source is None and not self._is_cast(call, value) and (not tried or fits(value))
+                ):
                     tried = True
                     yield from self._whole(call, value, target, taken)
                     if source is not None:
@@ -99,7 +101,7 @@ class Grower:
                         reached[node] = None
                         targets.append(node.outputs[0])
             for target in targets:
-                if not tried or fits(target):
+                if not self._is_cast(call, target) and (not tried or fits(target)):
                     tried = True
                     yield from self._whole(call, source, target, taken)
             edge = targets
@@ -121,7 +123,8 @@ class Grower:
         nodes = self._between(source, target, reached)
         closed = not call.attributes.get("closed") or self.members.are_closed(call, source, nodes)
         scaled = not call.attributes.get("factors") or self.members.are_factors(source, nodes)
-        computing = len(nodes) if call.op == "Move" else sum(n.op_type not in MOVES for n in nodes)
+        passed = self.index.is_transparent if call.op == "Move" else lambda n: n.op_type in MOVES
+        computing = sum(not passed(n) for n in nodes)
         if closed and scaled and nodes and least <= computing and len(nodes) <= most:
             yield Grown(source, target, nodes)
 
@@ -143,9 +146,16 @@ class Grower:
                     nodes[node] = None
                     inside.add(node)
                     frontier.append(node.outputs[0])
-        if len(nodes) >= least:
-            last = max(nodes, key=self.index.position.__getitem__, default=None)
-            yield Grown(source, last.outputs[0] if last is not None else source, frozenset(nodes))
+        ends = sorted(nodes, key=self.index.position.__getitem__)
+        while ends and self._is_cast(call, ends[-1].outputs[0]):
+            ends.pop()
+        if len(ends) >= least:
+            yield Grown(source, ends[-1].outputs[0] if ends else source, frozenset(ends))
+
+    def _is_cast(self, call: Call, value: ir.Value) -> bool:
+        """Whether a value is no end of a Move, which goes through casts: those at its ends are not its own."""
+        node = self.index.producer(value)
+        return call.op == "Move" and node is not None and self.index.is_transparent(node)
 
     def groups(self, call: Call) -> list[frozenset[ir.Node]]:
         """All maximal regions of the graph, disjoint, each convex."""

@@ -2,7 +2,7 @@
 
 Pointwise   elementwise operators, any arrangement, operands broadcast to one shape
 Rowwise     those, and reductions, softmax and norms over the last axis
-Move        reshapes, transposes and their like: data moves, no number changes
+Move        reshapes, transposes and their like: data moves, no number changes; casts between them count as none
 Convolutions  convolutions with constant filters, and elementwise operators on images, of any sizes
 
 Pointwise <reshapes = 1> goes through reshapes too that keep the last axis, and through writes into a part of a value;
@@ -51,7 +51,8 @@ class Members:
         if node.domain:
             return False
         if call.op == "Move":
-            return node.op_type in MOVES or bool(call.attributes.get("scalars") and self._is_scaling(node))
+            moves = node.op_type in MOVES or self.index.is_transparent(node)
+            return moves or bool(call.attributes.get("scalars") and self._is_scaling(node))
         if call.attributes.get("reshapes") and (node.op_type in RESHAPES or self.index.is_transparent(node)):
             return self._keeps_rows(node)
         if call.attributes.get("reshapes") and node.op_type in _OVERWRITING:

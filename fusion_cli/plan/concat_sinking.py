@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from fusion_cli.plan.graph import LEAVES, Uses, Val
 from fusion_cli.plan.lowering import Builder
+from fusion_cli.plan.row_axes import with_row_axes
 from fusion_cli.plan.slicing import Slice, Split, sliced, viewed
 from fusion_cli.sizes.algebra import ONE
 
@@ -40,8 +41,8 @@ def _again(b: Builder, uses: Uses, val: Val, new: dict[Val, Val]) -> Val:
         alone = val.op == "transpose" and val.args[0] not in uses.outputs and uses.readers(val.args[0]) == [val]
         if args[0].op == "concat" and (alone or _is_computed_with(uses, val.args[0])):
             result = _viewed_parts(b, val, args[0])
-        if result is None and val.op == "transpose":
-            result = b.transpose(args[0], val.perm)
+        if result is None:
+            result = b.transpose(args[0], val.perm) if val.op == "transpose" else with_row_axes(b, uses, val, new)
         return result or b.reshape(args[0], val.dims)
     if val.is_elementwise:
         late = [a for old, a in zip(val.args, args, strict=True) if _is_joined(a) and _is_computed_with(uses, old)]

@@ -27,7 +27,7 @@ from fusion_cli.rulekit.witnesses import witnessed
 
 NEWEST_OPSET = 23
 """Graphs are made in the rule's own opset, at least in this one."""
-_ATTEMPTS = 3
+_ATTEMPTS, _VARIATIONS = 3, 6
 Status = Literal["ok", "matched", "failed", "no graph"]
 
 
@@ -145,13 +145,16 @@ class Trial:
         return [self._outcome(i, overload, stuck[i], faults, kernels) for i, overload in enumerate(made)]
 
     def graphs(self, pattern: Pattern) -> tuple[list[Concrete], str]:
-        """Graphs that an overload describes, and what was in the way of those that were tried in vain."""
+        """Graphs that an overload describes, and what was in the way of those that were tried in vain. Where nothing
+        comes of as many as are asked for, others are tried until one is found."""
         if self.rule.by_value:
             return arrangements(pattern, self.executor), "its operators take no value that was tried"
         sketcher = Sketcher(self.idioms)
         found: list[Concrete] = []
         stuck = Stuck(-1, "its calls fit no overload of the idioms")
-        for variation in sketcher.variations(pattern)[: self.limits.graphs]:
+        for number, variation in enumerate(sketcher.variations(pattern)[: max(self.limits.graphs, _VARIATIONS)]):
+            if found and number >= self.limits.graphs:
+                break
             for turn in range(_ATTEMPTS):
                 try:
                     graph = realise(sketcher.sketch(pattern, variation, turn // 2), self.executor, turn)

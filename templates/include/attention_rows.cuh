@@ -34,12 +34,16 @@ __device__ __forceinline__ void load_panels(T* shared, const Matrix<T>& m, int r
   const int bytes = columns <= 0 ? 0 : columns < 8 ? columns * 2 : 16;
   const T* from = m.data + line * m.row_stride + piece * 8;
   T* const to = shared + piece / 8 * kRows * kPanel + first * kPanel + (piece ^ first) % 8 * 8;
-  if (row + kRows <= m.rows && m.columns == kColumns) {  // most tiles, with few instructions, for others need the time
+  if (row + kRows <= m.rows) {  // most tiles, with few instructions, for others need the time
+    const auto copy_all = [&](const T* from, int stride, auto size) {
 #pragma unroll
-    for (int r = 0; r < kRows; r += kStep) {
-      copy_async(to + r * kPanel, from);
-      from += int64_t{Order::from(r + kStep) - Order::from(r)} * stride;
-    }
+      for (int r = 0; r < kRows; r += kStep) {
+        copy_async(to + r * kPanel, from, size);
+        from += int64_t{Order::from(r + kStep) - Order::from(r)} * stride;
+      }
+    };
+    if (m.columns == kColumns) copy_all(from, stride, std::integral_constant<int, 16>{});
+    else copy_all(bytes > 0 ? from : m.data, bytes > 0 ? stride : 0, bytes);
   } else {
 #pragma unroll 4
     for (int r = 0; r < kRows; r += kStep) {

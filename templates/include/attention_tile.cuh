@@ -4,6 +4,13 @@
 #include "include/attention_fragments.cuh"
 #include "include/attention_mask.cuh"
 
+// Whether this is compiled for GPUs whose blocks have 99 KB of shared memory at most.
+#if defined(__CUDA_ARCH_LIST__)
+#define FUSION_SMALL_BLOCKS (__CUDA_ARCH_LIST__ == 860 || __CUDA_ARCH_LIST__ == 890 || __CUDA_ARCH_LIST__ == 1200)
+#else
+#define FUSION_SMALL_BLOCKS 0
+#endif
+
 namespace fusion::gpu {
 
 constexpr int kAttentionWarps = 4;
@@ -21,7 +28,8 @@ struct AttentionTile {
   static constexpr int kFragments = kDeep || kNarrow ? 1 : 2;  // of 16 queries, per warp
   static constexpr int kRows = kWarps * kFragments * 16;
   static constexpr bool kHolds = kNarrow && !kDeep;  // the queries in registers, rounded once
-  static constexpr int kMost = sizeof(T) == 4 ? (kWide && kShallow ? 64 : 32) : (kShallow ? 128 : 64) / (kBare ? 1 : 2);
+  static constexpr int kHalves = kBare && (kShallow || !FUSION_SMALL_BLOCKS) ? 1 : 2;
+  static constexpr int kMost = sizeof(T) == 4 ? (kWide && kShallow ? 64 : 32) : (kShallow ? 128 : 64) / kHalves;
   static constexpr int kKeys = kDeep ? 32 : kMost;
   static constexpr int kFewSteps = sizeof(T) == 4 ? 256 / kKeys : 0;  // too few to look for hidden ones beforehand
   using Order = std::conditional_t<kBare, InOrder, Dealt<8>>;         // of the keys

@@ -74,12 +74,13 @@ def host_library(ops: Sequence[FusedOp], folder: Path, *, hopper: bool = False) 
     return folder / "library.so"
 
 
-def host_program(source: str, folder: Path) -> Path:
-    """A program that runs what headers have for GPUs, Hopper's included; `source` is a file of `cuda_host`."""
+def host_program(source: str, folder: Path, *more: str) -> Path:
+    """A program that runs what headers have for GPUs, Hopper's included; `source` is a file of `cuda_host`, `more` are
+    flags of the compiler."""
     _write_headers(folder)
     compiler = find_compiler(CPU)
     assert compiler is not None, "a C++ compiler"
-    flags = [*_FLAGS, f"-I{_RUNTIME / 'hopper'}", f"-I{folder}", f"-I{_RUNTIME}"]
+    flags = [*_FLAGS, *more, f"-I{_RUNTIME / 'hopper'}", f"-I{folder}", f"-I{_RUNTIME}"]
     command = [str(compiler.path), *flags, str(_RUNTIME / source), "-o", "program", "-ldl"]
     subprocess.run(command, cwd=folder, check=True)
     return folder / "program"

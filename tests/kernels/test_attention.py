@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import subprocess
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fusion_cli.devices.profile import DeviceProfile
+from fusion_cli.errors import Unsupported
 from fusion_cli.kernels.attention import AttentionFamily, AttentionStage
-from fusion_cli.kernels.attention_work import visible
+from fusion_cli.kernels.attention_work import block_bytes, check_room, visible
 from fusion_cli.planir.stages import Attention
 from fusion_cli.score import load_profile
 from fusion_cli.types import Target
@@ -35,7 +37,8 @@ def view(case: Case) -> AttentionStage:
     [
         (masked("float16", 64, "bool", "right"), True, True, True),
         (masked("float16", 64, "lowest", "right"), True, True, True),
-        (masked("float16", 32, "lowest", "right"), True, True, False),
+        (masked("float16", 16, "lowest", "right"), True, True, False),
+        (masked("float16", 32, "lowest", "right"), True, True, True),
         (masked("float16", 64, "added", "right"), True, False, True),
         (masked("float16", 64, "added", "right", later=True), False, False, True),
         (attention("float16", 64), True, False, True),
@@ -123,3 +126,34 @@ def test_what_is_looked_at_before_an_attention(
 def test_scores_are_small_where_no_mask_holds_large_numbers(case: Case, small: bool) -> None:
     """Their unit of exponents may then be multiplied into them."""
     assert view(case).small == small
+
+
+@pytest.mark.parametrize(
+    ("small", "flags"), [(False, ()), (True, ("-D__CUDA_ARCH_LIST__=890",))], ids=["large", "small"]
+)
+def test_what_the_score_takes_for_a_tile_is_what_the_kernel_takes(
+    small: bool, flags: tuple[str, ...], tmp_path: Path
+) -> None:
+    program = host_program("attention_tiles.cc", tmp_path, *flags)
+    lines = subprocess.run([program], check=True, capture_output=True, text=True).stdout.splitlines()
+    for size, depth, value_depth, is_bare, found in (map(int, line.split()) for line in lines):
+        assert block_bytes(bool(is_bare), size, depth, value_depth, small) == found
+
+
+@pytest.mark.parametrize(
+    ("target", "dtype", "depth", "fits"),
+    [
+        ("sm_80", "float16", 128, True),
+        ("sm_89", "float16", 128, True),
+        ("sm_120a", "float16", 256, True),
+        ("sm_89", "float32", 128, True),
+        ("sm_89", "float32", 192, False),
+        ("sm_90a", "float32", 256, True),
+    ],
+)
+def test_heads_fit_on_a_chip_as_the_kernel_has_them(target: str, dtype: str, depth: int, fits: bool) -> None:
+    (stage,) = bare(dtype).plan.stages
+    assert isinstance(stage, Attention)
+    profile = load_profile(Target(target, "cuda", target))
+    with nullcontext() if fits else pytest.raises(Unsupported, match="FUS303"):
+        check_room(profile, stage, dtype, depth, depth)

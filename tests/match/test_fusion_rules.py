@@ -62,6 +62,13 @@ def test_a_norm_and_the_linear_layer_that_reads_it(norm: str, rule: str, opset: 
     assert [n.op_type for n in region.nodes][1:] == ["MatMul", "Add", "Relu"]
 
 
+def test_rows_may_be_merged_between_them() -> None:
+    """As frameworks write layers whose weights come first."""
+    body = f"{NORM} rows = Constant <value = int64[2] {{-1, 64}}> () r = Reshape (n, rows) y = Gemm (r, w0, b0)"
+    (region,) = found(body, "LayerNormLinear", WEIGHTS, outputs="float[rows, 64] y").regions
+    assert [n.op_type for n in region.nodes] == ["LayerNormalization", "Reshape", "Gemm"]
+
+
 PAIR = f"{X}, float[batch, seq, 64] z"
 SUMS = {
     "sum": "r = Add (x, z) y = LayerNormalization (r, gamma, beta)",

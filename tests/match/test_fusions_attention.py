@@ -223,6 +223,16 @@ def test_attention_and_feed_forward_with_rotary_embedding() -> None:
     assert {0, 2} == {count(r, "Neg") for r in regions(body, "AttentionFFN")}
 
 
+def test_rotary_embedding_may_be_of_more_digits() -> None:
+    """Between casts, of which the first belongs to what comes before."""
+    rope = ROPE.replace("cos", "wide_cos").replace("sin", "wide_sin")
+    turned = "{0}2 = Cast <to = 11> ({0}) " + rope.replace("{1}", "{0}2").replace("{2}", "{0}3")
+    between = " ".join(f"{turned.format(h)} {h}z = Cast <to = 1> ({h}3)" for h in "qk")
+    wide = "wide_cos = Cast <to = 11> (cos) wide_sin = Cast <to = 11> (sin)"
+    body = f"{wide} {block('x', 'qz', 'kz', between)} y = Identity (o)"
+    assert count(largest(body, "AttentionProjection"), "Neg") == 2
+
+
 @pytest.mark.parametrize("name", ["pre-norm", "post-norm"])
 @pytest.mark.parametrize("order", ["qkv", "vkq"])
 def test_a_whole_layer(name: str, order: str) -> None:
@@ -234,6 +244,16 @@ def test_a_whole_layer(name: str, order: str) -> None:
     assert region.inputs[0].name == "x"
     assert [v.name for v in region.outputs] == ["y"]
     assert count(region, "MatMul") == 8
+
+
+@pytest.mark.parametrize("name", ["pre-norm", "post-norm"])
+def test_a_whole_layer_whose_queries_keys_and_values_are_one_product(name: str) -> None:
+    source, before, after, input_ = BLOCKS[name]
+    linear = PARTS.replace("(x, packed)", f"({source}, packed)")
+    ffn = after.format(ffn=FFN["relu"].format(input_, "h"))
+    (region,) = regions(f"{before} {linear} {ATTENTION.format('q', 'k')} {PROJECTION} {ffn}", "TransformerLayer")
+    assert (region.inputs[0].name, [v.name for v in region.outputs]) == ("x", ["y"])
+    assert (count(region, "MatMul"), count(region, "Split")) == (6, 1)
 
 
 PARTS = """w = MatMul (x, packed) ql, kl, vl = Split <axis = -1, num_outputs = 3> (w)

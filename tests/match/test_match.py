@@ -308,6 +308,31 @@ Moved (x) => (y) {
         assert len(found.regions) == count
 
 
+@pytest.mark.parametrize(
+    ("body", "count"),
+    [
+        (f"{(turn := 'Transpose <perm = [0, 2, 1]>')} (x) c = Cast <to = 10> (t) m = Flatten (c)", 1),
+        (f"{turn} (x) m = Cast <to = 10> (t)", 0),
+        (f"{turn} (x) f = Flatten (t) m = Cast <to = 10> (f)", 1),
+        (f"Cast <to = 10> (x) f = {turn} (t) m = Flatten (f)", 1),
+    ],
+    ids=["between", "one move", "after", "before"],
+)
+def test_moves_go_through_casts(body: str, count: int, tmp_path: Path) -> None:
+    """Which are no moves of their own."""
+    rule = """# summary: moved twice at least
+Moved (x) => (y) {
+    s = Cos (x)
+    m = pattern.Move <min_ops = 2, max_ops = 4> (s)
+    y = Sin (m)
+}
+"""
+    (tmp_path / "moved.rule").write_text(rule)
+    text = f"g (float[n, 4, 4] i) => (float16[n, 16] y) {{ x = Cos (i) t = {body} y = Sin (m) }}"
+    model = ir.from_proto(onnx.shape_inference.infer_shapes(parse(text)))
+    assert len(find_regions(model, load_rules(["Moved"], [tmp_path])).regions) == count
+
+
 def test_a_norm_whose_statistics_are_read_is_no_row_operator() -> None:
     text = """g (float[n, 8] x) => (float[n, 8] y, float[n, 1] s) {{
         a = Sin (x) l{} = LayerNormalization (a, w) y = Cos (l) s = Neg ({})
