@@ -37,8 +37,8 @@ def view(case: Case) -> AttentionStage:
     [
         (masked("float16", 64, "bool", "right"), True, True, True),
         (masked("float16", 64, "lowest", "right"), True, True, True),
-        (masked("float16", 16, "lowest", "right"), True, True, False),
-        (masked("float16", 32, "lowest", "right"), True, True, True),
+        (masked("float16", 32, "lowest", "right"), True, True, False),
+        (masked("float16", 72, "lowest", "right"), True, True, True),
         (masked("float16", 64, "added", "right"), True, False, True),
         (masked("float16", 64, "added", "right", later=True), False, False, True),
         (attention("float16", 64), True, False, True),
