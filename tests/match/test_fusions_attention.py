@@ -303,3 +303,14 @@ def test_a_mask_computed_from_the_shape_of_the_heads() -> None:
     found = regions(body.format(ffn=FFN["gelu"].format(input_, "h")), "AttentionFFN")
     assert [v.name for r in found for v in r.outputs] == ["y"]
     assert "q" in {v.name for v in found[0].inputs}
+
+
+def test_a_layer_may_end_in_a_clip() -> None:
+    """Which does without the next one's norm."""
+    source, before, after, input_ = BLOCKS["pre-norm"]
+    linear = " ".join(HEADS.format(h, source) for h in "qkv")
+    ffn = after.format(ffn=FFN["relu"].format(input_, "h")).replace("y = ", "e = ")
+    clip = "high = Constant <value = float {100.0}> () y = Clip (e, low, high)"
+    body = f"{before} {linear} {ATTENTION.format('q', 'k')} {PROJECTION} {ffn} {clip}"
+    region = max(regions(body, "TransformerLayer"), key=lambda r: len(r.nodes))
+    assert count(region, "Clip") == 1
