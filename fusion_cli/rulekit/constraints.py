@@ -6,8 +6,10 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
+import numpy as np
 import onnx_ir as ir
 
 from fusion_cli.graph.index import GraphIndex
@@ -40,10 +42,37 @@ class Condition:
 
     def holds(self, known: Mapping[str, Array], constants: Collection[str], parameters: Mapping[str, Any]) -> bool:
         """Whether the condition holds for these arrays."""
-        values = {n: _value(n, known[v], v in constants) for n, v in self.values.items()}
-        inputs = [v for v in values.values() if v.const_value is None]
-        bound = {n: parameters[p.name] if isinstance(p, Parameter) else p for n, p in self.parameters.items()}
-        return holds(self.text, {**values, **bound}, GraphIndex(ir.Graph(inputs, [], nodes=[])))
+        arrays = (_Known.of(n, known[v], v in constants) for n, v in self.values.items())
+        bound = ((n, parameters[p.name] if isinstance(p, Parameter) else p) for n, p in self.parameters.items())
+        return _answer(self.text, tuple(arrays), tuple((n, tuple(p) if isinstance(p, list) else p) for n, p in bound))
+
+
+class _Known(NamedTuple):
+    """What a condition can ask of an array: all of a constant."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    content: bytes | None
+
+    @classmethod
+    def of(cls, name: str, array: Array, constant: bool) -> _Known:
+        return cls(name, array.dtype, array.shape, array.tobytes() if constant else None)
+
+    def value(self) -> ir.Value:
+        dtype = ir.DataType.from_numpy(self.dtype)
+        array = None if self.content is None else np.frombuffer(self.content, self.dtype).reshape(self.shape)
+        const = None if array is None else ir.tensor(array)
+        return ir.Value(name=self.name, type=ir.TensorType(dtype), shape=ir.Shape(self.shape), const_value=const)
+
+
+@lru_cache(maxsize=100_000)
+def _answer(text: str, arrays: tuple[_Known, ...], bound: tuple[tuple[str, Any], ...]) -> bool:
+    """Whether a condition holds for such arrays: a search asks the same over and over."""
+    values = {a.name: a.value() for a in arrays}
+    inputs = [v for v in values.values() if v.const_value is None]
+    parameters = {n: list(p) if isinstance(p, tuple) else p for n, p in bound}
+    return holds(text, {**values, **parameters}, GraphIndex(ir.Graph(inputs, [], nodes=[])))
 
 
 @dataclass
@@ -73,9 +102,3 @@ def wanted_of(conditions: Sequence[Condition]) -> Mapping[str, Wanted]:
 
 def _only(meanings: Mapping[str, Any], names: Collection[str]) -> Mapping[str, Any]:
     return {name: meaning for name, meaning in meanings.items() if name in names}
-
-
-def _value(name: str, array: Array, constant: bool) -> ir.Value:
-    dtype = ir.DataType.from_numpy(array.dtype)
-    const = ir.tensor(array) if constant else None
-    return ir.Value(name=name, type=ir.TensorType(dtype), shape=ir.Shape(array.shape), const_value=const)

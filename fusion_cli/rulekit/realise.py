@@ -92,10 +92,12 @@ class _Solver:
         self.state = State()
         for name, number in sketch.numbers.items():
             self.state.give(name, np.array(number, np.float32), -1, constant=True)
-        self.conditions = [part for condition in sketch.conditions for part in condition.parts()]
-        self.wanted = wanted_of(self.conditions)
+        conditions = [part for condition in sketch.conditions for part in condition.parts()]
+        self.wanted = wanted_of(conditions)
+        self.conditions = [(c, frozenset(c.names())) for c in conditions]
+        """Each with the values and parameters that it speaks of."""
         used = {n: i for i, step in enumerate(sketch.steps) for n in read_by(step)}
-        self.last_use = used | {n: len(sketch.steps) for c in self.conditions for n in c.names()}
+        self.last_use = used | {n: len(sketch.steps) for _, names in self.conditions for n in names}
         """The last step that reads a value or parameter; a condition may read it at any time."""
 
     def stuck(self) -> Stuck:
@@ -232,9 +234,8 @@ class _Solver:
         """The steps behind a condition that speaks of something fresh and is known not to hold; None if all may.
         Asked at step `i`, of its inputs or its results."""
         self._note(i, obstacle)
-        for c in self.conditions:
-            names = set(c.names())
-            if not fresh & names or not names <= self.state.values.keys() | self.state.parameters.keys():
+        for c, names in self.conditions:
+            if fresh.isdisjoint(names) or not names <= self.state.values.keys() | self.state.parameters.keys():
                 continue
             if not c.holds(self.state.values, self.state.constants, self.state.parameters):
                 self._note(i, obstacle, c.text)

@@ -20,7 +20,7 @@ from tests.helpers.cuda_attention_plans import attention, causal
 from tests.helpers.cuda_case import fused_op, merged
 from tests.helpers.cuda_plans import all_cases, everything, sliced
 from tests.helpers.cuda_product_plans import conv, gated, linear
-from tests.helpers.cuda_row_plans import pointwise
+from tests.helpers.cuda_row_plans import layer_norm, pointwise
 
 CPU = Target("cpu", "cpu")
 SM_80, SM_90A = (Target(arch, "cuda", arch) for arch in ("sm_80", "sm_90a"))
@@ -65,7 +65,7 @@ def device_code(library: bytes) -> set[tuple[str, int]]:
 @needs_nvcc
 @pytest.mark.parametrize("target", [SM_80, SM_90A], ids=lambda t: t.name)
 def test_the_same_sources_make_the_same_library_in_any_folder(target: Target, tmp_path: Path) -> None:
-    ops = [replace(fused_op(p("float32")), name=f"{p.__name__}_1") for p in (pointwise, linear)]
+    ops = [replace(fused_op(p("float32")), name=f"{p.__name__}_1") for p in (pointwise, layer_norm)]
     sources = [emit(op, target) for op in ops] + [emit_registration(target, ops)]
     made = [build(sources, target, tmp_path, cache_dir=tmp_path / folder) for folder in ("one", "of/another/depth")]
     assert [library.compiled for library in made] == [3, 3]
