@@ -9,6 +9,7 @@ from fusion_cli.kernels.attention import AttentionFamily
 from fusion_cli.kernels.conv_last import ChannelsLastFamily
 from fusion_cli.kernels.conv_rows import RowsFamily
 from fusion_cli.kernels.convolution import ConvolutionFamily
+from fusion_cli.kernels.depthwise import DepthwiseFamily
 from fusion_cli.kernels.family import Family, Kind, Schedule, Sized
 from fusion_cli.kernels.linear import LinearFamily
 from fusion_cli.kernels.pointwise import PointwiseFamily
@@ -25,6 +26,7 @@ FAMILIES: tuple[Family, ...] = (
     RowsFamily(),
     LinearFamily(),
     AttentionFamily(),
+    DepthwiseFamily(),
     ChannelsLastFamily(),
     ConvolutionFamily(),
 )

@@ -62,31 +62,24 @@ class ChannelsLastFamily(Family):
     def schedules(self, plan: Plan, stage: Conv, kind: Kind) -> tuple[Schedule, ...]:
         what = "bias, residual and ReLU in it" if addends_of(plan, stage) else "a pass over its result"
         return (
-            Schedule("vendor", f"where cuDNN is loaded and has a kernel for the form, and it is not depthwise: {what}"),
+            Schedule("vendor", f"where cuDNN is loaded and has a kernel for the form: {what}"),
             Schedule("direct", "otherwise: our own kernel, one result per thread"),
         )
 
     def cuda(self, plan: Plan, stage: Conv, index: int) -> ChannelsLastStage:
-        names = Names(plan, stage)
-        x, w = names.load(stage.x), names.load(stage.w)
-        if x.dtype != w.dtype or x.dtype not in FLOATS:
-            raise Unsupported(codes.DTYPE, "a convolution in float32, float16 or bfloat16", f"{x.dtype}, {w.dtype}")
-        given = plan.tensors[stage.operands[stage.w].tensor]
-        if given.role != "input" or any(stage.operands[k].perm for k in own_operands(stage)):
-            raise Unsupported(codes.LIMIT, "a filter as it is given, and an image as it lies in memory", "another")
+        names, x, w = names_of(plan, stage)
         tail = epilogue(plan, stage, x.dtype, index)
-        filters = f"filter_{index}"
-        scratch = Buffer(f"{filters}_scratch", (f"{filters}.scratch<{w.type}>(h{given.dims})",))
+        filters, scratch = filter_of(plan, stage, w, index)
         return ChannelsLastStage(
             **names.common("conv_last", "cudnn.h", "conv_last.cuh", "vector.cuh"),
             takes=_TAKES,
             arguments=(
-                *("cudnn", f"convolve_{index}", filters, "work + lt_work"),
+                *("cudnn", f"convolve_{index}", filters.name, "work + lt_work"),
                 *(f"work + {scratch.name}", tail.accumulator),
             ),
             members=(
                 Member("gpu::CudnnConv", f"convolve_{index}", ""),
-                Member("gpu::Filter", filters, f"api, info, {given.slot}"),
+                filters,
             ),
             setup=(("const gpu::Cudnn cudnn", "gpu::Cudnn::find(run.api, run.context, stream)"),),
             buffers=(*tail.buffers, LT_BUFFER, scratch),
@@ -104,3 +97,23 @@ def sizes(stage: Conv) -> str:
     pads = stage.pads if stage.auto_pad == "NOTSET" else ()
     lists = (f"fusion::{ints(x)}" for x in (stage.strides, pads, stage.dilations))
     return ", ".join([*lists, str(int(stage.group)), f'"{stage.auto_pad}"'])
+
+
+def names_of(plan: Plan, stage: Conv) -> tuple[Names, Load, Load]:
+    """The parts of a kernel, its image and its filter. Raises Unsupported where they are not as a kernel reads them."""
+    names = Names(plan, stage)
+    x, w = names.load(stage.x), names.load(stage.w)
+    if x.dtype != w.dtype or x.dtype not in FLOATS:
+        raise Unsupported(codes.DTYPE, "a convolution in float32, float16 or bfloat16", f"{x.dtype}, {w.dtype}")
+    given = plan.tensors[stage.operands[stage.w].tensor]
+    if given.role != "input" or any(stage.operands[k].perm for k in own_operands(stage)):
+        raise Unsupported(codes.LIMIT, "a filter as it is given, and an image as it lies in memory", "another")
+    return names, x, w
+
+
+def filter_of(plan: Plan, stage: Conv, w: Load, index: int) -> tuple[Member, Buffer]:
+    """What keeps a filter that is turned over, and memory for one that is no constant."""
+    given = plan.tensors[stage.operands[stage.w].tensor]
+    name = f"filter_{index}"
+    scratch = Buffer(f"{name}_scratch", (f"{name}.scratch<{w.type}>(h{given.dims})",))
+    return Member("gpu::Filter", name, f"api, info, {given.slot}"), scratch

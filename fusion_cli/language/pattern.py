@@ -18,7 +18,7 @@ GROWING_ATTRIBUTES = {
     "Pointwise": ("min_ops", "max_ops", "reshapes", "closed", "factors"),
     "Rowwise": ("min_ops", "max_ops"),
     "Move": ("min_ops", "max_ops", "scalars"),
-    "Convolutions": ("min_ops", "max_ops"),
+    "Convolutions": ("min_ops", "max_ops", "mixers"),
 }
 GROWING = frozenset(GROWING_ATTRIBUTES)
 """Built-in patterns that match a connected set of nodes rather than one (see match/grow.py)."""

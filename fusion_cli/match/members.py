@@ -7,7 +7,8 @@ Convolutions  convolutions with constant filters, and elementwise operators on i
 
 Pointwise <reshapes = 1> goes through reshapes too that keep the last axis, and through writes into a part of a value;
 <closed = 1> reads nothing but its source and constants, <factors = 1> multiplies it and puts zeros in places, nothing
-else; Move <scalars = 1> goes through products and quotients with one number.
+else; Move <scalars = 1> goes through products and quotients with one number; Convolutions <mixers = 1> takes in norms
+of channels and products over them (see match/mixers.py).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import onnx_ir as ir
 from fusion_cli.graph.index import GraphIndex
 from fusion_cli.graph.value_shapes import Shapes
 from fusion_cli.language.pattern import Call
+from fusion_cli.match.mixers import mixers
 from fusion_cli.operators.dtypes import DTYPES, ONNX_FLOATS
 from fusion_cli.operators.registry import MOVES, RESHAPES, ROW_OPERATORS, having, is_elementwise
 from fusion_cli.sizes.algebra import ONE, Shape, product
@@ -41,11 +43,13 @@ class Members:
         self.index = index
         self.shapes = Shapes(index)
         self._convolves = any(map(_is_convolution, index.nodes))
+        self._mixers = mixers(index, self._is_rowwise) if self._convolves else frozenset()
 
     def allows(self, call: Call, node: ir.Node) -> bool:
         """Whether the call takes in such an operator, with such attributes."""
         if call.op == "Convolutions":
-            return self._convolves and self._is_of_images(node)
+            mixed = call.attributes.get("mixers") and node in self._mixers
+            return self._convolves and bool(mixed or self._is_of_images(node))
         if call.op != "Move" and is_elementwise(node):
             return True
         if node.domain:
@@ -57,7 +61,13 @@ class Members:
             return self._keeps_rows(node)
         if call.attributes.get("reshapes") and node.op_type in _OVERWRITING:
             return True
-        if call.op != "Rowwise" or node.op_type not in ROW_OPERATORS:
+        return call.op == "Rowwise" and self._is_rowwise(node)
+
+    def _is_rowwise(self, node: ir.Node) -> bool:
+        """Whether the node is elementwise, or of the rows along the last axis."""
+        if is_elementwise(node):
+            return True
+        if node.domain or node.op_type not in ROW_OPERATORS:
             return False
         attributes = self.index.attributes(node)
         return len(node.outputs) == 1 and all(attributes.get(n, asked) == asked for n, asked in ROWWISE.items())

@@ -53,6 +53,8 @@ class _Turner:
             made = self.b.again(val, [self._with_last(a, rank) for a in val.args], dims)
         else:
             self.first[val] = self._as_it_was(val)
+            if val.op == "transpose" and len(val.shape) >= _IMAGE and val.perm == _to_first(len(val.shape)):
+                self._last[val] = self.first[val.args[0]]
             return
         self._last[val] = made
         self.first[val] = self.b.transpose(made, _to_first(len(made.shape)))

@@ -125,12 +125,6 @@ unsigned taking_turns(const Device& device, const AttentionShape& s, const Space
   return static_cast<unsigned>(most < 1 ? 1 : most < batches.count ? most : batches.count > 0 ? batches.count : 1);
 }
 
-// A stride of the scores' operands: with 32 bits an address is one instruction.
-inline int narrow(int64_t stride) {
-  if (stride > INT32_MAX) throw Error("an operand of the attention scores is too large");
-  return static_cast<int>(stride);
-}
-
 // A block per `rows` queries of a batch. Kernels count the queries and keys of one batch in 32 bits.
 inline unsigned attention_grid(const AttentionShape& s, int64_t batches, int rows, const char* what) {
   constexpr int kMargin = 1024;

@@ -1,5 +1,5 @@
 // Convolutions with the channels last, beside the vendor's: filters laid out for them, and a kernel of our own that takes
-// any form. It is what depthwise ones run on, whose channels are all on their own; for others it is there to be right.
+// any form, which is there to be right.
 #pragma once
 
 #include "include/convolution.h"
@@ -26,6 +26,12 @@ __global__ void __launch_bounds__(kConvThreads) turn_filter(const T* from, T* to
 // A filter with its channels last. One that is a constant of the model is turned over once, before any run is captured.
 class Filter {
  public:
+  // How a filter is looked at: M matrices of C channels by so many taps.
+  struct Form {
+    int64_t matrices, channels, taps;
+    int64_t count() const { return matrices * channels * taps; }
+  };
+
   Filter(const Api& api, const OrtKernelInfo* info, size_t slot) : constant_(is_constant(api, info, slot)) {}
 
   // Bytes that `turned` needs for a filter of these dimensions.
@@ -35,11 +41,11 @@ class Filter {
   }
 
   template <class T>
-  const T* turned(cudaStream_t stream, const Tensor& w, const Convolution& c, void* scratch) {
+  const T* turned(cudaStream_t stream, const Tensor& w, const Form& form, void* scratch) {
     const T* const given = static_cast<const T*>(w.data);
-    if (c.taps() == 1 || c.channels_each() == 1) return given;
-    if (!constant_) return turn(stream, given, static_cast<T*>(scratch), c);
-    void* const kept = kept_.get(stream, bytes<T>(*w.dims), 0, [&](void* to) { turn(stream, given, static_cast<T*>(to), c); });
+    if (form.taps == 1 || form.channels == 1) return given;
+    if (!constant_) return turn(stream, given, static_cast<T*>(scratch), form);
+    void* const kept = kept_.get(stream, bytes<T>(*w.dims), 0, [&](void* to) { turn(stream, given, static_cast<T*>(to), form); });
     if (kept == nullptr) {
       throw Error("filters must be laid out where no CUDA graph is captured (run the model once without it first) and there is memory");
     }
@@ -48,10 +54,9 @@ class Filter {
 
  private:
   template <class T>
-  static const T* turn(cudaStream_t stream, const T* from, T* to, const Convolution& c) {
-    const int64_t total = c.filters * c.channels_each() * c.taps();
-    const unsigned grid = grid_size(ceil_div(total, kConvThreads), "filter");
-    gpu::launch(turn_filter<T>, grid, kConvThreads, 0, stream, "filter", from, to, c.channels_each(), c.taps(), total);
+  static const T* turn(cudaStream_t stream, const T* from, T* to, const Form& form) {
+    const unsigned grid = grid_size(ceil_div(form.count(), kConvThreads), "filter");
+    gpu::launch(turn_filter<T>, grid, kConvThreads, 0, stream, "filter", from, to, form.channels, form.taps, form.count());
     return to;
   }
 

@@ -21,7 +21,6 @@ struct Convolution {
   FUSION_FN int64_t channels_each() const { return channels / groups; }
   FUSION_FN int64_t taps() const { return kernel[0] * kernel[1] * kernel[2]; }
   FUSION_FN int64_t results() const { return batch * out[0] * out[1] * out[2] * filters; }
-  bool is_depthwise() const { return channels == groups && filters == groups; }
 };
 
 inline Convolution convolution(const Ints& x, const Ints& w, const Ints& out, const Ints& strides, const Ints& pads,

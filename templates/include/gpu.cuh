@@ -302,6 +302,12 @@ __device__ __forceinline__ float min_nan(float x, float y) {
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+// A size or a stride in 32 bits, with which an address is one instruction.
+inline int narrow(int64_t size) {
+  if (size > INT32_MAX) throw Error("an operand is too large for 32-bit offsets");
+  return static_cast<int>(size);
+}
+
 inline unsigned grid_size(int64_t blocks, const char* what) {
   if (blocks > INT32_MAX) throw Error(std::string(what) + ": the tensor is too large for one launch");
   return static_cast<unsigned>(blocks);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from fusion_cli.plan.shape_program import run_shape_program
 from fusion_cli.planir.stages import Conv, Instr, Linear, Operand, Rowwise, ShapeOp, Store
@@ -328,12 +329,36 @@ def conv_lasts() -> list[Case]:
         conv_last("float16", "bx", channels=(8, 8), filter=(1, 1), strides=(2, 1)),
         conv_last("bfloat16", "rx", pads=(2, 0, 1, 3), dilations=(2, 1)),
         conv_last("float16", "b", channels=(12, 8), group=4, filter=(3, 2), auto_pad="SAME_UPPER", strides=(2, 3)),
-        conv_last("float16", "bt", channels=(6, 6), group=6, pads=(1, 1, 1, 1)),
+        *depthwise(),
         conv_last("bfloat16", "x", channels=(8, 24), filter=(5,), pads=(2, 2)),
         conv_last("float16", "brx", channels=(8, 8), filter=(3, 2, 2), pads=(1, 0, 1, 1, 1, 0)),
         conv_last("float32", "brx", pads=(1, 1, 1, 1)),
         conv_last("float32", "t", channels=(8, 4), group=2, auto_pad="SAME_LOWER", strides=(3, 2), filter=(2, 3)),
     ]
+
+
+_MANY_IMAGES = 200
+"""As many as fill a GPU with patches of several rows."""
+
+
+def depthwise() -> list[Case]:
+    """Convolutions with a filter for each channel: vectors of channels and not, patches, windows of all and of some of
+    the taps."""
+    cases = [
+        ("float16", "bt", 6, (3, 3), {"pads": (1, 1, 1, 1)}),
+        ("float16", "brx", 8, (7, 7), {"pads": (3, 3, 3, 3)}),
+        ("bfloat16", "b", 8, (5, 5), {"strides": (2, 2), "pads": (2, 2, 2, 2)}),
+        ("float32", "t", 12, (3, 3), {"strides": (2, 1), "auto_pad": "SAME_UPPER"}),
+        ("float32", "", 4, (3, 3), {"dilations": (2, 3), "pads": (2, 3, 2, 3)}),
+        ("float16", "x", 8, (31,), {"pads": (15, 15)}),
+        ("float16", "r", 8, (4, 11), {"strides": (3, 5), "pads": (1, 7, 3, 6), "dilations": (1, 2)}),
+        ("float32", "b", 5, (2, 1), {"strides": (1, 3)}),
+    ]
+    made = [
+        conv_last(dtype, adds, channels=(c, c), group=c, filter=filter, **more)
+        for dtype, adds, c, filter, more in cases
+    ]
+    return [replace(case, sizes=(*case.sizes, {**case.sizes[0], "n": _MANY_IMAGES})) for case in made]
 
 
 def chain(dtype: str) -> Case:

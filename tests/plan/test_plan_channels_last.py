@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fusion_cli.planir.stages import Conv, Linear, Plan, Pointwise
+from fusion_cli.planir.stages import Conv, Linear, Plan, Pointwise, Rowwise
 from tests.helpers.region_tools import all_values, check_region, parsed, whole
 
 RNG = np.random.default_rng(11)
@@ -123,3 +123,41 @@ def test_literals() -> None:
         }""",
         {"x": (2, 3, 4, 4), "w": (3, 3, 1, 1)},
     )
+
+
+MIXED = """g (float[2, 6, 5, 7] x, float[6, 1, 3, 3] w1, float[6] b1, float[6] s, float[6, 12] up, float[12] b2,
+    float[12, 6] down, float[6] scale, float[8, 6, 3, 3] w2) => (float[2, 8, 3, 5] y) {
+        c = Conv <pads = [1, 1, 1, 1], group = 6> (x, w1, b1)
+        t = Transpose <perm = [0, 2, 3, 1]> (c)
+        n = LayerNormalization (t, s)
+        u = MatMul (n, up)
+        a = Add (u, b2)
+        r = Relu (a)
+        d = MatMul (r, down)
+        m = Mul (d, scale)
+        f = Transpose <perm = [0, 3, 1, 2]> (m)
+        e = Add (x, f)
+        y = Conv (e, w2)
+    }"""
+
+
+def test_what_is_computed_over_channels_turns_nothing() -> None:
+    """A block of ConvNeXt: the image is turned over where it comes in and where it goes out."""
+    plan = check(
+        MIXED,
+        {"x": (2, 6, 5, 7), "w1": (6, 1, 3, 3), "b1": (6,), "s": (6,), "up": (6, 12), "b2": (12,), "down": (12, 6),
+         "scale": (6,), "w2": (8, 6, 3, 3)},
+    )  # fmt: skip
+    assert kinds(plan) == [Pointwise, Conv, Rowwise, Linear, Linear, Conv, Pointwise]
+
+
+def test_another_transpose_stays_one() -> None:
+    plan = check(
+        """g (float[2, 6, 5, 7] x, float[8, 6, 1, 1] w) => (float[2, 7, 5, 8] y) {
+            c = Conv (x, w)
+            t = Transpose <perm = [0, 3, 2, 1]> (c)
+            y = Relu (t)
+        }""",
+        {"x": (2, 6, 5, 7), "w": (8, 6, 1, 1)},
+    )
+    assert kinds(plan)[:2] == [Pointwise, Linear]

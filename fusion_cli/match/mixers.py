@@ -1,0 +1,49 @@
+"""What is computed between two turns of images: networks of convolutions that compute norms and products over the
+channels (ConvNeXt) put those last for it, and first again behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import onnx_ir as ir
+
+from fusion_cli.graph.index import GraphIndex
+
+PRODUCTS = ("MatMul", "Gemm")
+"""Operators of products, which may be over channels."""
+
+
+def mixers(index: GraphIndex, is_rowwise: Callable[[ir.Node], bool]) -> frozenset[ir.Node]:
+    """The nodes on the ways from a Transpose that puts the channels of images last to one that puts them first again,
+    both included, if all between is elementwise or of rows (`is_rowwise`), or a product with a constant."""
+    starts, ends, turned = set[ir.Node](), set[ir.Node](), set[ir.Node]()
+    for node in index.nodes:
+        within = any(index.producer(v) in turned for v in node.inputs)
+        if within and _puts(index, node, first=True):
+            ends.add(node)
+        if _puts(index, node, first=False):
+            starts.add(node)
+        if node in starts or (within and (node in ends or is_rowwise(node) or _is_product(index, node))):
+            turned.add(node)
+    ways: set[ir.Node] = set()
+    for node in reversed(index.nodes):
+        leads = any(n in ends or (n in ways and n not in starts) for n in index.consumers(node.outputs[0]))
+        if node in ends or (node in turned and leads):
+            ways.add(node)
+    return frozenset(ways)
+
+
+def _puts(index: GraphIndex, node: ir.Node, *, first: bool) -> bool:
+    """Whether the node is a Transpose that puts the channels of an image first, or last. What has one axis beside them
+    is rather a sequence, of layers with kernels of their own."""
+    if node.op_type != "Transpose" or node.domain:
+        return False
+    perm = list(index.attributes(node).get("perm", ()))
+    rank = len(perm)
+    turned = [0, rank - 1, *range(1, rank - 1)] if first else [0, *range(2, rank), 1]
+    return rank > 3 and perm == turned
+
+
+def _is_product(index: GraphIndex, node: ir.Node) -> bool:
+    """Whether the node multiplies by a constant from the right."""
+    return node.op_type in PRODUCTS and not node.domain and index.is_constant(node.inputs[1])

@@ -1,0 +1,44 @@
+"""Images whose channels are put last between convolutions: what belongs to the convolutions, and what does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.helpers.graphs import matches, parse
+
+WEIGHTS: dict[str, tuple[int, ...]] = {
+    "w1": (6, 1, 3, 3),
+    "w2": (8, 6, 1, 1),
+    "s": (6,),
+    "up": (6, 12),
+    "down": (12, 6),
+}
+BLOCK = """c = Conv <pads = [1, 1, 1, 1], group = 6> (x, w1) t = Transpose <perm = [0, 2, 3, 1]> (c)
+    n = LayerNormalization (t, s) u = MatMul (n, up) r = Relu (u) d = MatMul (r, down)
+    f = Transpose <perm = [0, 3, 1, 2]> (d) e = Add (x, f) y = Conv (e, w2)"""
+ALL = sorted(["Conv", "Transpose", "LayerNormalization", "MatMul", "Relu", "MatMul", "Transpose", "Add", "Conv"])
+
+
+def largest(body: str) -> list[str]:
+    """The operators of the largest region of convolutions."""
+    model = parse(f"g (float[2, 6, 5, 5] x, float[12, 6] z) => (float[2, 8, 5, 5] y) {{ {body} }}", WEIGHTS)
+    found = matches(model, "Convolutions").regions
+    return sorted(max(([n.op_type for n in r.nodes] for r in found), key=len, default=[]))
+
+
+def test_what_is_between_two_turns_belongs_to_the_convolutions() -> None:
+    assert largest(BLOCK) == ALL
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("perm = [0, 3, 1, 2]", "perm = [0, 3, 2, 1]"),
+        ("MatMul (r, down)", "MatMul (r, z)"),
+        ("LayerNormalization (t, s)", "Softmax <axis = 1> (t)"),
+    ],
+    ids=["turned to something else", "a product of two values", "rows of another axis"],
+)
+def test_what_is_not_back_where_it_was_does_not(old: str, new: str) -> None:
+    assert old in BLOCK
+    assert "MatMul" not in largest(BLOCK.replace(old, new))
