@@ -6,6 +6,7 @@ A new family is a module here, a template in `templates/`, the headers that it i
 from __future__ import annotations
 
 from fusion_cli.kernels.attention import AttentionFamily
+from fusion_cli.kernels.columns import ColumnsFamily
 from fusion_cli.kernels.conv_last import ChannelsLastFamily
 from fusion_cli.kernels.conv_rows import RowsFamily
 from fusion_cli.kernels.convolution import ConvolutionFamily
@@ -22,6 +23,7 @@ __all__ = ["FAMILIES", "Family", "Kind", "Schedule", "Sized", "family_of", "kind
 FAMILIES: tuple[Family, ...] = (
     TransposeFamily(),
     PointwiseFamily(),
+    ColumnsFamily(),
     RowwiseFamily(),
     RowsFamily(),
     LinearFamily(),

@@ -14,6 +14,7 @@ from fusion_cli.codegen.expr import storage
 from fusion_cli.codegen.text import space_shape
 from fusion_cli.devices.work import Work
 from fusion_cli.kernels import early
+from fusion_cli.kernels.columns import is_of_columns
 from fusion_cli.kernels.family import Schedule, Sized
 from fusion_cli.kernels.pointwise import are_apart
 from fusion_cli.kernels.rowwise import RowwiseStage, variants, width_of
@@ -200,7 +201,7 @@ def _printed(plan: Plan, phase: Phase, stages: Sequence[CudaStage]) -> CudaPhase
 def _phase(plan: Plan, position: int) -> Phase | None:
     stage = plan.stages[position]
     if isinstance(stage, Rowwise):
-        return Phase((position,), "rows") if _keeps(plan, stage) else None
+        return Phase((position,), "rows") if _keeps(plan, stage) and not is_of_columns(plan, stage) else None
     if not isinstance(stage, Linear):
         return None
     chains = chains_with(plan, position) or [[position]]

@@ -20,7 +20,7 @@ import onnx_ir as ir
 from fusion_cli.graph.index import GraphIndex
 from fusion_cli.graph.value_shapes import Shapes
 from fusion_cli.language.pattern import Call
-from fusion_cli.match.mixers import mixers
+from fusion_cli.match.mixers import is_pool, mixers
 from fusion_cli.operators.dtypes import DTYPES, ONNX_FLOATS
 from fusion_cli.operators.registry import MOVES, RESHAPES, ROW_OPERATORS, having, is_elementwise
 from fusion_cli.sizes.algebra import ONE, Shape, product
@@ -48,7 +48,7 @@ class Members:
     def allows(self, call: Call, node: ir.Node) -> bool:
         """Whether the call takes in such an operator, with such attributes."""
         if call.op == "Convolutions":
-            mixed = call.attributes.get("mixers") and node in self._mixers
+            mixed = call.attributes.get("mixers") and (node in self._mixers or is_pool(self.index, node))
             return self._convolves and bool(mixed or self._is_of_images(node))
         if call.op != "Move" and is_elementwise(node):
             return True

@@ -1,5 +1,5 @@
-"""What is computed between two turns of images: networks of convolutions that compute norms and products over the
-channels (ConvNeXt) put those last for it, and first again behind it."""
+"""What networks of convolutions compute besides: norms and products over the channels, which are put last for it and
+first again behind (ConvNeXt), and one number of all positions of a channel (squeeze and excitation)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from fusion_cli.graph.index import GraphIndex
 
 PRODUCTS = ("MatMul", "Gemm")
 """Operators of products, which may be over channels."""
+POOLS = ("GlobalAveragePool", "GlobalMaxPool")
+_REDUCTIONS = ("ReduceMean", "ReduceMax", "ReduceSum")
 
 
 def mixers(index: GraphIndex, is_rowwise: Callable[[ir.Node], bool]) -> frozenset[ir.Node]:
@@ -31,6 +33,18 @@ def mixers(index: GraphIndex, is_rowwise: Callable[[ir.Node], bool]) -> frozense
         if node in ends or (node in turned and leads):
             ways.add(node)
     return frozenset(ways)
+
+
+def is_pool(index: GraphIndex, node: ir.Node) -> bool:
+    """Whether the node makes one number of all positions of each channel of an image, as an image of one position."""
+    if node.domain or node.op_type not in (*POOLS, *_REDUCTIONS) or node.inputs[0] is None:
+        return False
+    shape = node.inputs[0].shape
+    if node.op_type in POOLS or shape is None:
+        return shape is not None
+    attributes = index.attributes(node)
+    axes = [a % len(shape) for a in attributes.get("axes") or ()]
+    return len(shape) > 3 and sorted(axes) == list(range(2, len(shape))) and attributes.get("keepdims", 1) == 1
 
 
 def _puts(index: GraphIndex, node: ir.Node, *, first: bool) -> bool:

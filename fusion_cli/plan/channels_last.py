@@ -2,7 +2,8 @@
 where values come in and go out.
 
 A convolution whose kernel is one point is a product over the channels then, and one that moves by as much as its kernel
-covers (the patches of a vision transformer) a product over what it covers.
+covers (the patches of a vision transformer) a product over what it covers. One number of all positions of a large image
+is made of one for each line of it.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
-from fusion_cli.plan.graph import LEAVES, Uses, Val
+from fusion_cli.plan.graph import LEAVES, REDUCTIONS, Uses, Val
 from fusion_cli.plan.lowering import Builder
 from fusion_cli.sizes.algebra import ONE
 
 _IMAGE = 3
 """Axes that an image has at least."""
+_MANY = 1024
+"""Positions of an image from which on there are too few channels for what would be reduced at once."""
 
 
 def put_channels_last(builder: Builder, outputs: Sequence[Val]) -> list[Val]:
@@ -52,7 +55,7 @@ class _Turner:
             dims = self.b.shapes.emit("permute", (val.dims,), _to_last(rank))
             made = self.b.again(val, [self._with_last(a, rank) for a in val.args], dims)
         else:
-            self.first[val] = self._as_it_was(val)
+            self.first[val] = self._line_by_line(val) or self._as_it_was(val)
             if val.op == "transpose" and len(val.shape) >= _IMAGE and val.perm == _to_first(len(val.shape)):
                 self._last[val] = self.first[val.args[0]]
             return
@@ -66,6 +69,21 @@ class _Turner:
         if val.op == "reshape":
             return self.b.reshape(args[0], val.dims)
         return val if val.op in LEAVES or args == list(val.args) else self.b.again(val, args, val.dims)
+
+    def _line_by_line(self, val: Val) -> Val | None:
+        """A reduction over all positions of a large image as one over lines, and of what those come to."""
+        rows = self.first[val.args[0]] if val.op in REDUCTIONS - {"reduce_prod"} else None
+        if rows is None or rows.op != "transpose" or rows.perm != (0, 2, 1) or rows.args[0].op != "reshape":
+            return None
+        b, image = self.b, rows.args[0].args[0]
+        match b.literals(image.dims):
+            case [_, int(high), int(wide), _] if high * wide >= _MANY:
+                pass
+            case _:
+                return None
+        lines = b.reduce(val.op, b.cast(b.transpose(image, (0, 1, 3, 2)), "float32"))
+        each = b.reshape(lines, b.shapes.emit("slice", (lines.dims,), (0, 3, 1)))
+        return b.cast(b.reduce(val.op, b.transpose(each, (0, 2, 1))), val.dtype)
 
     def _is_turned(self, val: Val) -> bool:
         """Whether an elementwise value is computed with its channels last: something it reads is."""

@@ -22,7 +22,17 @@ from tests.helpers.cuda_product_plans import (
     linear,
     products,
 )
-from tests.helpers.cuda_row_plans import integers, layer_norm, looked_up, pointwise, ranges, scaled, softmax, transpose
+from tests.helpers.cuda_row_plans import (
+    columns,
+    integers,
+    layer_norm,
+    looked_up,
+    pointwise,
+    ranges,
+    scaled,
+    softmax,
+    transpose,
+)
 from tests.helpers.norm_graphs import KEPT_SUM
 from tests.helpers.region_tools import whole
 from tests.helpers.slice_graphs import (
@@ -72,6 +82,9 @@ def all_cases() -> list[Case]:
         ranges("float32"),
         softmax("float16"),
         softmax("float32"),
+        columns("float16", "mean"),
+        columns("bfloat16", "max"),
+        columns("float32", "sum"),
         transpose("float16"),
         transpose("float32"),
     ]

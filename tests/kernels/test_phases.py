@@ -20,7 +20,7 @@ from tests.helpers.cuda_case import Case, merged
 from tests.helpers.cuda_host_library import host_program
 from tests.helpers.cuda_layer_plans import layer, rotated
 from tests.helpers.cuda_product_plans import abreast, gated, linear, products
-from tests.helpers.cuda_row_plans import transpose
+from tests.helpers.cuda_row_plans import columns, transpose
 from tests.helpers.plan_builder import Builder, Program, fused_op, operands
 from tests.helpers.sized_stages import sized_stages
 
@@ -136,6 +136,11 @@ def sums(dtype: str, length: int, keep: bool) -> Case:
 def test_rows_are_a_phase_if_a_warpgroup_keeps_them(dtype: str, length: int, keep: bool, kept: bool) -> None:
     plan = merged("rows", [sums(dtype, length, keep), linear("float16")]).plan
     assert kinds(plan) == [["rows", "products"] if kept else ["products"]]
+
+
+def test_columns_are_no_phase() -> None:
+    plan = merged("pooled", [columns("float16", "mean"), linear("float16")]).plan
+    assert kinds(plan) == [["products"]]
 
 
 def test_one_launch_needs_fewer_weights_than_several() -> None:

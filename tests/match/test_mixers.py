@@ -1,4 +1,4 @@
-"""Images whose channels are put last between convolutions: what belongs to the convolutions, and what does not."""
+"""What is computed between convolutions besides: what belongs to them, and what does not."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ from tests.helpers.graphs import matches, parse
 
 WEIGHTS: dict[str, tuple[int, ...]] = {
     "w1": (6, 1, 3, 3),
+    "w": (6, 6, 1, 1),
     "w2": (8, 6, 1, 1),
+    "one": (6, 1, 1, 1),
     "s": (6,),
     "up": (6, 12),
     "down": (12, 6),
 }
-BLOCK = """c = Conv <pads = [1, 1, 1, 1], group = 6> (x, w1) t = Transpose <perm = [0, 2, 3, 1]> (c)
+BLOCK = """b = Conv (x, w) c = Conv <pads = [1, 1, 1, 1], group = 6> (b, w1) t = Transpose <perm = [0, 2, 3, 1]> (c)
     n = LayerNormalization (t, s) u = MatMul (n, up) r = Relu (u) d = MatMul (r, down)
     f = Transpose <perm = [0, 3, 1, 2]> (d) e = Add (x, f) y = Conv (e, w2)"""
-ALL = sorted(["Conv", "Transpose", "LayerNormalization", "MatMul", "Relu", "MatMul", "Transpose", "Add", "Conv"])
+ALL = sorted(
+    ["Conv", "Conv", "Transpose", "LayerNormalization", "MatMul", "Relu", "MatMul", "Transpose", "Add", "Conv"]
+)
 
 
 def largest(body: str) -> list[str]:
@@ -42,3 +46,24 @@ def test_what_is_between_two_turns_belongs_to_the_convolutions() -> None:
 def test_what_is_not_back_where_it_was_does_not(old: str, new: str) -> None:
     assert old in BLOCK
     assert "MatMul" not in largest(BLOCK.replace(old, new))
+
+
+SQUEEZED = "c = Conv (x, w) m = {} a = Conv (m, {}) g = Sigmoid (a) p = Mul (c, g) y = Conv (p, w2)"
+
+
+@pytest.mark.parametrize(
+    ("op", "belongs"),
+    [
+        ("GlobalAveragePool (c)", True),
+        ("GlobalMaxPool (c)", True),
+        ("ReduceMean <axes = [2, 3]> (c)", True),
+        ("ReduceMean <axes = [-1, -2], keepdims = 1> (c)", True),
+        ("ReduceMean <axes = [1]> (c)", False),
+        ("ReduceMean <axes = [3]> (c)", False),
+        ("AveragePool <kernel_shape = [5, 5]> (c)", False),
+    ],
+)
+def test_one_number_of_all_positions_belongs_to_the_convolutions(op: str, belongs: bool) -> None:
+    """Squeeze and excitation."""
+    filters = "one" if "[1]" in op else "w"
+    assert (op.split()[0] in largest(SQUEEZED.format(op, filters))) == belongs

@@ -161,3 +161,39 @@ def test_another_transpose_stays_one() -> None:
         {"x": (2, 6, 5, 7), "w": (8, 6, 1, 1)},
     )
     assert kinds(plan)[:2] == [Pointwise, Linear]
+
+
+def test_all_positions_of_a_channel_are_read_as_they_lie() -> None:
+    """Squeeze and excitation."""
+    plan = check(
+        """g (float[n, 6, h, w] x, float[8, 6, 3, 3] w1, float[2, 8, 1, 1] w2, float[8, 2, 1, 1] w3,
+        float[4, 8, 1, 1] w4) => (float[n, 4, h, w] y) <int64[2] axes = {2, 3}> {
+            c = Conv <pads = [1, 1, 1, 1]> (x, w1)
+            d = Relu (c)
+            m = ReduceMean <keepdims = 1> (d, axes)
+            s = Conv (m, w2)
+            r = Relu (s)
+            e = Conv (r, w3)
+            g = Sigmoid (e)
+            p = Mul (g, d)
+            y = Conv (p, w4)
+        }""",
+        {"x": (2, 6, 5, 7), "w1": (8, 6, 3, 3), "w2": (2, 8, 1, 1), "w3": (8, 2, 1, 1), "w4": (4, 8, 1, 1)},
+    )
+    assert kinds(plan) == [Pointwise, Conv, Rowwise, Linear, Linear, Pointwise, Linear, Pointwise]
+    (pooled,) = (s for s in plan.stages if isinstance(s, Rowwise))
+    assert [o.perm for o in pooled.operands] == [(0, 2, 1)]
+
+
+@pytest.mark.parametrize("op", ["ReduceMean <keepdims = 1> (c, axes)", "GlobalAveragePool (c)", "GlobalMaxPool (c)"])
+def test_of_a_large_image_lines_come_first(op: str) -> None:
+    for high, read in ((40, [(0, 1, 3, 2), (0, 2, 1)]), (8, [(0, 2, 1)])):
+        plan = check(
+            f"""g (float[n, 3, {high}, 30] x, float[6, 3, 1, 1] w) => (float[n, 6, 1, 1] y)
+            <int64[2] axes = {{2, 3}}> {{
+                c = Conv (x, w)
+                y = {op}
+            }}""",
+            {"x": (2, 3, high, 30), "w": (6, 3, 1, 1)},
+        )
+        assert [o.perm for s in plan.stages if isinstance(s, Rowwise) for o in s.operands] == read

@@ -19,6 +19,7 @@ LEFT = {
     ),
     "another gated image": "k = GlobalAveragePool (x) g = Sigmoid (k) r = Neg (x) q = Mul (r, g) y = Add (x, q)",
     "pad with a number": "p = Pad (x, pads, half) y = Conv (p, w)",
+    "pad of what the runtime pads": 'p = Pad (x, pads) y = Conv <auto_pad = "SAME_UPPER"> (p, w)',
     "pad of another kind": 'p = Pad <mode = "edge"> (x, pads) y = Conv (p, w)',
     "other transposes": f"p = Transpose {NHWC} (x) y = Transpose {NHWC} (p)",
     "a norm of rows between": f"p = Transpose {NHWC} (x) q = Softmax (p) y = Transpose {NCHW} (q)",

@@ -25,9 +25,12 @@ def fold_pads(graph: ir.Graph) -> Iterator[Applied]:
         if pad is None or only_reader(pad.outputs[0]) is None or pad.inputs[0] is None:
             continue
         sizes = _sizes(pad)
-        own = node.attributes.get_ints("pads") or [0] * (0 if sizes is None else len(sizes))
-        if sizes is None or attribute(node, "auto_pad") != "NOTSET" or len(own) != len(sizes):
+        padding = attribute(node, "auto_pad")
+        given = node.attributes.get_ints("pads") if padding == "NOTSET" else ()
+        own = given or [0] * (0 if sizes is None else len(sizes))
+        if sizes is None or padding not in ("NOTSET", "VALID") or len(own) != len(sizes):
             continue
+        node.attributes.pop("auto_pad", None)
         node.attributes["pads"] = ir.AttrInt64s("pads", [a + b for a, b in zip(own, sizes, strict=True)])
         node.replace_input_with(0, pad.inputs[0])
         yield "PadConv", [pad, node]
