@@ -116,7 +116,7 @@ def test_matching_twice_the_nodes_takes_twice_the_steps(
     assert taken[2] - taken[1] <= 2.1 * (taken[1] - taken[0]), taken
 
 
-@pytest.mark.parametrize("kind", ["torchscript", "convolution"])
+@pytest.mark.parametrize("kind", ["torchscript", "dynamo"])
 def test_equal_layers_are_planned_once(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counter = Counter(monkeypatch)
     counter.watch(plan_module, "assemble")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import onnx_ir as ir
 
@@ -164,19 +165,24 @@ class Grower:
         for node in self.index.nodes:
             if not self.members.allows(call, node) or not self.members.is_data(node):
                 continue
-            joined = {node}
+            joined = group_of[node] = {node}
             for value in node.inputs:
                 producer = self.index.producer(value)
-                group = group_of.get(producer) if producer is not None else None
-                if group is None or group <= joined or value is None:
+                group = group_of.get(producer, joined) if producer is not None else joined
+                if group is joined or len(group) + len(joined) > most or not self._are_one(call, node, group, joined):
                     continue
-                merged = joined | group
-                if len(merged) <= most and self.members.have_one_shape(call, merged) and is_convex(self.index, merged):
-                    joined = merged
-            for member in joined:
-                group_of[member] = joined
+                joined, less = (group, joined) if len(group) > len(joined) else (joined, group)
+                joined |= less
+                group_of.update(dict.fromkeys(less, joined))
         distinct = {id(g): g for g in group_of.values()}.values()
         return [frozenset(g) for g in distinct if len(g) >= max(least, 1) and self.members.are_of_kind(call, g)]
+
+    def _are_one(self, call: Call, node: ir.Node, group: set[ir.Node], joined: set[ir.Node]) -> bool:
+        """Whether a group and what a node, which reads some of it, has been joined to are a region together."""
+        if not self.members.have_one_shape(call, chain(group, joined)):
+            return False
+        # By itself a node is looked at alone: large groups grow by one after the other.
+        return joins(self.index, node, group) if len(joined) == 1 else is_convex(self.index, group | joined)
 
     def _between(self, source: ir.Value, target: ir.Value, reached: Iterable[ir.Node]) -> frozenset[ir.Node]:
         """The reached nodes that lie on a path from source to target."""

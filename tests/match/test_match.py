@@ -366,3 +366,12 @@ def test_a_size_that_is_broadcast_is_not_one() -> None:
 )
 def test_numbers_agree_as_far_as_their_type_holds_them(found: float, dtype: ir.DataType, agrees: bool) -> None:
     assert is_number(found, 0.044715, dtype) == agrees
+
+
+@pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
+def test_groups_with_a_way_from_one_to_the_other_are_two(order: tuple[str, str]) -> None:
+    """Of elementwise operators around a norm, those before it and those behind it, whichever is read first."""
+    first, second = order
+    body = f"b0 = Exp (x) b = Neg (b0) s = Softmax (b) a0 = Sin (s) a = Neg (a0) y = Add ({first}, {second})"
+    regions = matches(parse(f"g ({X}) => ({Y}) {{ {body} }}"), "PointwiseRegion").regions
+    assert sorted(sorted(n.op_type for n in r.nodes) for r in regions) == [["Add", "Neg", "Sin"], ["Exp", "Neg"]]
