@@ -156,11 +156,21 @@ def decoder_step(spec: Spec) -> Example:
     return Example(DecoderStep(LlamaModel(config)), {"x": x, **past})
 
 
-def resnet(spec: Spec) -> Example:
+def gpt2(spec: Spec) -> Example:
+    """Four layers of GPT-2: queries, keys and values are one product."""
+    from transformers import GPT2Config, GPT2Model
+
+    sizes = {"n_embd": 64, "n_head": 4} if spec.is_tiny else {}
+    config = GPT2Config(n_layer=4, vocab_size=1000, use_cache=False, **sizes)
+    return Example(Encoder(GPT2Model(config)), {"x": _ids(spec, 1000)})
+
+
+def images(spec: Spec) -> Example:
+    """A network of torchvision's, of the name that the row has."""
     import torchvision
 
+    module = getattr(torchvision.models, "resnet18" if spec.is_tiny else spec.config["network"])()
     side = 32 if spec.is_tiny else 224
-    module = torchvision.models.resnet18() if spec.is_tiny else torchvision.models.resnet50()
     return Example(module, {"x": torch.randn(spec.batch, 3, side, side)})
 
 
@@ -169,7 +179,7 @@ def _ids(spec: Spec, words: int) -> Tensor:
 
 
 KINDS: Mapping[str, Callable[[Spec], Example]] = {
-    f.__name__: f for f in (layer, decomposed, bert, masked_bert, vit, qwen, decoder_step, resnet)
+    f.__name__: f for f in (layer, decomposed, bert, masked_bert, vit, qwen, gpt2, decoder_step, images)
 }
 
 
