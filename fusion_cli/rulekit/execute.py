@@ -100,4 +100,4 @@ def content_key(array: Array | None) -> object:
     if array is None:
         return None
     content = array.tobytes() if array.dtype.kind in "ib" and array.size <= 64 else b""
-    return (str(array.dtype), array.shape, content)
+    return (array.dtype, array.shape, content)

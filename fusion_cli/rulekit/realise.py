@@ -7,6 +7,7 @@ takes nothing, the search goes back to the last step that its inputs depend on.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -96,6 +97,11 @@ class _Solver:
         self.wanted = wanted_of(conditions)
         self.conditions = [(c, frozenset(c.names())) for c in conditions]
         """Each with the values and parameters that it speaks of."""
+        self.about: dict[str, list[int]] = defaultdict(list)
+        """The conditions that speak of a value or parameter, by their positions."""
+        for i, (_, names) in enumerate(self.conditions):
+            for name in names:
+                self.about[name].append(i)
         used = {n: i for i, step in enumerate(sketch.steps) for n in read_by(step)}
         self.last_use = used | {n: len(sketch.steps) for _, names in self.conditions for n in names}
         """The last step that reads a value or parameter; a condition may read it at any time."""
@@ -234,8 +240,9 @@ class _Solver:
         """The steps behind a condition that speaks of something fresh and is known not to hold; None if all may.
         Asked at step `i`, of its inputs or its results."""
         self._note(i, obstacle)
-        for c, names in self.conditions:
-            if fresh.isdisjoint(names) or not names <= self.state.values.keys() | self.state.parameters.keys():
+        for about in sorted({n for name in fresh for n in self.about.get(name, ())}):
+            c, names = self.conditions[about]
+            if not all(n in self.state.values or n in self.state.parameters for n in names):
                 continue
             if not c.holds(self.state.values, self.state.constants, self.state.parameters):
                 self._note(i, obstacle, c.text)
