@@ -160,17 +160,17 @@ def looked_up(dtype: str) -> Case:
     return Case(f"looked_up_{dtype}", b.plan(), sizes, {0: ((1, 0), float("nan"))})
 
 
-def columns(dtype: str, op: str) -> Case:
+def columns(dtype: str, op: str, perm: tuple[int, int, int] = (0, 2, 1)) -> Case:
     """One number of what lies in each column, with a factor for each."""
     b = Builder()
     x, factor = b.input(dtype, "b", "p", "c"), b.input(dtype, "c", 1)
     p = Program(dtype)
-    total = p(f"reduce_{op}", p("Abs", p.load(0)))
+    total = p(f"reduce_{op}", p("Add", p("Abs", p.load(0)), p.const(1.0)))
     result = p("Sigmoid", p("Mul", total, p.load(1)))
-    dims = b.op("permute", b.dims(x), ints=(0, 2, 1))
+    dims = b.op("permute", b.dims(x), ints=perm)
     made = b.op("reduce", dims, ints=(1, -1))
     outs = b.output(dtype, ("b", "c", 1), made), b.output(dtype, ("b", "c", 1), made)
     stores = Store(outs[0], result), Store(outs[1], total)
-    b.stages.append(Rowwise(operands((x, (0, 2, 1)), factor), p.done(), stores, dims, ("/pool",)))
+    b.stages.append(Rowwise(operands((x, perm), factor), p.done(), stores, dims, ("/pool",)))
     sizes = ({"b": 2, "p": 35, "c": 72}, {"b": 3, "p": 300, "c": 5}, {"b": 1, "p": 1, "c": 1}, {"b": 0, "p": 3, "c": 2})
     return Case(f"columns_{op}_{dtype}", b.plan(), sizes, {0: ((0, 3, 1), float("nan"))} if op == "mean" else {})

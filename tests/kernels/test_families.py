@@ -9,7 +9,7 @@ from fusion_cli.kernels.rowwise import RowwiseFamily
 from fusion_cli.planir.stages import Rowwise
 from tests.helpers.cuda_case import Case
 from tests.helpers.cuda_plans import all_cases
-from tests.helpers.cuda_row_plans import looked_up
+from tests.helpers.cuda_row_plans import columns, looked_up
 from tests.helpers.sized_stages import sized_stages
 
 
@@ -30,6 +30,12 @@ def test_a_family_costs_and_schedules_each_stage(case: Case, kind: Kind) -> None
 
 def test_families_are_told_apart_by_name() -> None:
     assert len({f.name for f in FAMILIES}) == len(FAMILIES)
+
+
+def test_rows_that_are_columns_in_memory_are_read_as_they_lie() -> None:
+    for perm, name in (((0, 2, 1), "columns"), ((1, 0, 2), "rowwise"), ((2, 0, 1), "rowwise")):
+        plan = columns("float16", "mean", perm).plan
+        assert family_of(plan, plan.stages[0], "cuda").name == name
 
 
 def test_targets_without_kernels_have_no_kind() -> None:
