@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from fusion_cli.codegen.expr import compute, literal, needed, render_program, storage
+from fusion_cli.codegen.expr import compute, literal, loaded, needed, render_program, storage
 from fusion_cli.codegen.narrow import narrowed
 from fusion_cli.codegen.text import comment
 from fusion_cli.codes import emit as codes
@@ -215,7 +215,7 @@ class Names:
         end."""
         program = narrowed(program)
         live = needed(program, roots)
-        used = sorted({int(program[i].value or 0) for i in live if program[i].op == "load"})
+        used = sorted(loaded(program, live))
         axes = sorted({-int(program[i].value or 0) for i in live if program[i].op == "index"})
         lines = render_program(program, load=load, index=lambda axis: position(-axis), only=live)
         return Body(tuple((loads or {}).get(k) or self.load(k) for k in used), outs, tuple(axes), tuple(lines))

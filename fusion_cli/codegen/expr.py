@@ -7,7 +7,7 @@ when a value is stored.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from fusion_cli.codegen.narrow import LOGISTIC, NORMAL
 from fusion_cli.codes import emit as codes
@@ -105,6 +105,11 @@ def needed(program: Sequence[Instr], roots: Collection[int], known: Collection[i
         if i in found:
             found.update(a for a in program[i].args if a not in known)
     return frozenset(found)
+
+
+def loaded(program: Sequence[Instr], instrs: Iterable[int]) -> set[int]:
+    """The operands that these instructions load."""
+    return {int(program[i].value or 0) for i in instrs if program[i].op == "load"}
 
 
 def render_program(

@@ -68,11 +68,12 @@ def per_row(program: Sequence[Instr], uniform: Collection[int]) -> list[bool]:
         elif instr.op == "index":
             result.append(instr.value != -1)
         else:
-            result.append(_reduces(instr) or (instr.op != "acc" and all(result[a] for a in instr.args)))
+            result.append(reduces(instr) or (instr.op != "acc" and all(result[a] for a in instr.args)))
     return result
 
 
-def _reduces(instr: Instr) -> bool:
+def reduces(instr: Instr) -> bool:
+    """Whether an instruction makes one number of a row."""
     return instr.op.startswith("reduce_")
 
 
@@ -89,7 +90,7 @@ class _Scheduler:
         """How many reductions must be complete before an instruction can run."""
         for instr in program:
             before = max((self.level[a] for a in instr.args), default=0)
-            self.level.append(before + 1 if _reduces(instr) else before)
+            self.level.append(before + 1 if reduces(instr) else before)
         self.first: dict[int, int] = {}
         """The pass in which each per-element instruction is first needed."""
         self.reads: dict[int, int] = {}
@@ -97,7 +98,7 @@ class _Scheduler:
         for store in self.stores:
             self._use(store.instr, self.level[store.instr])
         for i in reversed(self.live):
-            if _reduces(program[i]):
+            if reduces(program[i]):
                 self.reads[i] = self.level[i] - 1
             elif not self.once[i]:
                 self.reads[i] = self.first[i]
@@ -109,13 +110,13 @@ class _Scheduler:
 
     def at(self, p: int) -> Pass:
         program, once, first = self.program, self.once, self.first
-        reduce = tuple(i for i in self.live if _reduces(program[i]) and self.reads[i] == p)
+        reduce = tuple(i for i in self.live if reduces(program[i]) and self.reads[i] == p)
         stores = tuple(s for s in self.stores if first[s.instr] == p)
         computed = [i for i in self.live if not once[i] and program[i].op not in _READ and first[i] == p]
         used = {a for i in (*computed, *reduce) for a in program[i].args} | {s.instr for s in stores}
         elements = sorted(i for i in used if not once[i])
         later = {a for i, q in self.reads.items() if q > p for a in program[i].args}
-        ready = [i for i in self.live if once[i] and self.level[i] == p and not _reduces(program[i])]
+        ready = [i for i in self.live if once[i] and self.level[i] == p and not reduces(program[i])]
         return Pass(
             row=tuple(ready),
             row_stores=tuple(s for s in self.row_stores if self.level[s.instr] == p),

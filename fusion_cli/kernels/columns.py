@@ -6,9 +6,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusion_cli.codegen.cuda_parts import CudaStage, Load, Names, Out, result
-from fusion_cli.codegen.expr import compute, needed, render_program
+from fusion_cli.codegen.expr import loaded, needed, render_program
+from fusion_cli.codegen.row_passes import reduces
 from fusion_cli.kernels.family import Family, Kind, Schedule
-from fusion_cli.kernels.rowwise import Reduction
+from fusion_cli.kernels.rowwise import Reduction, reduction
 from fusion_cli.operators.dtypes import element_bytes
 from fusion_cli.planir.stages import Plan, Rowwise, Stage
 
@@ -50,20 +51,10 @@ class ColumnsFamily(Family):
         (reduced,) = _reductions(stage)
         before = needed(program, [program[reduced].args[0]])
         outs = names.outs()
-        used = {int(program[i].value or 0) for i in _live(stage) if program[i].op == "load"}
-        loads = tuple(names.load(k) for k in sorted(used))
-        (column,) = (int(program[i].value or 0) for i in before if program[i].op == "load")
+        loads = tuple(names.load(k) for k in sorted(loaded(program, _live(stage))))
+        (column,) = loaded(program, before)
         x = next(load for load in loads if load.operand == column)
         slots = {load.operand: n for n, load in enumerate(loads)}
-        kind = program[reduced].op.removeprefix("reduce_")
-        reduction = Reduction(
-            name=f"v{reduced}",
-            partial=f"r{reduced}",
-            type=compute(program[reduced].dtype),
-            op="Sum" if kind == "mean" else kind.capitalize(),
-            value=result(program, program[reduced].args[0]),
-            mean=kind == "mean",
-        )
         return ColumnsStage(
             **names.common("columns", "columns.cuh"),
             loads=loads,
@@ -71,7 +62,7 @@ class ColumnsFamily(Family):
             outs=outs,
             width=max(1, _BYTES // element_bytes(x.dtype)),
             lines=tuple(render_program(program, load=lambda k: "gpu::get(x[u], i)", only=before)),
-            reduction=reduction,
+            reduction=reduction(program, reduced, result(program, program[reduced].args[0])),
             last=tuple(
                 render_program(
                     program,
@@ -87,16 +78,16 @@ def is_of_columns(plan: Plan, stage: Rowwise) -> bool:
     program, reductions = stage.program, _reductions(stage)
     shapes = [plan.tensors[s.tensor].shape for s in stage.stores]
     ops = {program[i].op for i in _live(stage)}
-    if len(reductions) != 1 or not ops.isdisjoint({"softmax", "index", "acc"}) or any(s[-1:] != (1,) for s in shapes):
+    if len(reductions) != 1 or not ops.isdisjoint({"index", "acc"}) or any(s[-1:] != (1,) for s in shapes):
         return False
     before = needed(program, [program[reductions[0]].args[0]])
-    read = {int(program[i].value or 0) for i in before if program[i].op == "load"}
-    others = {int(program[i].value or 0) for i in _live(stage) - before if program[i].op == "load"}
-    if len(read) != 1 or any(plan.viewed(stage.operands[k])[-1:] not in ((1,), ()) for k in others - read):
+    read, others = loaded(program, before), loaded(program, _live(stage) - before)
+    one_each = all(plan.viewed(stage.operands[k])[-1:] in ((1,), ()) for k in others)
+    if len(read) != 1 or not read.isdisjoint(others) or not one_each:
         return False
     operand = stage.operands[next(iter(read))]
     perm, rank = operand.perm, len(plan.viewed(operand))
-    return operand.rows is None and perm is not None and perm[-2:] == (rank - 1, rank - 2) and not others & read
+    return operand.rows is None and perm is not None and perm[-2:] == (rank - 1, rank - 2)
 
 
 def _live(stage: Rowwise) -> frozenset[int]:
@@ -104,4 +95,4 @@ def _live(stage: Rowwise) -> frozenset[int]:
 
 
 def _reductions(stage: Rowwise) -> list[int]:
-    return [i for i in sorted(_live(stage)) if stage.program[i].op.startswith("reduce_")]
+    return [i for i in sorted(_live(stage)) if reduces(stage.program[i])]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fusion_cli.codegen.cpu_loops import loop
 from fusion_cli.codegen.cpu_parts import CpuStage, common
 from fusion_cli.codegen.cuda_parts import CudaStage, Load, Names, Out, result
-from fusion_cli.codegen.expr import compute, needed, render_program
+from fusion_cli.codegen.expr import compute, loaded, needed, render_program
 from fusion_cli.codegen.row_passes import Pass, schedule, with_inverses
 from fusion_cli.codegen.text import space_shape
 from fusion_cli.kernels.family import Family, Kind, Schedule
@@ -153,7 +153,7 @@ class RowwiseFamily(Family):
 def _elements(stage: Rowwise) -> set[int]:
     """The operands that are read element by element; numbers of rows are read once a row."""
     live = needed(stage.program, [s.instr for s in stage.stores])
-    return {int(stage.program[i].value or 0) for i in live if stage.program[i].op == "load"}
+    return loaded(stage.program, live)
 
 
 def width_of(plan: Plan, stage: Rowwise) -> int:
@@ -203,8 +203,7 @@ class _Printer:
         return tuple(printed)
 
     def _loads(self, each: Sequence[int]) -> list[int]:
-        loads = {int(self.program[i].value or 0) for i in each if self.program[i].op == "load"}
-        return sorted(loads - set(self.uniform))
+        return sorted(loaded(self.program, each) - set(self.uniform))
 
     def _pass(
         self, p: Pass, each: Sequence[int], kept: dict[int, str], loads: Sequence[int], keep: Sequence[int]
@@ -234,13 +233,15 @@ class _Printer:
             keep=tuple((compute(program[i].dtype), f"k{i}", f"v{i}") for i in keep),
             lines=tuple(lines),
             stores=tuple((self._out(s.tensor), value(s.instr)) for s in p.stores),
-            reductions=tuple(self._reduction(i, value(program[i].args[0])) for i in p.reduce),
+            reductions=tuple(reduction(program, i, value(program[i].args[0])) for i in p.reduce),
         )
 
     def _out(self, tensor: int) -> Out:
         return next(o for o in self.outs if o.tensor == self.names.local[tensor])
 
-    def _reduction(self, i: int, value: str) -> Reduction:
-        kind = self.program[i].op.removeprefix("reduce_")
-        op = "Sum" if kind == "mean" else kind.capitalize()
-        return Reduction(f"v{i}", f"r{i}", compute(self.program[i].dtype), op, value, kind == "mean")
+
+def reduction(program: Sequence[Instr], i: int, value: str) -> Reduction:
+    """Instruction `i` of a program, which reduces `value`."""
+    kind = program[i].op.removeprefix("reduce_")
+    op = "Sum" if kind == "mean" else kind.capitalize()
+    return Reduction(f"v{i}", f"r{i}", compute(program[i].dtype), op, value, kind == "mean")

@@ -8,10 +8,11 @@ from collections.abc import Callable
 import onnx_ir as ir
 
 from fusion_cli.graph.index import GraphIndex
+from fusion_cli.operators.image_axes import to_first, to_last
+from fusion_cli.operators.registry import GLOBAL_POOLS
 
 PRODUCTS = ("MatMul", "Gemm")
 """Operators of products, which may be over channels."""
-POOLS = ("GlobalAveragePool", "GlobalMaxPool")
 _REDUCTIONS = ("ReduceMean", "ReduceMax", "ReduceSum")
 
 
@@ -37,10 +38,10 @@ def mixers(index: GraphIndex, is_rowwise: Callable[[ir.Node], bool]) -> frozense
 
 def is_pool(index: GraphIndex, node: ir.Node) -> bool:
     """Whether the node makes one number of all positions of each channel of an image, as an image of one position."""
-    if node.domain or node.op_type not in (*POOLS, *_REDUCTIONS) or node.inputs[0] is None:
+    if node.domain or node.op_type not in GLOBAL_POOLS.union(_REDUCTIONS) or node.inputs[0] is None:
         return False
     shape = node.inputs[0].shape
-    if node.op_type in POOLS or shape is None:
+    if node.op_type in GLOBAL_POOLS or shape is None:
         return shape is not None
     attributes = index.attributes(node)
     axes = [a % len(shape) for a in attributes.get("axes") or ()]
@@ -52,10 +53,9 @@ def _puts(index: GraphIndex, node: ir.Node, *, first: bool) -> bool:
     is rather a sequence, of layers with kernels of their own."""
     if node.op_type != "Transpose" or node.domain:
         return False
-    perm = list(index.attributes(node).get("perm", ()))
+    perm = tuple(index.attributes(node).get("perm", ()))
     rank = len(perm)
-    turned = [0, rank - 1, *range(1, rank - 1)] if first else [0, *range(2, rank), 1]
-    return rank > 3 and perm == turned
+    return rank > 3 and perm == (to_first(rank) if first else to_last(rank))
 
 
 def _is_product(index: GraphIndex, node: ir.Node) -> bool:

@@ -71,6 +71,8 @@ RESHAPES = having("reshape")
 ARRANGING = having("arranging")
 COUNTING = having("counting")
 COMMUTATIVE = having("commutative")
+GLOBAL_POOLS = frozenset({"GlobalAveragePool", "GlobalMaxPool"})
+"""What makes one number of all positions of each channel."""
 CONTRIBUTED = frozenset({"SimplifiedLayerNormalization"})
 """Operators that ONNX Runtime adds to ONNX's own domain."""
 _ELEMENTWISE = frozenset((o.domain, o.name) for o in ELEMENTWISE)

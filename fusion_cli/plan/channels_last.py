@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
+from fusion_cli.operators.image_axes import to_first, to_last
 from fusion_cli.plan.graph import LEAVES, REDUCTIONS, Uses, Val
 from fusion_cli.plan.lowering import Builder
 from fusion_cli.sizes.algebra import ONE
@@ -31,14 +32,6 @@ def put_channels_last(builder: Builder, outputs: Sequence[Val]) -> list[Val]:
     return [turner.first[o] for o in outputs]
 
 
-def _to_last(rank: int) -> tuple[int, ...]:
-    return (0, *range(2, rank), 1)
-
-
-def _to_first(rank: int) -> tuple[int, ...]:
-    return (0, rank - 1, *range(1, rank - 1))
-
-
 class _Turner:
     """What each value of a program became: as it was (`first`) and, where it is made so, with its channels last."""
 
@@ -52,15 +45,15 @@ class _Turner:
             made = self._convolution(val)
         elif val.is_elementwise and self._is_turned(val):
             rank = len(val.shape)
-            dims = self.b.shapes.emit("permute", (val.dims,), _to_last(rank))
+            dims = self.b.shapes.emit("permute", (val.dims,), to_last(rank))
             made = self.b.again(val, [self._with_last(a, rank) for a in val.args], dims)
         else:
             self.first[val] = self._line_by_line(val) or self._as_it_was(val)
-            if val.op == "transpose" and len(val.shape) >= _IMAGE and val.perm == _to_first(len(val.shape)):
+            if val.op == "transpose" and len(val.shape) >= _IMAGE and val.perm == to_first(len(val.shape)):
                 self._last[val] = self.first[val.args[0]]
             return
         self._last[val] = made
-        self.first[val] = self.b.transpose(made, _to_first(len(made.shape)))
+        self.first[val] = self.b.transpose(made, to_first(len(made.shape)))
 
     def _as_it_was(self, val: Val) -> Val:
         args = [self.first[a] for a in val.args]
@@ -98,7 +91,7 @@ class _Turner:
         if all(s == ONE for s in val.shape):
             return val
         whole = self.b.unsqueeze(self.first[val], tuple(range(rank - len(val.shape))))
-        return self.b.transpose(whole, _to_last(rank))
+        return self.b.transpose(whole, to_last(rank))
 
     def _convolution(self, val: Val) -> Val:
         x, w, *bias = val.args
@@ -111,7 +104,7 @@ class _Turner:
                 return self._plus(made, bias)
             if self._is_patches(x, options, kernel):
                 return self._plus(self._product(self._patches(x, kernel), w), bias)
-        dims = self.b.shapes.emit("permute", (val.dims,), _to_last(rank))
+        dims = self.b.shapes.emit("permute", (val.dims,), to_last(rank))
         attrs = (*val.attrs, ("channels_last", True))
         return self._plus(self.b.conv([self._with_last(x, rank), self.first[w]], dims, attrs), bias)
 

@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from fusion_cli.load.overridable import is_constant
+from fusion_cli.operators.registry import GLOBAL_POOLS
 from fusion_cli.operators.versions import attribute
 from fusion_cli.score.vendor_fusions import Kernel, edges
 from fusion_cli.sizes.dims import dims_of
@@ -25,7 +26,6 @@ _ACTIVATIONS = frozenset(
     {"Dropout", "Gelu", "HardSigmoid", "HardSwish", "Identity", "QuickGelu", "Relu", "Sigmoid", "Tanh"}
 )
 _POOLS = frozenset({"AveragePool", "MaxPool"})
-_GLOBAL_POOLS = frozenset({"GlobalAveragePool", "GlobalMaxPool"})
 
 IsBlocked = Callable[[ir.Value], bool]
 
@@ -109,7 +109,7 @@ def _stays(kernel: Kernel, node: ir.Node) -> bool:
     images = [v for v in node.inputs if v is not None and not is_constant(v)]
     if kernel.op in _ACTIVATIONS:
         return True
-    if kernel.op in _GLOBAL_POOLS:
+    if kernel.op in GLOBAL_POOLS:
         return _is_pooled(node)
     if kernel.op in ("Add", "Sum"):
         return len({_channels(v) for v in images}) == 1 and len(images) == len(node.inputs)

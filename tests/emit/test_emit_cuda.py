@@ -63,10 +63,11 @@ def device_code(library: bytes) -> set[tuple[str, int]]:
 
 
 @needs_nvcc
-def test_the_same_sources_make_the_same_library_in_any_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize("target", [SM_80, SM_90A], ids=lambda t: t.name)
+def test_the_same_sources_make_the_same_library_in_any_folder(target: Target, tmp_path: Path) -> None:
     ops = [replace(fused_op(p("float32")), name=f"{p.__name__}_1") for p in (pointwise, layer_norm)]
-    sources = [emit(op, SM_80) for op in ops] + [emit_registration(SM_80, ops)]
-    made = [build(sources, SM_80, tmp_path, cache_dir=tmp_path / folder) for folder in ("one", "of/another/depth")]
+    sources = [emit(op, target) for op in ops] + [emit_registration(target, ops)]
+    made = [build(sources, target, tmp_path, cache_dir=tmp_path / folder) for folder in ("one", "of/another/depth")]
     assert [library.compiled for library in made] == [3, 3]
     assert made[0].path == made[1].path, "libraries are named by their content"
 

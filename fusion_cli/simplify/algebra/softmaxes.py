@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from fusion_cli.operators.image_axes import to_first, to_last
 from fusion_cli.operators.versions import opset_version
 from fusion_cli.simplify.algebra.edits import (
     Applied,
@@ -29,7 +30,7 @@ from fusion_cli.simplify.algebra.edits import (
 _OPSET = 13
 """The first whose Softmax is over one axis."""
 _RANK = 4
-_LAST, _BACK = (0, 2, 3, 1), (0, 3, 1, 2)
+_LAST, _BACK = to_last(_RANK), to_first(_RANK)
 """The permutations that put channels last, and back. One channel is moved at no cost."""
 
 
