@@ -11,12 +11,13 @@ from fusion_cli.codegen.cuda_parts import Member
 from fusion_cli.codegen.expr import compute, onnx_type
 from fusion_cli.codegen.text import comment
 from fusion_cli.operators.dtypes import NARROW
-from fusion_cli.planir.stages import Conv, Linear, Operand, Plan, Stage
+from fusion_cli.planir.stages import Conv, Linear, Operand, Plan, Pool, Stage
 
 HEADERS = {
     "Conv": "cpu/vendor.h",
     "LastConv": "cpu/conv_last.h",
     "MatMul": "cpu/vendor.h",
+    "Pool": "cpu/pool.h",
     "TileConv": "cpu/tile_conv.h",
     "TileMatMul": "cpu/tile_matmul.h",
     "WinogradConv": "cpu/winograd_conv.h",
@@ -67,7 +68,7 @@ def dense(dtype: str, tensor: int, perm: str) -> str:
 
 
 def product_stage(
-    plan: Plan, stage: Linear | Conv, dtype: str, member: Member, inputs: str, factor: float = 1.0
+    plan: Plan, stage: Linear | Conv | Pool, dtype: str, member: Member, inputs: str, factor: float = 1.0
 ) -> ProductStage:
     """A product of this type made by `member` from `inputs`, times `factor`."""
     home = next((s.tensor for s in stage.stores if plan.tensors[s.tensor].dtype == dtype), None)

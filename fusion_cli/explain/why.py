@@ -16,7 +16,15 @@ from fusion_cli.language.pattern import GROWING
 from fusion_cli.load.structure import bodies_of
 from fusion_cli.match import MatchResult, RuleSet
 from fusion_cli.match.mixers import PRODUCTS
-from fusion_cli.operators.registry import ARRANGING, COUNTING, ELEMENTWISE_NAMES, GLOBAL_POOLS, MOVES, ROW_OPERATORS
+from fusion_cli.operators.registry import (
+    ARRANGING,
+    COUNTING,
+    ELEMENTWISE_NAMES,
+    GLOBAL_POOLS,
+    MOVES,
+    POOLS,
+    ROW_OPERATORS,
+)
 from fusion_cli.simplify.trace import Traced
 from fusion_cli.types import Candidate, Rejection, label
 
@@ -32,7 +40,7 @@ _GROWN = {
     "Pointwise": ELEMENTWISE_NAMES,
     "Rowwise": ELEMENTWISE_NAMES | ROW_OPERATORS,
     "Move": MOVES,
-    "Convolutions": ELEMENTWISE_NAMES | ROW_OPERATORS | {"Conv", "Transpose", *PRODUCTS, *GLOBAL_POOLS},
+    "Convolutions": ELEMENTWISE_NAMES | ROW_OPERATORS | {"Conv", "Transpose", *PRODUCTS, *GLOBAL_POOLS, *POOLS},
 }
 
 

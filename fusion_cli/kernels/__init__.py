@@ -14,6 +14,7 @@ from fusion_cli.kernels.depthwise import DepthwiseFamily
 from fusion_cli.kernels.family import Family, Kind, Schedule, Sized
 from fusion_cli.kernels.linear import LinearFamily
 from fusion_cli.kernels.pointwise import PointwiseFamily
+from fusion_cli.kernels.pool import PoolFamily
 from fusion_cli.kernels.rowwise import RowwiseFamily
 from fusion_cli.kernels.transpose import TransposeFamily
 from fusion_cli.planir.stages import Plan, Stage
@@ -30,6 +31,7 @@ FAMILIES: tuple[Family, ...] = (
     AttentionFamily(),
     DepthwiseFamily(),
     ChannelsLastFamily(),
+    PoolFamily(),
     ConvolutionFamily(),
 )
 

@@ -3,14 +3,13 @@ channels, and what follows them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fusion_cli.codegen.cuda_parts import Load
 from fusion_cli.devices.work import Work
 from fusion_cli.kernels.conv_last import filter_of, names_of, sizes
 from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, operations
-from fusion_cli.kernels.pointwise import PointwiseStage
+from fusion_cli.kernels.windows import WindowStage, on_two_axes, window_form, window_parts
 from fusion_cli.planir.stages import Conv, Plan, Stage
 
 _WINDOW = 16
@@ -32,17 +31,12 @@ class Patch:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DepthwiseStage(PointwiseStage):
-    x: Load
+class DepthwiseStage(WindowStage):
     w: Load
-    sizes: str
-    """Strides, pads, dilations, groups and automatic padding, as `gpu::convolution` takes them."""
-    form: tuple[int, ...]
-    """Kernel, strides, dilations and taps at once, as `gpu::DepthwiseForm` takes them."""
     rows: int
     columns: int
-    per_channel: tuple[int, ...]
-    """Operands of which all results of a channel read one element, such as a bias."""
+    taps: int
+    """Of a row at once."""
 
 
 class DepthwiseFamily(Family):
@@ -71,14 +65,6 @@ class DepthwiseFamily(Family):
 
     def cuda(self, plan: Plan, stage: Conv, index: int) -> DepthwiseStage:
         names, x, w = names_of(plan, stage)
-        outs = names.outs()
-        body = names.body(
-            stage.program,
-            [o.instr for o in outs],
-            outs,
-            load=lambda k: f"gpu::get(x{k}, i)",
-            position=lambda back: f"a.axis_{back}.at(e + i)",
-        )
         member, scratch = filter_of(plan, stage, w, index)
         patch = patch_of(plan, stage)
         return DepthwiseStage(
@@ -87,22 +73,22 @@ class DepthwiseFamily(Family):
             arguments=(member.name, f"work + {scratch.name}"),
             members=(member,),
             buffers=(scratch,),
-            body=body,
+            **window_parts(plan, stage, names),
             width=patch.channels,
             x=x,
             w=w,
             sizes=sizes(stage),
-            form=(*_kernel(plan, stage), *_on_two_axes(stage.strides), *_on_two_axes(stage.dilations), patch.taps),
+            form=window_form(_kernel(plan, stage), stage),
             rows=patch.rows,
             columns=patch.columns,
-            per_channel=tuple(k for k, o in enumerate(stage.operands) if all(d == 1 for d in plan.viewed(o)[:-1])),
+            taps=patch.taps,
         )
 
 
 def patch_of(plan: Plan, stage: Conv) -> Patch:
     """What a thread computes of a depthwise convolution: as much as shares what it reads and fits in registers."""
     high, wide = _kernel(plan, stage)
-    (down, across), (_, apart) = _on_two_axes(stage.strides), _on_two_axes(stage.dilations)
+    (down, across), (_, apart) = on_two_axes(stage.strides), on_two_axes(stage.dilations)
     columns = {1: 4 if wide <= 3 else 8, 2: 4, 3: 2, 4: 2}.get(across, 1)
     left = _WINDOW - (columns - 1) * across - 1
     taps = max(1, min(wide, left // apart + 1))
@@ -118,10 +104,4 @@ def _is_depthwise(plan: Plan, stage: Conv) -> bool:
 
 def _kernel(plan: Plan, stage: Conv) -> tuple[int, int]:
     """The height and width of the filters."""
-    return _on_two_axes(plan.tensors[stage.operands[stage.w].tensor].shape[2:])
-
-
-def _on_two_axes(values: Sequence[int | str]) -> tuple[int, int]:
-    """What holds down and across an image, which is one row where it has one axis."""
-    down, across = (1, *values)[-2:]
-    return int(down), int(across)
+    return on_two_axes(plan.tensors[stage.operands[stage.w].tensor].shape[2:])

@@ -1,5 +1,6 @@
 """What networks of convolutions compute besides: norms and products over the channels, which are put last for it and
-first again behind (ConvNeXt), and one number of all positions of a channel (squeeze and excitation)."""
+first again behind (ConvNeXt), one number of all positions of a channel (squeeze and excitation) or of those in a window
+(ResNet's pool), joined channels (Inception, DenseNet) and norms of them that no convolution takes in."""
 
 from __future__ import annotations
 
@@ -9,10 +10,12 @@ import onnx_ir as ir
 
 from fusion_cli.graph.index import GraphIndex
 from fusion_cli.operators.image_axes import to_first, to_last
-from fusion_cli.operators.registry import GLOBAL_POOLS
+from fusion_cli.operators.registry import GLOBAL_POOLS, POOLS
 
 PRODUCTS = ("MatMul", "Gemm")
 """Operators of products, which may be over channels."""
+_IMAGE = 3
+"""Axes that an image has at least: the batch, the channels, and one to move along."""
 _REDUCTIONS = ("ReduceMean", "ReduceMax", "ReduceSum")
 
 
@@ -36,16 +39,36 @@ def mixers(index: GraphIndex, is_rowwise: Callable[[ir.Node], bool]) -> frozense
     return frozenset(ways)
 
 
-def is_pool(index: GraphIndex, node: ir.Node) -> bool:
+def mixes(index: GraphIndex, node: ir.Node) -> bool:
+    """Whether the node makes an image of others by channels: joins them, norms one by constants, or makes one number of
+    several positions of each channel."""
+    if node.domain:
+        return False
+    return node.op_type in POOLS or _joins(index, node) or _is_norm(index, node) or _is_global_pool(index, node)
+
+
+def _joins(index: GraphIndex, node: ir.Node) -> bool:
+    shape = node.outputs[0].shape
+    is_image = node.op_type == "Concat" and shape is not None and len(shape) >= _IMAGE
+    return is_image and index.attributes(node).get("axis") in (1, 1 - len(shape or ()))
+
+
+def _is_norm(index: GraphIndex, node: ir.Node) -> bool:
+    """Whether the node is a BatchNormalization as it is for inference."""
+    constant = all(v is not None and index.is_constant(v) for v in node.inputs[1:])
+    return node.op_type == "BatchNormalization" and constant and len(node.outputs) == 1
+
+
+def _is_global_pool(index: GraphIndex, node: ir.Node) -> bool:
     """Whether the node makes one number of all positions of each channel of an image, as an image of one position."""
-    if node.domain or node.op_type not in GLOBAL_POOLS.union(_REDUCTIONS) or node.inputs[0] is None:
+    if node.op_type not in GLOBAL_POOLS.union(_REDUCTIONS) or node.inputs[0] is None:
         return False
     shape = node.inputs[0].shape
     if node.op_type in GLOBAL_POOLS or shape is None:
         return shape is not None
     attributes = index.attributes(node)
     axes = [a % len(shape) for a in attributes.get("axes") or ()]
-    return len(shape) > 3 and sorted(axes) == list(range(2, len(shape))) and attributes.get("keepdims", 1) == 1
+    return len(shape) > _IMAGE and sorted(axes) == list(range(2, len(shape))) and attributes.get("keepdims", 1) == 1
 
 
 def _puts(index: GraphIndex, node: ir.Node, *, first: bool) -> bool:
@@ -55,7 +78,7 @@ def _puts(index: GraphIndex, node: ir.Node, *, first: bool) -> bool:
         return False
     perm = tuple(index.attributes(node).get("perm", ()))
     rank = len(perm)
-    return rank > 3 and perm == (to_first(rank) if first else to_last(rank))
+    return rank > _IMAGE and perm == (to_first(rank) if first else to_last(rank))
 
 
 def _is_product(index: GraphIndex, node: ir.Node) -> bool:

@@ -73,6 +73,8 @@ COUNTING = having("counting")
 COMMUTATIVE = having("commutative")
 GLOBAL_POOLS = frozenset({"GlobalAveragePool", "GlobalMaxPool"})
 """What makes one number of all positions of each channel."""
+POOLS = frozenset({"AveragePool", "MaxPool"})
+"""What makes one number of the positions in a window that moves over them."""
 CONTRIBUTED = frozenset({"SimplifiedLayerNormalization"})
 """Operators that ONNX Runtime adds to ONNX's own domain."""
 _ELEMENTWISE = frozenset((o.domain, o.name) for o in ELEMENTWISE)

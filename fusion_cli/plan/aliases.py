@@ -53,7 +53,7 @@ class AliasAnalysis:
 
 def _reads_memory(reader: Val, val: Val) -> bool:
     """Whether `reader` needs `val` in memory even within one kernel."""
-    return reader.op in ("matmul", "conv", "gather") or (reader.op == "attention" and val in reader.args[:3])
+    return reader.op in ("matmul", "conv", "pool", "gather") or (reader.op == "attention" and val in reader.args[:3])
 
 
 def swaps_last_two(perm: tuple[int, ...]) -> bool:

@@ -11,9 +11,21 @@ from fusion_cli.plan.aliases import swaps_last_two
 from fusion_cli.plan.attention_kind import kind_of
 from fusion_cli.plan.attention_parts import Parts, between
 from fusion_cli.plan.graph import Val
-from fusion_cli.plan.partition import Group, Partition
+from fusion_cli.plan.partition import ANCHORED, Group, Partition
 from fusion_cli.plan.workspace import Storage
-from fusion_cli.planir.stages import Attention, Const, Conv, Instr, Linear, Operand, Pointwise, Rowwise, Stage, Store
+from fusion_cli.planir.stages import (
+    Attention,
+    Const,
+    Conv,
+    Instr,
+    Linear,
+    Operand,
+    Pointwise,
+    Pool,
+    Rowwise,
+    Stage,
+    Store,
+)
 from fusion_cli.sizes.algebra import ONE, Shape
 from fusion_cli.sizes.equalities import Sizes
 
@@ -114,19 +126,20 @@ def assemble(partition: Partition, storage: Storage, group: Group) -> Stage:
     if group.kind == "attention":
         return _attention(partition, storage, group, operands, program)
     fields: dict[str, Any] = {}
-    if group.kind in ("linear", "conv"):
-        fields = (_linear_operands if group.kind == "linear" else _conv_operands)(operands, group.anchor)
+    if group.kind in ANCHORED:
+        fields = _ANCHORS[group.kind](operands, group.anchor)
         program.bind(group.anchor, Instr("acc", (), group.anchor.dtype))
     program.compute(group.vals)
     stores = tuple(Store(storage.tensor(v), program.value(v)) for v in partition.stored(group))
     return _STAGES[group.kind](tuple(operands.items), tuple(program.instrs), stores, group.like.dims, nodes, **fields)
 
 
-_STAGES: dict[str, type[Pointwise | Rowwise | Linear | Conv]] = {
+_STAGES: dict[str, type[Pointwise | Rowwise | Linear | Conv | Pool]] = {
     "pointwise": Pointwise,
     "rowwise": Rowwise,
     "linear": Linear,
     "conv": Conv,
+    "pool": Pool,
 }
 
 
@@ -144,6 +157,13 @@ def _linear_operands(operands: Operands, matmul: Val) -> dict[str, Any]:
 def _conv_operands(operands: Operands, conv: Val) -> dict[str, Any]:
     indices = [operands.add(v) for v in conv.args]
     return {**dict(conv.attrs), "x": indices[0], "w": indices[1], "bias": indices[2] if len(indices) > 2 else -1}
+
+
+def _pool_operands(operands: Operands, pool: Val) -> dict[str, Any]:
+    return {**dict(pool.attrs), "x": operands.add(pool.args[0])}
+
+
+_ANCHORS = {"linear": _linear_operands, "conv": _conv_operands, "pool": _pool_operands}
 
 
 def _attention(partition: Partition, storage: Storage, group: Group, operands: Operands, program: Program) -> Attention:

@@ -41,8 +41,14 @@ class _Turner:
         self._last: dict[Val, Val] = {}
 
     def place(self, val: Val) -> None:
+        if val.op == "part":
+            return  # made a part again with the concatenation
         if val.op == "conv":
             made = self._convolution(val)
+        elif val.op == "concat" and self._is_joined_of_turned(val):
+            rank = len(val.shape)
+            axis = to_last(rank).index(rank + val.axis) - rank
+            made = self.b.concat([self._with_last(p.args[0], rank) for p in val.args], axis)
         elif val.is_elementwise and self._is_turned(val):
             rank = len(val.shape)
             dims = self.b.shapes.emit("permute", (val.dims,), to_last(rank))
@@ -56,6 +62,8 @@ class _Turner:
         self.first[val] = self.b.transpose(made, to_first(len(made.shape)))
 
     def _as_it_was(self, val: Val) -> Val:
+        if val.op == "concat":
+            return self.b.concat([self.first[p.args[0]] for p in val.args], val.axis)
         args = [self.first[a] for a in val.args]
         if val.op == "transpose":
             return self.b.transpose(args[0], val.perm)
@@ -83,6 +91,9 @@ class _Turner:
         rank = len(val.shape)
         turned = any(a in self._last and len(a.shape) == rank for a in val.args)
         return turned and rank >= _IMAGE and all(len(a.shape) <= rank and a.op != "index" for a in val.args)
+
+    def _is_joined_of_turned(self, val: Val) -> bool:
+        return len(val.shape) >= _IMAGE and any(p.args[0] in self._last for p in val.args)
 
     def _with_last(self, val: Val, rank: int) -> Val:
         """An operand of an image of this rank, with its channels last."""

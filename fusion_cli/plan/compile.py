@@ -15,6 +15,7 @@ from fusion_cli.plan import (
     lower_einsum,
     lower_elementwise,
     lower_linear,
+    lower_pool,
     lower_rotary,
     lower_rows,
     lower_slices,
@@ -42,6 +43,7 @@ RULES = {
     **lower_views.RULES,
     **lower_slices.RULES,
     **lower_linear.RULES,
+    **lower_pool.RULES,
     **lower_einsum.RULES,
     **lower_rotary.RULES,
 }

@@ -230,6 +230,10 @@ class Builder:
     def conv(self, args: Sequence[Val], dims: int, attrs: tuple[tuple[str, object], ...]) -> Val:
         return self._make("conv", tuple(args), args[0].dtype, dims, attrs=attrs)
 
+    def pool(self, x: Val, dims: int, attrs: tuple[tuple[str, object], ...]) -> Val:
+        """Windows of x [N, ..., C]."""
+        return self._make("pool", (x,), x.dtype, dims, attrs=attrs)
+
     # Shared
 
     def literals(self, host: int) -> list[int | None]:

@@ -11,6 +11,9 @@ from fusion_cli.plan.graph import ANCHORS, CHEAP, RECOMPUTED, REDUCTIONS, VIEWS,
 from fusion_cli.plan.lowering import Builder
 from fusion_cli.sizes.algebra import ONE, Shape
 
+ANCHORED = frozenset({"linear", "conv", "pool"})
+"""Kinds of kernels that compute what follows their own result element by element."""
+_KINDS = {"matmul": "linear", "conv": "conv", "pool": "pool", "attention": "attention"}
 _OPERANDS = 12
 """How many tensors a kernel may read that is put together for the sake of fewer kernels."""
 
@@ -122,7 +125,7 @@ class Partition:
     def _place(self, val: Val) -> None:
         group = None if val.op in ANCHORS | {"gather"} else self._home(val)
         if group is None:
-            kind = {"matmul": "linear", "conv": "conv", "attention": "attention"}.get(val.op, "pointwise")
+            kind = _KINDS.get(val.op, "pointwise")
             like = val.args[0] if val.op in REDUCTIONS else val
             group = Group(kind, like, first=self._position[val])
         group.vals.append(val)
@@ -136,12 +139,12 @@ class Partition:
         group.needs |= self._makers_of(val, group)
 
     def _home(self, val: Val) -> Group | None:
-        """The group among the producers that can compute `val` too: a product or convolution before others, since
+        """The group among the producers that can compute `val` too: a product or the like before others, since
         those take epilogues only here, and the latest of them."""
         if val in self.aliases.copied:
             return None
         groups = dict.fromkeys(self.group[a] for a in val.args if a in self.group)
-        ordered = sorted(groups, key=lambda g: (g.kind in ("linear", "conv"), g.last), reverse=True)
+        ordered = sorted(groups, key=lambda g: (g.kind in ANCHORED, g.last), reverse=True)
         return next((g for g in ordered if self._fits(g, val) and self._can_join(g, val)), None)
 
     def _fits(self, group: Group, val: Val) -> bool:
@@ -152,7 +155,7 @@ class Partition:
             return False
         if group.kind == "attention":
             return False
-        if group.kind in ("linear", "conv") and len(val.shape) > len(group.shape):
+        if group.kind in ANCHORED and len(val.shape) > len(group.shape):
             return False
         return self.same(val.shape, group.shape) or (group.kind == "rowwise" and self._per_row(val.shape, group))
 
@@ -243,7 +246,7 @@ class Partition:
             return False
         if any(self._blocks(v, second) for v in first.vals):
             return False
-        if second.kind in ("linear", "conv") and len(first.shape) > len(second.shape):
+        if second.kind in ANCHORED and len(first.shape) > len(second.shape):
             return False
         if second.kind != "attention" and self.same(first.shape, second.shape):
             return not self._reaches(first, second, skip_direct=True)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 
 from fusion_cli.plan.graph import CHEAP, Val
-from fusion_cli.plan.partition import Group, Partition
+from fusion_cli.plan.partition import ANCHORED, Group, Partition
 
 
 def sink_into_rows(partition: Partition) -> None:
     """Move what a product's or a convolution's kernel computes for one kernel of rows alone to that kernel, where it
     comes from what is written anyway: of a sum that is kept its copy in float32, and the squares of that."""
     for group in dict.fromkeys(partition.group.values()):
-        if group.kind in ("linear", "conv"):
+        if group.kind in ANCHORED:
             written = set(partition.stored(group))
             moved: dict[Val, Group] = {}
             for rows, vals in _for_rows(partition, group).items():

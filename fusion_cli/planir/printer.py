@@ -6,7 +6,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from fusion_cli.planir.stages import Attention, Conv, Instr, Linear, Plan, ShapeOp, Stage, Tensor
+from fusion_cli.planir.stages import Attention, Conv, Instr, Linear, Plan, Pool, ShapeOp, Stage, Tensor
 
 _INFIX = {
     "Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "Equal": "==", "Less": "<", "LessOrEqual": "<=", "Greater": ">",
@@ -76,6 +76,10 @@ def _stage(stage: Stage) -> Iterator[str]:
             options = f"strides {stage.strides} pads {stage.pads} dilations {stage.dilations} group {stage.group}"
             layout = " channels last" * stage.channels_last
             yield f"acc = conv({read(stage.x)}, {read(stage.w)}{bias}) {options} {stage.auto_pad}{layout}"
+        case Pool():
+            of = "mean, pads counted," if stage.counts_pads else "mean" if stage.mean else "largest"
+            options = f"strides {stage.strides} pads {stage.pads} dilations {stage.dilations}"
+            yield f"acc = {of} of windows {stage.kernel} of {read(stage.x)} {options}"
         case Attention():
             yield f"acc = {stage.scale} * {read(stage.q)} @ {read(stage.k)}^T"
             targets = [("score", stage.score), *([("sink", stage.sink)] if stage.sink >= 0 else [])]

@@ -6,7 +6,19 @@ from collections.abc import Mapping, Sequence
 
 from fusion_cli.operators.dtypes import DTYPES, FLOATS
 from fusion_cli.planir.faults import Shape, are_equal, differ, require, within
-from fusion_cli.planir.stages import Attention, Conv, Instr, Linear, Operand, Plan, Rowwise, Stage, Store, own_operands
+from fusion_cli.planir.stages import (
+    Attention,
+    Conv,
+    Instr,
+    Linear,
+    Operand,
+    Plan,
+    Pool,
+    Rowwise,
+    Stage,
+    Store,
+    own_operands,
+)
 
 _AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 
@@ -146,6 +158,14 @@ def _check_result(plan: Plan, stage: Stage, space: Shape) -> None:
             require(fits, "{} groups of {} over {}", stage.group, w, space)
             require(stage.auto_pad in _AUTO_PADS, "unknown padding {}", stage.auto_pad)
             require(not stage.channels_last or stage.bias == -1, "a bias, channels last")
+        case Pool():
+            (x,) = factors
+            n = len(x) - 2
+            lengths = tuple(map(len, (stage.kernel, stage.strides, stage.pads, stage.dilations)))
+            require(n >= 1 and lengths == (n, n, 2 * n, n), "windows of {} over {}", lengths, x)
+            is_one = len(space) == len(x) and not differ(x[-1], space[-1])
+            require(is_one, "{} of channels of {}", space, x)
+            require(stage.mean or not stage.counts_pads, "pads that count for the largest")
 
 
 def _check_product(a: Shape, b: Shape, result: Shape) -> None:

@@ -234,7 +234,22 @@ class Conv(_Kernel):
         return (shape[0], shape[-1], *shape[1:-1]) if self.channels_last else tuple(shape)
 
 
-Stage = Pointwise | Rowwise | Linear | Attention | Conv
+@dataclass(frozen=True)
+class Pool(_Kernel):
+    """acc = the largest element, or with `mean` the mean, of each channel of a window that moves over operand `x`
+    [N,...,C]; the iteration space is likewise. What lies outside the image is left out, or with `counts_pads` part of
+    the mean, as zeros. NaN within a window is what comes of it."""
+
+    x: int = 0
+    kernel: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+    pads: tuple[int, ...] = ()
+    dilations: tuple[int, ...] = ()
+    mean: bool = False
+    counts_pads: bool = False
+
+
+Stage = Pointwise | Rowwise | Linear | Attention | Conv | Pool
 
 
 @dataclass(frozen=True)
@@ -297,4 +312,6 @@ def own_operands(stage: Stage) -> tuple[int, ...]:
             return (stage.x, stage.w) if stage.bias == -1 else (stage.x, stage.w, stage.bias)
         case Attention():
             return stage.q, stage.k, stage.v
+        case Pool():
+            return (stage.x,)
     return ()

@@ -12,7 +12,7 @@ import pytest
 from onnx import numpy_helper
 
 import fusion_cli
-from tests.helpers.convolution import convolution
+from tests.helpers.convolution import convolution, windows
 from tests.helpers.graphs import parse
 
 Array = np.ndarray
@@ -43,6 +43,8 @@ GIVEN = {
     "half": weight(32, 32, 1, 1),
     "broad": weight(1040, 32, 1, 1),
     "each": weight(32, 1, 3, 3),
+    "scale": weight(96, 1, 1),
+    "triple": weight(8, 96, 1, 1),
 }
 EACH = {"pads": [1, 1, 1, 1], "group": 32}
 UNEVEN = {"pads": [2, 0, 1, 3]}
@@ -77,6 +79,15 @@ def grouped(x: Array) -> Array:
     return conv(conv(conv(x, "half"), "each", EACH), "first", LOWER)
 
 
+def pooled(x: Array) -> Array:
+    half = relu(conv(x, "half"))
+    largest = windows(half, 3, 2, 1, -np.inf).max(axis=(4, 5))
+    seen = windows(np.ones_like(half), 3, 2, 1, 0).sum(axis=(4, 5))
+    means = windows(half, 3, 2, 1, 0).sum(axis=(4, 5)) / seen
+    joined = np.concatenate([largest, means, largest - 1], axis=1)
+    return conv(joined * GIVEN["scale"].astype(np.float64), "triple")
+
+
 TEXTS: dict[str, tuple[str, Callable[[Array], Array]]] = {
     "bottleneck": (
         "a = Conv (x, widen, bias) b = Relu (a) c = Conv <pads = [1, 1, 1, 1]> (b, small, bias) d = Relu (c) "
@@ -97,6 +108,13 @@ TEXTS: dict[str, tuple[str, Callable[[Array], Array]]] = {
         "a = Conv (x, half) b = Conv <pads = [1, 1, 1, 1], group = 32> (a, each) "
         'y = Conv <auto_pad = "SAME_LOWER", strides = [2, 2]> (b, first)',
         grouped,
+    ),
+    "pooled": (
+        "a = Conv (x, half) b = Relu (a) "
+        "c = MaxPool <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (b) "
+        "d = AveragePool <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (b) e = Sub (c, one) "
+        "f = Concat <axis = 1> (c, d, e) s = Mul (f, scale) y = Conv (s, triple)",
+        pooled,
     ),
     "strided": ("a = Conv <strides = [2, 2]> (x, half) b = Relu (a) y = Conv (b, broad)", strided),
 }

@@ -7,6 +7,13 @@ import numpy as np
 Array = np.ndarray
 
 
+def windows(x: Array, kernel: int, stride: int, pad: int, filled: float) -> Array:
+    """Square windows [n, channels, rows, columns, kernel, kernel] over images [n, channels, h, w] with so many pads,
+    which are `filled`."""
+    padded = np.pad(x, [(0, 0), (0, 0), (pad, pad), (pad, pad)], constant_values=filled)
+    return np.lib.stride_tricks.sliding_window_view(padded, (kernel, kernel), axis=(2, 3))[:, :, ::stride, ::stride]
+
+
 def convolution(x: Array, w: Array, given: dict[str, object]) -> Array:
     """Images [n, channels, ...] convolved with [made, channels of a group, ...], by the attributes of a Conv node."""
     if x.ndim == 3:

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from fusion_cli.plan.shape_program import run_shape_program
-from fusion_cli.planir.stages import Attention, Conv, Instr, Linear, Plan, Stage
+from fusion_cli.planir.stages import Attention, Conv, Instr, Linear, Plan, Pool, Stage
 
 Array = np.ndarray
 
@@ -99,6 +99,8 @@ class _State:
             if stage.bias >= 0:
                 acc = acc + self.read(stage, stage.bias).reshape((-1,) + (1,) * (len(dims) - 2))
             acc = np.moveaxis(acc, 1, -1) if stage.channels_last else acc
+        elif isinstance(stage, Pool):
+            acc = _pool(stage, self.read(stage, stage.x))
         if acc is not None:
             assert acc.shape == dims, f"{acc.shape} is not {dims}"
         values = self.program(stage, stage.program, dims, acc)
@@ -161,20 +163,15 @@ class _State:
 
 def _convolve(stage: Conv, x: Array, w: Array, dims: tuple[int, ...]) -> Array:
     n = x.ndim - 2
-    strides, dilations = stage.strides or (1,) * n, stage.dilations or (1,) * n
     pads = list(stage.pads or (0,) * (2 * n))
+    strides, dilations = stage.strides or (1,) * n, stage.dilations or (1,) * n
     if stage.auto_pad != "NOTSET":
         for i in range(n):
             span = (dims[2 + i] - 1) * strides[i] + dilations[i] * (w.shape[2 + i] - 1) + 1
             total = max(0, span - x.shape[2 + i]) if stage.auto_pad.startswith("SAME") else 0
             pads[i] = (total + 1) // 2 if stage.auto_pad == "SAME_LOWER" else total // 2
             pads[n + i] = total - pads[i]
-    x = np.pad(x, [(0, 0), (0, 0), *((pads[i], pads[n + i]) for i in range(n))])
-    windows = np.lib.stride_tricks.sliding_window_view(
-        x, [dilations[i] * (w.shape[2 + i] - 1) + 1 for i in range(n)], axis=tuple(range(2, 2 + n))
-    )
-    windows = windows[(slice(None), slice(None), *(slice(None, None, s) for s in strides))]
-    windows = windows[(..., *(slice(None, None, d) for d in dilations))]
+    windows = _windows(x, w.shape[2:], strides, pads, dilations)
     groups, per = stage.group, w.shape[1]
     parts = []
     for g in range(groups):
@@ -183,6 +180,33 @@ def _convolve(stage: Conv, x: Array, w: Array, dims: tuple[int, ...]) -> Array:
         axes = (1, *range(2 + n, 2 + 2 * n)), (1, *range(2, 2 + n))
         parts.append(np.moveaxis(np.tensordot(patch, filters, axes=axes), -1, 1))
     return np.concatenate(parts, axis=1)
+
+
+def _windows(
+    x: Array,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    pads: Sequence[int],
+    dilations: Sequence[int],
+    pad: float = 0,
+) -> Array:
+    """[N, C, places along each axis, what a window covers along each axis]"""
+    n = len(kernel)
+    x = np.pad(x, [(0, 0), (0, 0), *((pads[i], pads[n + i]) for i in range(n))], constant_values=pad)
+    reach = [d * (k - 1) + 1 for k, d in zip(kernel, dilations, strict=True)]
+    windows = np.lib.stride_tricks.sliding_window_view(x, reach, axis=tuple(range(2, 2 + n)))
+    windows = windows[(slice(None), slice(None), *(slice(None, None, s) for s in strides))]
+    return windows[(..., *(slice(None, None, d) for d in dilations))]
+
+
+def _pool(stage: Pool, x: Array) -> Array:
+    image = np.moveaxis(x, -1, 1)
+    form = (stage.kernel, stage.strides, stage.pads, stage.dilations)
+    axes = tuple(range(-len(stage.kernel), 0))
+    if not stage.mean:
+        return np.moveaxis(_windows(image, *form, pad=-np.inf).max(axis=axes), 1, -1)
+    inside = _windows(np.ones_like(image), *form, pad=float(stage.counts_pads))
+    return np.moveaxis(_windows(image, *form).sum(axis=axes) / inside.sum(axis=axes), 1, -1)
 
 
 def _div(a: Array, b: Array) -> Array:

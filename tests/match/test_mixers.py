@@ -60,10 +60,11 @@ SQUEEZED = "c = Conv (x, w) m = {} a = Conv (m, {}) g = Sigmoid (a) p = Mul (c, 
         ("ReduceMean <axes = [-1, -2], keepdims = 1> (c)", True),
         ("ReduceMean <axes = [1]> (c)", False),
         ("ReduceMean <axes = [3]> (c)", False),
-        ("AveragePool <kernel_shape = [5, 5]> (c)", False),
+        ("AveragePool <kernel_shape = [5, 5]> (c)", True),
+        ("MaxPool <kernel_shape = [5, 5]> (c)", True),
     ],
 )
-def test_one_number_of_all_positions_belongs_to_the_convolutions(op: str, belongs: bool) -> None:
+def test_one_number_of_several_positions_belongs_to_the_convolutions(op: str, belongs: bool) -> None:
     """Squeeze and excitation."""
     filters = "one" if "[1]" in op else "w"
     assert (op.split()[0] in largest(SQUEEZED.format(op, filters))) == belongs

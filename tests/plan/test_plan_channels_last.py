@@ -7,16 +7,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fusion_cli.planir.stages import Conv, Linear, Plan, Pointwise, Rowwise
+from fusion_cli.errors import Unsupported
+from fusion_cli.plan import plan_region
+from fusion_cli.planir.stages import Conv, Linear, Plan, Pointwise, Pool, Rowwise
 from tests.helpers.region_tools import all_values, check_region, parsed, whole
 
 RNG = np.random.default_rng(11)
 
 
-def check(text: str, feeds: dict[str, tuple[int, ...]]) -> Plan:
+def check(text: str, feeds: dict[str, tuple[int, ...]], positive: str = "") -> Plan:
+    """The plan of a graph on random numbers, those of inputs `positive` without a sign."""
     model = parsed(text, opset=18)
     region = replace(whole(model), channels_last=True)
     arrays = {name: RNG.standard_normal(shape).astype(np.float32) for name, shape in feeds.items()}
+    arrays |= {name: np.abs(arrays[name]) for name in positive}
     return check_region(region, all_values(model, arrays, [region]), 1e-5)
 
 
@@ -197,3 +201,78 @@ def test_of_a_large_image_lines_come_first(op: str) -> None:
             {"x": (2, 3, high, 30), "w": (6, 3, 1, 1)},
         )
         assert [o.perm for s in plan.stages if isinstance(s, Rowwise) for o in s.operands] == read
+
+
+WINDOWS = [
+    ("MaxPool <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]>", (2, 4, 7, 8)),
+    ("MaxPool <kernel_shape = [2, 3], dilations = [3, 2], pads = [1, 0, 1, 1]>", (2, 4, 9, 8)),
+    ("MaxPool <kernel_shape = [3, 3], strides = [2, 2], ceil_mode = 1>", (1, 4, 8, 6)),
+    ("MaxPool <kernel_shape = [3, 3], strides = [2, 2], ceil_mode = 1>", (1, 4, 7, 9)),
+    ('MaxPool <kernel_shape = [3, 2], strides = [2, 1], auto_pad = "SAME_LOWER">', (1, 4, 8, 5)),
+    ('AveragePool <kernel_shape = [3, 2], strides = [2, 2], auto_pad = "SAME_UPPER">', (1, 4, 8, 5)),
+    ('AveragePool <kernel_shape = [3, 3], auto_pad = "VALID">', (2, 4, 6, 5)),
+    ("AveragePool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]>", (2, 4, 6, 5)),
+    ("AveragePool <kernel_shape = [3, 3], pads = [1, 1, 1, 1], count_include_pad = 1>", (2, 4, 6, 5)),
+    ("AveragePool <kernel_shape = [3, 3], strides = [2, 2], ceil_mode = 1>", (1, 4, 8, 6)),
+    ("MaxPool <kernel_shape = [3], strides = [2], pads = [1, 0]>", (2, 4, 8)),
+]
+
+
+@pytest.mark.parametrize(("op", "shape"), WINDOWS)
+def test_windows_over_images(op: str, shape: tuple[int, ...]) -> None:
+    """Between convolutions nothing is turned over for them."""
+    point, sizes = ", ".join("1" * (len(shape) - 2)), ", ".join(map(str, shape))
+    plan = check(
+        f"""g (float[{sizes}] x, float[4, 4, {point}] w) => (float[{", ".join("abcd"[: len(shape)])}] y) {{
+            c = Conv (x, w) p = {op} (c) r = Relu (p) y = Conv (r, w)
+        }}""",
+        {"x": shape, "w": (4, 4, *(1 for _ in shape[2:]))},
+    )
+    assert [k for k in kinds(plan) if k is not Pointwise] == [Linear, Pool, Linear]
+
+
+@pytest.mark.parametrize(
+    ("op", "said"),
+    [
+        ("AveragePool <kernel_shape = [3, 3], strides = [2, 2], pads = [0, 0, 0, 0], ceil_mode = 1, "
+         "count_include_pad = 1>", "pads that do not count"),
+        ("MaxPool <kernel_shape = [1, 1], strides = [3, 3], pads = [0, 0, 0, 0], ceil_mode = 1>", "begin in the image"),
+        ("MaxPool <kernel_shape = [2, 2], pads = [0, 2, 0, 0]>", "smaller than the window"),
+    ],
+)  # fmt: skip
+def test_windows_that_are_turned_down(op: str, said: str) -> None:
+    text = f"g (float[1, 4, 8, 8] x, float[4, 4, 1, 1] w) => (float[a, b, c, d] y) {{ c = Conv (x, w) y = {op} (c) }}"
+    with pytest.raises(Unsupported, match=said):
+        plan_region(replace(whole(parsed(text, opset=19)), channels_last=True))
+
+
+def test_sizes_that_are_not_known_leave_only_windows_with_pads_of_their_own() -> None:
+    text = """g (float[1, 4, h, w] x, float[4, 4, 1, 1] f) => (float[a, b, c, d] y) {{
+        c = Conv (x, f) y = MaxPool <kernel_shape = [3, 3], strides = [2, 2], {}> (c) }}"""
+    plan = plan_region(replace(whole(parsed(text.format("pads = [1, 1, 1, 1]"), opset=19)), channels_last=True))
+    assert Pool in kinds(plan)
+    with pytest.raises(Unsupported, match="a fixed size of an image for MaxPool"):
+        plan_region(replace(whole(parsed(text.format('auto_pad = "SAME_UPPER"'), opset=19)), channels_last=True))
+
+
+def test_joined_channels_and_norms_of_them() -> None:
+    """A DenseNet's layer: the norm is of what is joined, and is computed part by part."""
+    plan = check(
+        """g (float[n, 6, h, w] x, float[4, 6, 3, 3] w1, float[10] s, float[10] t, float[10] m, float[10] v,
+        float[8, 10, 1, 1] w2) => (float[n, 14, h, w] y) {
+            c = Conv <pads = [1, 1, 1, 1]> (x, w1)
+            a = Relu (c)
+            j = Concat <axis = 1> (a, x)
+            b = BatchNormalization (j, s, t, m, v)
+            r = Relu (b)
+            d = Conv (r, w2)
+            y = Concat <axis = -3> (d, x)
+        }""",
+        {"x": (2, 6, 5, 7), "w1": (4, 6, 3, 3), "w2": (8, 10, 1, 1), **dict.fromkeys("stm", (10,)), "v": (10,)},
+        positive="v",
+    )
+    turned = [o for s in plan.stages for o in s.operands if o.perm is not None]
+    assert len([s for s in plan.stages if isinstance(s, Conv | Linear)]) == 2
+    assert {plan.viewed(o)[0] for o in turned} == {plan.tensors[plan.inputs[0]].shape[0]}, (
+        "only what comes in is turned over"
+    )

@@ -1,0 +1,76 @@
+"""Windows that move over images with the channels last: the largest number of each channel, or the mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from fusion_cli.codegen.cpu_parts import ProductStage, dense, product_dtype, product_stage
+from fusion_cli.codegen.cuda_parts import Member, Names
+from fusion_cli.codegen.text import ints
+from fusion_cli.codes import emit as codes
+from fusion_cli.devices.work import Work
+from fusion_cli.errors import Unsupported
+from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, operations
+from fusion_cli.kernels.pointwise import vector_width
+from fusion_cli.kernels.windows import WindowStage, on_two_axes, window_form, window_parts
+from fusion_cli.planir.stages import Plan, Pool
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolStage(WindowStage):
+    kernel: tuple[int, ...]
+    mean: str
+    counts_pads: str
+
+
+class PoolFamily(Family):
+    name = "pool"
+    stages = (Pool,)
+
+    def work(self, at: Sized) -> list[Work]:
+        simple, special = operations(at.stage.program)
+        per_result = prod(at.stage.kernel) + simple
+        moved = at.moved(at.stage.tensors)
+        return [Work("Pool", moved, simple=per_result * at.space, special=special * at.space)]
+
+    def schedules(self, plan: Plan, stage: Pool, kind: Kind) -> tuple[Schedule, ...]:
+        if kind == "cpu":
+            return (Schedule("pixels", "always: a result of all channels at a time"),)
+        width = self.cuda(plan, stage, 0).width
+        return (
+            Schedule("vectors", "channels are whole vectors, which lie on their boundaries", (("channels", width),)),
+            Schedule("elements", "otherwise", (("channels", 1),)),
+        )
+
+    def cpu(self, plan: Plan, stage: Pool, index: int, arch: str) -> ProductStage:
+        operand = stage.operands[stage.x]
+        dtype = product_dtype(plan, operand)
+        form = (stage.kernel, stage.strides, stage.pads, stage.dilations)
+        options = [*(f"fusion::{ints(x)}" for x in form), _flag(stage.mean), _flag(stage.counts_pads)]
+        member = Member("Pool", f"product_{index}", ", ".join(["api", "info", *options]))
+        given = dense(dtype, operand.tensor, "" if operand.perm is None else ints(operand.perm))
+        return product_stage(plan, stage, dtype, member, given)
+
+    def cuda(self, plan: Plan, stage: Pool, index: int) -> PoolStage:
+        names = Names(plan, stage)
+        x = names.load(stage.x)
+        if stage.operands[stage.x].perm is not None:
+            raise Unsupported(codes.LIMIT, "an image as it lies in memory", "another")
+        parts = window_parts(plan, stage, names)
+        lists = (stage.strides, stage.pads, stage.dilations)
+        return PoolStage(
+            **names.common("pool", "pool.cuh"),
+            **parts,
+            width=vector_width([x.dtype, *(y.dtype for y in (*parts["body"].loads, *parts["body"].outs))]),
+            x=x,
+            sizes=", ".join(f"fusion::{ints(v)}" for v in lists),
+            form=window_form(on_two_axes(stage.kernel), stage),
+            kernel=stage.kernel,
+            mean=_flag(stage.mean),
+            counts_pads=_flag(stage.counts_pads),
+        )
+
+
+def _flag(value: bool) -> str:
+    return str(value).lower()
