@@ -36,6 +36,8 @@ class AliasAnalysis:
             return reader.op == "attention" or (reader.op == "matmul" and swaps_last_two(view.perm))
         if reader.op in ("matmul", "attention"):
             return all(s == 1 for s in self.builder.literals(view.shape_value("steps")))
+        if reader.op == "transpose" and self._needs_copy(reader):
+            return True
         if reader.op == "transpose" or (reader.op == "reshape" and self.builder.keeps_strides(read.dims, reader.dims)):
             return reader not in self.uses.outputs and all(
                 self._reads_view(r, reader, view) for r in self.uses.readers(reader)

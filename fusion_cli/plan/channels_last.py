@@ -15,6 +15,7 @@ from typing import Any
 from fusion_cli.operators.image_axes import to_first, to_last
 from fusion_cli.plan.graph import LEAVES, REDUCTIONS, Uses, Val
 from fusion_cli.plan.lowering import Builder
+from fusion_cli.plan.slicing import Slice, sliced
 from fusion_cli.sizes.algebra import ONE
 
 _IMAGE = 3
@@ -129,21 +130,24 @@ class _Turner:
         return options["auto_pad"] == "VALID" or all(k == 1 for k in (*kernel, *options["strides"]))
 
     def _is_patches(self, x: Val, options: dict[str, Any], kernel: Sequence[int | None]) -> bool:
-        """Whether a kernel moves by as much as it covers, and covers all of the image."""
+        """Whether a kernel moves by as much as it covers."""
         sizes = self.b.literals(x.dims)[2:]
-        whole = all(s is not None and k is not None and s % k == 0 for s, k in zip(sizes, kernel, strict=True))
-        return whole and tuple(kernel) == options["strides"] and all(d == 1 for d in options["dilations"])
+        known = all(s is not None and k is not None and s >= k for s, k in zip(sizes, kernel, strict=True))
+        return known and tuple(kernel) == options["strides"] and all(d == 1 for d in options["dilations"])
 
     def _product(self, x: Val, w: Val) -> Val:
         """x [N, ..., K] @ w^T of a filter [M, ...] with K elements for each of its M channels."""
         return self.b.matmul(x, self.b.flatten_from(self.first[w], 1), trans_b=True)
 
     def _patches(self, x: Val, kernel: Sequence[int | None]) -> Val:
-        """[N, C, H, W] as [N, H / h, W / w, C * h * w]."""
+        """[N, C, H, W] as [N, H / h, W / w, C * h * w], without what is left over of H and W."""
         b, n = self.b, len(kernel)
         counts = [s // k for s, k in zip(b.literals(x.dims)[2:], kernel, strict=True) if s and k]
+        covered = b.shapes.const([c * (k or 1) for c, k in zip(counts, kernel, strict=True)])
+        none, each = b.shapes.const((0,) * n), b.shapes.const((1,) * n)
+        image = sliced(b, self.first[x], Slice(tuple(range(-n, 0)), none, covered, each))
         head = b.shapes.emit("slice", (x.dims,), (0, 2, 1))
         pairs = b.shapes.const(tuple(chain.from_iterable((c, k or 1) for c, k in zip(counts, kernel, strict=True))))
-        split = b.reshape(self.first[x], b.shapes.emit("concat", (head, pairs)))
+        split = b.reshape(image, b.shapes.emit("concat", (head, pairs)))
         turned = b.transpose(split, (0, *range(2, 2 + 2 * n, 2), 1, *range(3, 3 + 2 * n, 2)))
         return b.flatten_from(turned, 1 + n)

@@ -58,16 +58,17 @@ def test_a_kernel_of_one_point_is_a_product() -> None:
     assert kinds(plan) == [Pointwise, Linear, Linear, Pointwise]
 
 
-def test_patches_are_rows_of_a_product() -> None:
+@pytest.mark.parametrize("image", [(8, 12), (11, 13)], ids=["all of the image", "not what is left over"])
+def test_patches_are_rows_of_a_product(image: tuple[int, int]) -> None:
     """As a vision transformer begins: the reshape and the transpose behind it move nothing."""
     plan = check(
-        """g (float[n, 3, 8, 12] x, float[10, 3, 4, 2] w, float[10] b) => (float[n, 12, 10] y)
-        <int64[3] to = {0, 10, 12}> {
+        f"""g (float[n, 3, {image[0]}, {image[1]}] x, float[10, 3, 4, 2] w, float[10] b) => (float[n, 12, 10] y)
+        <int64[3] to = {{0, 10, 12}}> {{
             c = Conv <strides = [4, 2]> (x, w, b)
             r = Reshape (c, to)
             y = Transpose <perm = [0, 2, 1]> (r)
-        }""",
-        {"x": (2, 3, 8, 12), "w": (10, 3, 4, 2), "b": (10,)},
+        }}""",
+        {"x": (2, 3, *image), "w": (10, 3, 4, 2), "b": (10,)},
     )
     assert kinds(plan) == [Pointwise, Linear]
 
