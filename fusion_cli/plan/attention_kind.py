@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal
 
-from fusion_cli.planir.stages import AttentionKind, Instr, Masking, Probabilities
+from fusion_cli.planir.attention_sort import AttentionKind, Masking, Probabilities
+from fusion_cli.planir.stages import Instr
 
 HIDDEN = -1e4
 """Numbers this low in the place of scores, or added to them, are there to hide keys."""

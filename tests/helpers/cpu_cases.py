@@ -9,7 +9,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from fusion_cli.planir.stages import Attention, AttentionKind, Conv, Linear, Operand, Pointwise, Rowwise, Store
+from fusion_cli.planir.attention_sort import AttentionKind
+from fusion_cli.planir.stages import Attention, Conv, Linear, Operand, Pointwise, Rowwise, Store
 from fusion_cli.types import FusedOp
 from tests.helpers.plan_builder import Builder, Program, fused_op, operands
 

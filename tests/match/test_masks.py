@@ -13,7 +13,8 @@ from onnx import numpy_helper
 
 import fusion_cli
 from fusion_cli.plan import plan_region
-from fusion_cli.planir.stages import Attention, AttentionKind
+from fusion_cli.planir.attention_sort import AttentionKind
+from fusion_cli.planir.stages import Attention
 from fusion_cli.types import Region
 from tests.helpers.graphs import matches, parse
 

@@ -7,7 +7,8 @@ import math
 import pytest
 
 from fusion_cli.plan.attention_kind import hides_later, kind_of
-from fusion_cli.planir.stages import AttentionKind, Instr
+from fusion_cli.planir.attention_sort import AttentionKind
+from fusion_cli.planir.stages import Instr
 from tests.helpers.plan_builder import Program
 
 COLUMN, ROW = -1, -2

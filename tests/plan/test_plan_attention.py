@@ -13,7 +13,8 @@ import pytest
 from fusion_cli.errors import Unsupported
 from fusion_cli.match import find_regions, load_rules
 from fusion_cli.plan import Planner, plan_region
-from fusion_cli.planir.stages import Attention, AttentionKind, Plan
+from fusion_cli.planir.attention_sort import AttentionKind
+from fusion_cli.planir.stages import Attention, Plan
 from fusion_cli.types import Region
 from tests.helpers.attention_graphs import recognised
 from tests.helpers.emit_helpers import library, open_session, run

@@ -22,8 +22,9 @@ from fusion_cli.simplify.algebra.fold_affine import fold_affine_nodes
 from fusion_cli.simplify.algebra.gates import combine_gates
 from fusion_cli.simplify.algebra.grids import read_whole
 from fusion_cli.simplify.algebra.layers import LAYERS
-from fusion_cli.simplify.algebra.padding import fold_pads
+from fusion_cli.simplify.algebra.padding import drop_pads, fold_pads
 from fusion_cli.simplify.algebra.reshapes import drop_expansions, write_shapes
+from fusion_cli.simplify.algebra.rolls import look_up_rolls
 from fusion_cli.simplify.algebra.softmaxes import put_channels_last
 from fusion_cli.simplify.algebra.splits import split_convolutions
 from fusion_cli.simplify.algebra.spread import drop_spread
@@ -40,7 +41,9 @@ _FIRST_OPSET = 7
 _FAMILIES: Mapping[Callable[[ir.Graph], Iterator[Applied]], tuple[str, ...]] = {
     write_shapes: ("ReshapeSizes",),  # first: what computes them is gone then
     drop_expansions: ("ExpandSame",),
+    drop_pads: ("PadNothing",),
     read_whole: ("GatherWhole",),
+    look_up_rolls: ("RollGather",),
     drop_spread: ("ExpandSpread",),
     drop_neutral: ("NeutralTensor",),
     combine_bounds: ("ClipClip",),  # before activations, in which they may be two nodes

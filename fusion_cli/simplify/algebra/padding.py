@@ -1,4 +1,4 @@
-"""Pads with zeros, as the padding of the convolution behind them.
+"""Pads with nothing, and those with zeros, as the padding of the convolution behind them.
 
 The library's rule fails on a Pad of older opsets, whose sizes are attributes, and takes sizes that callers may override
 for constants.
@@ -12,10 +12,20 @@ import numpy as np
 import onnx_ir as ir
 
 from fusion_cli.operators.versions import attribute, opset_version
-from fusion_cli.simplify.algebra.edits import Applied, array_of, is_one_of, only_reader, producer_of
+from fusion_cli.simplify.algebra.edits import Applied, array_of, hand_on, is_one_of, only_reader, producer_of
 
 _OPSET = 11
 """The first in which a Pad has its sizes as inputs."""
+
+
+def drop_pads(graph: ir.Graph) -> Iterator[Applied]:
+    """Take what a Pad that adds nothing gives for its operand, in place."""
+    for node in list(graph):
+        value = node.inputs[0] if is_one_of(node, "Pad") and opset_version(node) >= _OPSET else None
+        sizes = array_of(node.inputs[1]) if value is not None else None
+        if value is not None and sizes is not None and not sizes.any():
+            hand_on(node, value)
+            yield "PadNothing", [node]
 
 
 def fold_pads(graph: ir.Graph) -> Iterator[Applied]:
