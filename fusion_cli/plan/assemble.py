@@ -11,7 +11,8 @@ from fusion_cli.plan.aliases import swaps_last_two
 from fusion_cli.plan.attention_kind import kind_of
 from fusion_cli.plan.attention_parts import Parts, between
 from fusion_cli.plan.graph import Val
-from fusion_cli.plan.partition import ANCHORED, Group, Partition
+from fusion_cli.plan.kernel_group import ANCHORED, Group
+from fusion_cli.plan.partition import Partition
 from fusion_cli.plan.workspace import Storage
 from fusion_cli.planir.stages import (
     Attention,

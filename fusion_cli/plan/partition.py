@@ -4,47 +4,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 from fusion_cli.plan.aliases import AliasAnalysis
 from fusion_cli.plan.graph import ANCHORS, CHEAP, RECOMPUTED, REDUCTIONS, VIEWS, Uses, Val
+from fusion_cli.plan.kernel_group import ANCHORED, Group
 from fusion_cli.plan.lowering import Builder
 from fusion_cli.sizes.algebra import ONE, Shape
 
-ANCHORED = frozenset({"linear", "conv", "pool"})
-"""Kinds of kernels that compute what follows their own result element by element."""
 _KINDS = {"matmul": "linear", "conv": "conv", "pool": "pool", "attention": "attention"}
 _OPERANDS = 12
 """How many tensors a kernel may read that is put together for the sake of fewer kernels."""
-
-
-@dataclass(eq=False)
-class Group:
-    """The values of one kernel. `like` is a value of the iteration space's shape; `kind` names the stage."""
-
-    kind: str
-    like: Val
-    vals: list[Val] = field(default_factory=list)
-    needs: set[Group] = field(default_factory=set)
-    """The groups whose values it reads."""
-    first: int = 0
-    last: int = 0
-    """Where its values lie in the topological order."""
-    has_parts: bool = False
-    """Whether it writes to places in the memory of joined values."""
-
-    @property
-    def shape(self) -> Shape:
-        return self.like.shape
-
-    @property
-    def anchor(self) -> Val:
-        return next(v for v in self.vals if v.op in ANCHORS)
-
-    def widen(self, other: Val) -> None:
-        """Take the rank of a value of the same shape that has more leading ones."""
-        if len(other.shape) > len(self.like.shape):
-            self.like = other
+_MOST = 24
+"""How many tensors any kernel may read."""
+_BEHIND = 16
+"""How many tensors a product's kernel or the like may read for one thing more to be made of its result by it."""
 
 
 class Partition:
@@ -145,7 +118,24 @@ class Partition:
             return None
         groups = dict.fromkeys(self.group[a] for a in val.args if a in self.group)
         ordered = sorted(groups, key=lambda g: (g.kind in ANCHORED, g.last), reverse=True)
-        return next((g for g in ordered if self._fits(g, val) and self._can_join(g, val)), None)
+        return next(
+            (g for g in ordered if self._fits(g, val) and self._can_join(g, val) and not self._is_full(g, val)), None
+        )
+
+    def _is_full(self, group: Group, val: Val) -> bool:
+        """Whether a kernel makes enough of its own result: DenseNet's convolutions are read by all that follow."""
+        if group.kind not in ANCHORED or group.anchor not in val.args:
+            return False
+        return len(self._read_by(group)) >= _BEHIND
+
+    def _read_by(self, *groups: Group) -> set[Val]:
+        """What kernels read from memory, of any size; parts of one tensor each."""
+        args = {a for g in groups for v in g.vals for a in v.args if self.group.get(a) not in groups}
+        return {a for a in args if self.aliases.storage_root(a).op not in ("const", "index")}
+
+    def _reads_few(self, first: Group, second: Group) -> bool:
+        """Whether a kernel in the place of two has room for all that they read."""
+        return len(self._read_by(first, second)) <= _MOST
 
     def _fits(self, group: Group, val: Val) -> bool:
         if val.op in REDUCTIONS:
@@ -203,7 +193,8 @@ class Partition:
             changed = False
             for group in dict.fromkeys(self.group.values()):
                 for first in sorted(group.needs, key=lambda g: g.last):
-                    if self._is_alive(group) and self._is_alive(first) and self._absorbs(first, group):
+                    alive = self._is_alive(group) and self._is_alive(first)
+                    if alive and self._absorbs(first, group) and self._reads_few(first, group):
                         self._unite(first, group)
                         changed = True
             readers.clear()
@@ -213,7 +204,8 @@ class Partition:
                     readers.setdefault(source, []).append(group)
             for sharing in readers.values():
                 for first, second in itertools.pairwise(sharing):
-                    if self._is_alive(first) and self._is_alive(second) and self._siblings(first, second):
+                    alive = self._is_alive(first) and self._is_alive(second)
+                    if alive and self._siblings(first, second) and self._reads_few(first, second):
                         self._unite(first, second)
                         changed = True
 

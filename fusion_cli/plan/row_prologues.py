@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 
 from fusion_cli.plan.graph import CHEAP, Val
-from fusion_cli.plan.partition import ANCHORED, Group, Partition
+from fusion_cli.plan.kernel_group import ANCHORED, Group
+from fusion_cli.plan.partition import Partition
 
 
 def sink_into_rows(partition: Partition) -> None:

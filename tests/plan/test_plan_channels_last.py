@@ -277,3 +277,21 @@ def test_joined_channels_and_norms_of_them() -> None:
     assert {plan.viewed(o)[0] for o in turned} == {plan.tensors[plan.inputs[0]].shape[0]}, (
         "only what comes in is turned over"
     )
+
+
+def test_a_result_that_very_many_read_is_not_all_made_by_one_kernel() -> None:
+    """As in DenseNet, where a norm of its own of each image before goes to each convolution."""
+    count = 30
+    each = " ".join(
+        f"m{i} = Mul (c, s{i}) a{i} = Add (m{i}, t{i}) r{i} = Relu (a{i}) d{i} = Conv (r{i}, w)" for i in range(count)
+    )
+    total = " ".join(f"e{i + 1} = Add ({f'e{i}' if i else 'd0'}, d{i + 1})" for i in range(count - 1))
+    given = {f"{kind}{i}": (6, 1, 1) for kind in "st" for i in range(count)}
+    inputs = ", ".join(f"float[6, 1, 1] {name}" for name in given)
+    plan = check(
+        f"""g (float[1, 6, 5, 4] x, float[6, 6, 3, 3] w, {inputs}) => (float[1, 6, h, v] y) {{
+            c = Conv <pads = [1, 1, 1, 1]> (x, w) {each} {total} y = Relu (e{count - 1}) }}""",
+        {"x": (1, 6, 5, 4), "w": (6, 6, 3, 3), **given},
+    )
+    assert max(len(s.operands) for s in plan.stages) <= 24
+    assert len([s for s in plan.stages if isinstance(s, Conv)]) == count + 1
