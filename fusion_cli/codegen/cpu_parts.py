@@ -9,7 +9,7 @@ from typing import Any
 from fusion_cli.codegen.cpu_loops import Body, loop
 from fusion_cli.codegen.cuda_parts import Member
 from fusion_cli.codegen.expr import compute, onnx_type
-from fusion_cli.codegen.text import comment
+from fusion_cli.codegen.text import comment, ints
 from fusion_cli.operators.dtypes import NARROW
 from fusion_cli.planir.stages import Conv, Linear, Operand, Plan, Pool, Stage
 
@@ -62,9 +62,10 @@ def product_dtype(plan: Plan, operand: Operand) -> str:
     return "float32" if dtype in NARROW else dtype
 
 
-def dense(dtype: str, tensor: int, perm: str) -> str:
+def dense(dtype: str, tensor: int, perm: Sequence[int] | None) -> str:
     """A tensor as a contiguous array of the type that a product is computed in."""
-    return f"dense<{compute(dtype)}>(run, t{tensor}{', ' + perm if perm else ''})"
+    turned = "" if perm is None else f", {ints(perm)}"
+    return f"dense<{compute(dtype)}>(run, t{tensor}{turned})"
 
 
 def product_stage(

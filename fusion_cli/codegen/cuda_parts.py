@@ -11,10 +11,9 @@ from fusion_cli.codegen.narrow import narrowed
 from fusion_cli.codegen.text import comment
 from fusion_cli.codes import emit as codes
 from fusion_cli.errors import Unsupported
-from fusion_cli.planir.stages import Instr, Operand, Plan, Stage, Tensor
+from fusion_cli.planir.stages import MOST_OPERANDS, Instr, Operand, Plan, Stage, Tensor
 
 _MAX_RANK = 8
-_MAX_OPERANDS = 24
 
 
 @dataclass(frozen=True)
@@ -164,8 +163,8 @@ class Names:
         self.plan = plan
         self.stage = stage
         self.local = {tensor: f"t{n}" for n, tensor in enumerate(stage.tensors)}
-        if len(stage.operands) > _MAX_OPERANDS:
-            raise Unsupported(codes.LIMIT, f"at most {_MAX_OPERANDS} operands of a kernel", str(len(stage.operands)))
+        if len(stage.operands) > MOST_OPERANDS:
+            raise Unsupported(codes.LIMIT, f"at most {MOST_OPERANDS} operands of a kernel", str(len(stage.operands)))
 
     def tensor(self, index: int) -> Tensor:
         tensor = self.plan.tensors[index]
@@ -204,17 +203,17 @@ class Names:
     def body(
         self,
         program: Sequence[Instr],
-        roots: Sequence[int],
         outs: tuple[Out, ...],
         *,
         load: Callable[[int], str],
         position: Callable[[int], str],
         loads: Mapping[int, Load] | None = None,
+        root: int | None = None,
     ) -> Body:
-        """The part of `program` that `roots` need. `position` gives the position along an axis, counted from the
-        end."""
+        """The part of `program` that `outs` need, or without any an instruction `root`. `position` gives the position
+        along an axis, counted from the end."""
         program = narrowed(program)
-        live = needed(program, roots)
+        live = needed(program, [o.instr for o in outs] if root is None else [root])
         used = sorted(loaded(program, live))
         axes = sorted({-int(program[i].value or 0) for i in live if program[i].op == "index"})
         lines = render_program(program, load=load, index=lambda axis: position(-axis), only=live)

@@ -50,6 +50,16 @@ def ints(values: Sequence[int]) -> str:
     return "Ints{" + ", ".join("INT64_MIN" if v == -(2**63) else str(v) for v in values) + "}"
 
 
+def int_lists(*lists: Sequence[int]) -> str:
+    """Integer vectors as arguments, where the namespace is another."""
+    return ", ".join(f"fusion::{ints(values)}" for values in lists)
+
+
+def flag(value: bool) -> str:
+    """A literal truth value."""
+    return "true" if value else "false"
+
+
 def host_lines(plan: Plan) -> list[str]:
     """The shape program as C++ statements defining h0, h1, ... Dimensions of inputs are held to what the plan knows of
     them: whoever writes the model again may have changed what the call reads."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusion_cli.codegen.cuda_parts import Names
-from fusion_cli.codegen.text import ancestry
+from fusion_cli.codegen.text import ancestry, flag
 from fusion_cli.planir.stages import Conv, Linear, Operand, Plan, own_operands
 
 
@@ -25,7 +25,7 @@ def adding(names: Names, found: Addends | None) -> tuple[str, str, str] | None:
     operands = (None if k is None else names.load(k) for k in (found.bias, found.residual))
     data = ("nullptr" if x is None else f"static_cast<const {x.type}*>({x.tensor}.data)" for x in operands)
     bias, residual = data
-    return bias, residual, "true" if found.relu else "false"
+    return bias, residual, flag(found.relu)
 
 
 def addends_of(plan: Plan, stage: Linear | Conv) -> Addends | None:

@@ -188,7 +188,7 @@ class AttentionFamily(Family):
         def function(name: str, program: Sequence[Instr], root: int) -> tuple[str, Body, str]:
             if root < 0:
                 return name, _NOTHING, "acc"
-            body = names.body(program, [root], (), load="x.in{}()".format, position=_position)
+            body = names.body(program, (), root=root, load="x.in{}()".format, position=_position)
             return name, body, result(program, root)
 
         kind, may_round = stage.kind, q.dtype == "float32"

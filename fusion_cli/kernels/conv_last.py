@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusion_cli.codegen.cuda_parts import Buffer, CudaStage, Load, Member, Names
-from fusion_cli.codegen.text import ints
+from fusion_cli.codegen.text import int_lists
 from fusion_cli.codes import emit as codes
 from fusion_cli.devices.work import Work, count
 from fusion_cli.errors import Unsupported
@@ -95,8 +95,7 @@ class ChannelsLastFamily(Family):
 def sizes(stage: Conv) -> str:
     """Strides, pads, dilations, groups and automatic padding, as arguments."""
     pads = stage.pads if stage.auto_pad == "NOTSET" else ()
-    lists = (f"fusion::{ints(x)}" for x in (stage.strides, pads, stage.dilations))
-    return ", ".join([*lists, str(int(stage.group)), f'"{stage.auto_pad}"'])
+    return f'{int_lists(stage.strides, pads, stage.dilations)}, {int(stage.group)}, "{stage.auto_pad}"'
 
 
 def names_of(plan: Plan, stage: Conv) -> tuple[Names, Load, Load]:

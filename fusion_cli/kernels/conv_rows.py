@@ -8,7 +8,7 @@ from math import ceil
 
 from fusion_cli.codegen.cpu_parts import CpuStage, dense, product_stage
 from fusion_cli.codegen.cuda_parts import Member
-from fusion_cli.codegen.text import ints
+from fusion_cli.codegen.text import flag
 from fusion_cli.devices.work import Work, count
 from fusion_cli.kernels.addends import addends_of
 from fusion_cli.kernels.conv_last import sizes
@@ -79,11 +79,11 @@ class RowsFamily(Family):
         if arch == "amx":
             return _other(stage).cpu(plan, stage, index, arch)
         operands = [stage.operands[k] for k in own_operands(stage)]
-        arrays = [dense("float32", o.tensor, "" if o.perm is None else ints(o.perm)) for o in operands]
+        arrays = [dense("float32", o.tensor, o.perm) for o in operands]
         found = addends_of(plan, stage)
         added = (found.bias, found.residual) if found else (None, None)
         data = ["nullptr" if k is None else f"t{stage.operands[k].tensor}.data" for k in added]
-        relu = "true" if found and found.relu else "false"
+        relu = flag(found is not None and found.relu)
         options = sizes(stage) if isinstance(stage, Conv) else sizes(Conv((), (), (), -1))
         member = Member("LastConv", f"product_{index}", f"api, info, {options}, {_weight_slot(plan, operands[1])}")
         inputs = f"{', '.join(arrays)}, LastAddends{{{', '.join([*data, relu])}}}"

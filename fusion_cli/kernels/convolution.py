@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from fusion_cli.codegen.cpu_parts import ProductStage, dense, product_dtype, product_member, product_stage
 from fusion_cli.codegen.cuda_parts import CudaStage, Member, Names
 from fusion_cli.codegen.expr import compute, onnx_type
-from fusion_cli.codegen.text import ints
+from fusion_cli.codegen.text import flag
 from fusion_cli.codes import emit as codes
 from fusion_cli.devices.work import Work, count
 from fusion_cli.errors import Unsupported
@@ -59,8 +59,8 @@ class ConvolutionFamily(Family):
         if stage.channels_last:
             rank = len(plan.tensors[operands[0].tensor].shape)
             perms[0] = stage.image(perms[0] or range(rank))
-        arrays = (dense(dtype, o.tensor, "" if p is None else ints(p)) for o, p in zip(operands, perms, strict=True))
-        flags = ["false" if stage.bias < 0 else "true", "true" if stage.channels_last else "false"]
+        arrays = (dense(dtype, o.tensor, p) for o, p in zip(operands, perms, strict=True))
+        flags = [flag(stage.bias >= 0), flag(stage.channels_last)]
         made, slot = _maker(plan, stage, dtype, arch)
         member = product_member(made, index, dtype, [*flags, sizes(stage), *([] if slot is None else [str(slot)])])
         inputs = f"std::vector<Array<{compute(dtype)}>>{{{', '.join(arrays)}}}"

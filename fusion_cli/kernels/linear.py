@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from fusion_cli.codegen.cpu_parts import ProductStage, dense, product_dtype, product_member, product_stage
 from fusion_cli.codegen.cuda_parts import Body, Buffer, CudaGroup, CudaStage, Load, Member, Names
-from fusion_cli.codegen.text import ints
+from fusion_cli.codegen.text import flag
 from fusion_cli.codes import emit as codes
 from fusion_cli.devices.work import Work, count
 from fusion_cli.errors import Unsupported
@@ -110,7 +110,7 @@ class LinearFamily(Family):
         sides = [_side(plan, stage.operands[k], trans, dtype) for k, trans in factors]
         arrays = ", ".join(array for array, _ in sides)
         (_, trans_a), (_, trans_b) = sides
-        arguments = ["true" if trans else "false" for trans in (trans_a, trans_b)]
+        arguments = [flag(trans_a), flag(trans_b)]
         slot = tiles.constant_slot(plan, stage.operands[stage.b], dtype) if arch == "amx" else None
         kind = "MatMul" if slot is None else "TileMatMul"
         member = product_member(kind, index, dtype, [*arguments, *([] if slot is None else [str(slot)])])
@@ -125,7 +125,6 @@ class LinearFamily(Family):
         outs = names.outs()
         body = names.body(
             stage.program,
-            [o.instr for o in outs],
             outs,
             load=lambda k: f"fusion::load(in{k} + at[at{k}] + row * row{k} + column * column{k})",
             position=lambda back: f"axis_{back}.at(e)",
@@ -228,4 +227,4 @@ def _side(plan: Plan, operand: Operand, trans: bool, dtype: str) -> tuple[str, b
         perm, trans = straight, not trans
     if trans and dtype != "float32":
         perm, trans = (*perm[:-2], perm[-1], perm[-2]), False
-    return dense(dtype, operand.tensor, "" if perm == straight else ints(perm)), trans
+    return dense(dtype, operand.tensor, None if perm == straight else perm), trans

@@ -78,7 +78,6 @@ def pointwise_stage(names: Names, program: Sequence[Instr], extra: Mapping[int, 
     outs = names.outs()
     body = names.body(
         program,
-        [o.instr for o in outs],
         outs,
         load=lambda k: f"gpu::get(x{k}[u], i)",
         position=lambda back: f"a.axis_{back}.at(e + i)",

@@ -7,7 +7,7 @@ from math import prod
 
 from fusion_cli.codegen.cpu_parts import ProductStage, dense, product_dtype, product_stage
 from fusion_cli.codegen.cuda_parts import Member, Names
-from fusion_cli.codegen.text import ints
+from fusion_cli.codegen.text import flag, int_lists
 from fusion_cli.codes import emit as codes
 from fusion_cli.devices.work import Work
 from fusion_cli.errors import Unsupported
@@ -46,10 +46,10 @@ class PoolFamily(Family):
     def cpu(self, plan: Plan, stage: Pool, index: int, arch: str) -> ProductStage:
         operand = stage.operands[stage.x]
         dtype = product_dtype(plan, operand)
-        form = (stage.kernel, stage.strides, stage.pads, stage.dilations)
-        options = [*(f"fusion::{ints(x)}" for x in form), _flag(stage.mean), _flag(stage.counts_pads)]
-        member = Member("Pool", f"product_{index}", ", ".join(["api", "info", *options]))
-        given = dense(dtype, operand.tensor, "" if operand.perm is None else ints(operand.perm))
+        lists = int_lists(stage.kernel, stage.strides, stage.pads, stage.dilations)
+        options = f"api, info, {lists}, {flag(stage.mean)}, {flag(stage.counts_pads)}"
+        member = Member("Pool", f"product_{index}", options)
+        given = dense(dtype, operand.tensor, operand.perm)
         return product_stage(plan, stage, dtype, member, given)
 
     def cuda(self, plan: Plan, stage: Pool, index: int) -> PoolStage:
@@ -58,19 +58,14 @@ class PoolFamily(Family):
         if stage.operands[stage.x].perm is not None:
             raise Unsupported(codes.LIMIT, "an image as it lies in memory", "another")
         parts = window_parts(plan, stage, names)
-        lists = (stage.strides, stage.pads, stage.dilations)
         return PoolStage(
             **names.common("pool", "pool.cuh"),
             **parts,
             width=vector_width([x.dtype, *(y.dtype for y in (*parts["body"].loads, *parts["body"].outs))]),
             x=x,
-            sizes=", ".join(f"fusion::{ints(v)}" for v in lists),
+            sizes=int_lists(stage.strides, stage.pads, stage.dilations),
             form=window_form(on_two_axes(stage.kernel), stage),
             kernel=stage.kernel,
-            mean=_flag(stage.mean),
-            counts_pads=_flag(stage.counts_pads),
+            mean=flag(stage.mean),
+            counts_pads=flag(stage.counts_pads),
         )
-
-
-def _flag(value: bool) -> str:
-    return str(value).lower()

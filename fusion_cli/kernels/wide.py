@@ -161,9 +161,7 @@ def _body(plan: Plan, stage: Linear, n: int, made: dict[int, str]) -> Body:
     def load(k: int) -> str:
         return made.get(stage.operands[k].tensor) or f"gpu::get(x.in{n}_{k}, i)"
 
-    body = names.body(
-        stage.program, [o.instr for o in outs], outs, load=load, position=lambda back: f"e{n}.axis_{back}.at(e + i)"
-    )
+    body = names.body(stage.program, outs, load=load, position=lambda back: f"e{n}.axis_{back}.at(e + i)")
     read = tuple(x for x in body.loads if stage.operands[x.operand].tensor not in made)
     return Body(read, body.outs, body.axes, body.lines)
 

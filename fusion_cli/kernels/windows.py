@@ -25,11 +25,9 @@ class WindowStage(PointwiseStage):
 
 def window_parts(plan: Plan, stage: Conv | Pool, names: Names) -> dict[str, Any]:
     """What follows a thread's results, element by element."""
-    outs = names.outs()
     body = names.body(
         stage.program,
-        [o.instr for o in outs],
-        outs,
+        names.outs(),
         load=lambda k: f"gpu::get(x{k}, i)",
         position=lambda back: f"a.axis_{back}.at(e + i)",
     )

@@ -22,12 +22,11 @@ from fusion_cli.graph.value_shapes import Shapes
 from fusion_cli.language.pattern import Call
 from fusion_cli.match.mixers import mixers, mixes
 from fusion_cli.operators.dtypes import DTYPES, ONNX_FLOATS
+from fusion_cli.operators.image_axes import IMAGE
 from fusion_cli.operators.registry import MOVES, RESHAPES, ROW_OPERATORS, having, is_elementwise
 from fusion_cli.sizes.algebra import ONE, Shape, product
 from fusion_cli.sizes.dims import shape_of
 
-_IMAGE = 3
-"""Axes that an image has at least: the batch, the channels, and one to move along."""
 _DATA = ONNX_FLOATS | {ir.DataType.BOOL}
 _OVERWRITING = having("overwriting")
 ROWWISE = {"axis": -1, "axes": [-1], "keepdims": 1}
@@ -77,7 +76,7 @@ class Members:
         if _is_convolution(node):
             return all(v is None or self.index.is_constant(v) for v in node.inputs[1:])
         shape = node.outputs[0].shape
-        return is_elementwise(node) and shape is not None and len(shape) >= _IMAGE
+        return is_elementwise(node) and shape is not None and len(shape) >= IMAGE
 
     @staticmethod
     def are_of_kind(call: Call, group: Iterable[ir.Node]) -> bool:

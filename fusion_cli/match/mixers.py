@@ -9,13 +9,11 @@ from collections.abc import Callable
 import onnx_ir as ir
 
 from fusion_cli.graph.index import GraphIndex
-from fusion_cli.operators.image_axes import to_first, to_last
+from fusion_cli.operators.image_axes import IMAGE, to_first, to_last
 from fusion_cli.operators.registry import GLOBAL_POOLS, POOLS
 
 PRODUCTS = ("MatMul", "Gemm")
 """Operators of products, which may be over channels."""
-_IMAGE = 3
-"""Axes that an image has at least: the batch, the channels, and one to move along."""
 _REDUCTIONS = ("ReduceMean", "ReduceMax", "ReduceSum")
 
 
@@ -49,8 +47,9 @@ def mixes(index: GraphIndex, node: ir.Node) -> bool:
 
 def _joins(index: GraphIndex, node: ir.Node) -> bool:
     shape = node.outputs[0].shape
-    is_image = node.op_type == "Concat" and shape is not None and len(shape) >= _IMAGE
-    return is_image and index.attributes(node).get("axis") in (1, 1 - len(shape or ()))
+    if node.op_type != "Concat" or shape is None or len(shape) < IMAGE:
+        return False
+    return index.attributes(node).get("axis") in (1, 1 - len(shape))
 
 
 def _is_norm(index: GraphIndex, node: ir.Node) -> bool:
@@ -68,7 +67,7 @@ def _is_global_pool(index: GraphIndex, node: ir.Node) -> bool:
         return shape is not None
     attributes = index.attributes(node)
     axes = [a % len(shape) for a in attributes.get("axes") or ()]
-    return len(shape) > _IMAGE and sorted(axes) == list(range(2, len(shape))) and attributes.get("keepdims", 1) == 1
+    return len(shape) > IMAGE and sorted(axes) == list(range(2, len(shape))) and attributes.get("keepdims", 1) == 1
 
 
 def _puts(index: GraphIndex, node: ir.Node, *, first: bool) -> bool:
@@ -78,7 +77,7 @@ def _puts(index: GraphIndex, node: ir.Node, *, first: bool) -> bool:
         return False
     perm = tuple(index.attributes(node).get("perm", ()))
     rank = len(perm)
-    return rank > _IMAGE and perm == (to_first(rank) if first else to_last(rank))
+    return rank > IMAGE and perm == (to_first(rank) if first else to_last(rank))
 
 
 def _is_product(index: GraphIndex, node: ir.Node) -> bool:

@@ -1,6 +1,9 @@
-"""The permutations that turn images [N, C, ...] over."""
+"""The axes of images [N, C, ...], and the permutations that turn them over."""
 
 from __future__ import annotations
+
+IMAGE = 3
+"""Axes that an image has at least: the batch, the channels, and one to move along."""
 
 
 def to_last(rank: int) -> tuple[int, ...]:

@@ -12,14 +12,12 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
-from fusion_cli.operators.image_axes import to_first, to_last
+from fusion_cli.operators.image_axes import IMAGE, to_first, to_last
 from fusion_cli.plan.graph import LEAVES, REDUCTIONS, Uses, Val
 from fusion_cli.plan.lowering import Builder
 from fusion_cli.plan.slicing import Slice, sliced
 from fusion_cli.sizes.algebra import ONE
 
-_IMAGE = 3
-"""Axes that an image has at least."""
 _MANY = 1024
 """Positions of an image from which on there are too few channels for what would be reduced at once."""
 
@@ -56,7 +54,7 @@ class _Turner:
             made = self.b.again(val, [self._with_last(a, rank) for a in val.args], dims)
         else:
             self.first[val] = self._line_by_line(val) or self._as_it_was(val)
-            if val.op == "transpose" and len(val.shape) >= _IMAGE and val.perm == to_first(len(val.shape)):
+            if val.op == "transpose" and len(val.shape) >= IMAGE and val.perm == to_first(len(val.shape)):
                 self._last[val] = self.first[val.args[0]]
             return
         self._last[val] = made
@@ -91,10 +89,10 @@ class _Turner:
         """Whether an elementwise value is computed with its channels last: something it reads is."""
         rank = len(val.shape)
         turned = any(a in self._last and len(a.shape) == rank for a in val.args)
-        return turned and rank >= _IMAGE and all(len(a.shape) <= rank and a.op != "index" for a in val.args)
+        return turned and rank >= IMAGE and all(len(a.shape) <= rank and a.op != "index" for a in val.args)
 
     def _is_joined_of_turned(self, val: Val) -> bool:
-        return len(val.shape) >= _IMAGE and any(p.args[0] in self._last for p in val.args)
+        return len(val.shape) >= IMAGE and any(p.args[0] in self._last for p in val.args)
 
     def _with_last(self, val: Val, rank: int) -> Val:
         """An operand of an image of this rank, with its channels last."""

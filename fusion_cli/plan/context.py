@@ -167,6 +167,12 @@ class Context:
             self.b.merge_shape(val, self.annotation(value))
 
 
+def read_besides(node: ir.Node, made: Sequence[int] = (0,)) -> ir.Value | None:
+    """An output besides those that are `made` which somebody reads."""
+    others = (v for i, v in enumerate(node.outputs) if i not in made)
+    return next((v for v in others if v.uses() or v.is_graph_output()), None)
+
+
 def normalized_axis(axis: int, rank: int) -> int:
     return axis + rank if axis < 0 else axis
 

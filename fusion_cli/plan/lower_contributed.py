@@ -19,7 +19,7 @@ from fusion_cli.plan.lower_rows import no_statistics, norm
 def _skip_norm(ctx: Context, node: ir.Node) -> Sequence[Val | None]:
     """SkipLayerNormalization and SkipSimplifiedLayerNormalization: the norm of input + skip (+ bias), two statistics
     that nothing reads at inference, and the sum."""
-    no_statistics(ctx, node, made=(0, 3))
+    no_statistics(node, made=(0, 3))
     centred = node.op_type == "SkipLayerNormalization"
     after = 4 if centred else 3
     total = ctx.b.apply("Add", ctx.operand(node, 0), ctx.operand(node, 1))

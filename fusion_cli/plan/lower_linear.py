@@ -9,7 +9,7 @@ import onnx_ir as ir
 from fusion_cli.codes import plan as codes
 from fusion_cli.errors import Unsupported
 from fusion_cli.operators.dtypes import DTYPES, FLOATS
-from fusion_cli.plan.context import Context
+from fusion_cli.plan.context import Context, read_besides
 from fusion_cli.plan.graph import Val
 from fusion_cli.plan.lower_elementwise import Rule
 from fusion_cli.plan.lowering import Builder
@@ -151,7 +151,7 @@ def _masked(ctx: Context, node: ir.Node, scores: Val, mask: Val | None) -> Val:
 def _check_attention(node: ir.Node) -> None:
     if any(v is not None for v in node.inputs[4:]):
         raise Unsupported(codes.ATTRIBUTE, "Attention without a cache", "past keys or key lengths")
-    if any(v.uses() or v.is_graph_output() for v in node.outputs[1:]):
+    if read_besides(node):
         raise Unsupported(codes.UNUSED_OUTPUT, "only the first output of Attention used", "a cache or the scores used")
     if node.attributes.get_int("qk_matmul_output_mode", 0):
         raise Unsupported(codes.ATTRIBUTE, "Attention without its scores", "qk_matmul_output_mode")

@@ -8,7 +8,7 @@ from fusion_cli.codes import plan as codes
 from fusion_cli.errors import Unsupported
 from fusion_cli.operators.dtypes import FLOATS
 from fusion_cli.operators.image_axes import to_first, to_last
-from fusion_cli.plan.context import Context
+from fusion_cli.plan.context import Context, read_besides
 from fusion_cli.plan.graph import Val
 from fusion_cli.plan.lower_elementwise import Rule
 
@@ -21,7 +21,7 @@ def _pool(ctx: Context, node: ir.Node) -> Val:
     n = len(x.shape) - 2
     if not 1 <= n <= _MOST_AXES or x.dtype not in FLOATS:
         raise Unsupported(codes.ATTRIBUTE, "windows over one axis or two of floats", f"rank {n + 2}, {x.dtype}")
-    if any(v.uses() or v.is_graph_output() for v in node.outputs[1:]):
+    if read_besides(node):
         raise Unsupported(codes.UNUSED_OUTPUT, "the largest elements", "where they are")
     get = node.attributes
     kernel = tuple(get["kernel_shape"].as_ints())

@@ -10,7 +10,7 @@ from fusion_cli.codes import plan as codes
 from fusion_cli.errors import Unsupported
 from fusion_cli.operators.dtypes import FLOATS
 from fusion_cli.operators.versions import attribute, has_weights_by_group, is_over_later_axes
-from fusion_cli.plan.context import Context, normalized_axis, trailing
+from fusion_cli.plan.context import Context, normalized_axis, read_besides, trailing
 from fusion_cli.plan.graph import Val
 from fusion_cli.plan.lower_elementwise import Rule
 from fusion_cli.sizes.algebra import ONE
@@ -89,13 +89,11 @@ def _normalize(ctx: Context, x: Val, epsilon: float) -> tuple[Val, Val, Val]:
     return b.apply("Mul", centred, inverse), mean, inverse
 
 
-def no_statistics(ctx: Context, node: ir.Node, made: Sequence[int] = (0,)) -> None:
+def no_statistics(node: ir.Node, made: Sequence[int] = (0,)) -> None:
     """Refuse a node of which another output is used than those that are made: a mean, a deviation."""
-    for i, value in enumerate(node.outputs):
-        if i not in made and (value.uses() or value in ctx.region.outputs or value.is_graph_output()):
-            raise Unsupported(
-                codes.UNUSED_OUTPUT, f"statistics of {node.op_type} that nothing reads", f"{value.name} read"
-            )
+    value = read_besides(node, made)
+    if value is not None:
+        raise Unsupported(codes.UNUSED_OUTPUT, f"statistics of {node.op_type} that nothing reads", f"{value.name} read")
 
 
 def _float32(ctx: Context, x: Val) -> Val:
@@ -106,7 +104,7 @@ def _float32(ctx: Context, x: Val) -> Val:
 
 def _layer_norm(ctx: Context, node: ir.Node) -> Val:
     """LayerNormalization and RMSNormalization over any trailing axes; scale and bias broadcast to those."""
-    no_statistics(ctx, node)
+    no_statistics(node)
     x, scale, bias = ctx.operand(node, 0), ctx.optional(node, 1), ctx.optional(node, 2)
     epsilon, axis = attribute(node, "epsilon"), attribute(node, "axis")
     return norm(ctx, x, scale, bias, epsilon, centred=node.op_type == "LayerNormalization", axis=axis)
@@ -147,7 +145,7 @@ def _channels(ctx: Context, weight: Val, x: Val) -> Val:
 def _batch_norm(ctx: Context, node: ir.Node) -> Val:
     if node.attributes.get_int("training_mode", 0) or not node.attributes.get_int("spatial", 1):
         raise Unsupported(codes.ATTRIBUTE, "BatchNormalization at inference", "training_mode or spatial=0")
-    no_statistics(ctx, node)
+    no_statistics(node)
     b, x = ctx.b, ctx.operand(node, 0)
     scale, bias, mean, variance = (_channels(ctx, ctx.operand(node, i), x) for i in range(1, 5))
     deviation = b.apply("Sqrt", b.apply("Add", variance, attribute(node, "epsilon")))

@@ -9,13 +9,12 @@ from fusion_cli.plan.aliases import AliasAnalysis
 from fusion_cli.plan.graph import ANCHORS, CHEAP, RECOMPUTED, REDUCTIONS, VIEWS, Uses, Val
 from fusion_cli.plan.kernel_group import ANCHORED, Group
 from fusion_cli.plan.lowering import Builder
+from fusion_cli.planir.stages import MOST_OPERANDS
 from fusion_cli.sizes.algebra import ONE, Shape
 
 _KINDS = {"matmul": "linear", "conv": "conv", "pool": "pool", "attention": "attention"}
 _OPERANDS = 12
 """How many tensors a kernel may read that is put together for the sake of fewer kernels."""
-_MOST = 24
-"""How many tensors any kernel may read."""
 _BEHIND = 16
 """How many tensors a product's kernel or the like may read for one thing more to be made of its result by it."""
 
@@ -135,7 +134,7 @@ class Partition:
 
     def _reads_few(self, first: Group, second: Group) -> bool:
         """Whether a kernel in the place of two has room for all that they read."""
-        return len(self._read_by(first, second)) <= _MOST
+        return len(self._read_by(first, second)) <= MOST_OPERANDS
 
     def _fits(self, group: Group, val: Val) -> bool:
         if val.op in REDUCTIONS:

@@ -17,6 +17,8 @@ from fusion_cli.planir.attention_sort import PLAIN, AttentionKind
 
 Size = TypeVar("Size")
 Const = int | float | bool
+MOST_OPERANDS = 24
+"""That a kernel reads: of more the parameters would not fit."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fusion_cli.planir.stages import Operand, Pool, Store
 from tests.helpers.cuda_case import Case
-from tests.helpers.cuda_product_plans import conv_out
+from tests.helpers.cuda_product_plans import conv_out, followed
 from tests.helpers.plan_builder import Builder, Program
 
 
@@ -20,7 +20,7 @@ def pool(
     mean: bool = False,
     counts_pads: bool = False,
 ) -> Case:
-    """Windows over images; `adds` names what follows: a (b)ias of each channel, a (r)esidual, a ReLU (x)."""
+    """Windows over images; `adds` names what follows (see `followed`)."""
     n = len(kernel)
     strides, dilations, pads = strides or (1,) * n, dilations or (1,) * n, pads or (0,) * (2 * n)
     b = Builder()
@@ -32,13 +32,7 @@ def pool(
     dims = b.op("permute", made, ints=(0, *range(2, n + 2), 1))
     out_shape = ("n", *(f"o{a}" for a in axes), channels)
     p, operands = Program(dtype), [x]
-    value = p("acc")
-    for what in adds:
-        if what in "br":
-            operands.append(b.input(dtype, *((channels,) if what == "b" else out_shape)))
-            value = p("Add", value, p.load(len(operands) - 1))
-        else:
-            value = p("Relu", value)
+    value = followed(b, p, operands, adds, out_shape)
     out = b.output(dtype, out_shape, dims)
     b.stages.append(
         Pool(tuple(map(Operand, operands)), p.done(), (Store(out, value),), dims, ("/pool",), kernel=kernel,

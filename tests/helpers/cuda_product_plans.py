@@ -282,13 +282,7 @@ def conv_last(
     dims = b.op("permute", made, ints=(0, *range(2, n + 2), 1))
     out_shape = ("n", *(f"o{a}" for a in axes), m)
     p, operands = Program(dtype), [x, w]
-    value = p("acc")
-    for what in adds:
-        if what in "br":
-            operands.append(b.input(dtype, *((m,) if what == "b" else out_shape)))
-            value = p("Add", value, p.load(len(operands) - 1))
-        else:
-            value = p({"x": "Relu", "t": "Tanh"}[what], value)
+    value = followed(b, p, operands, adds, out_shape)
     out = b.output(dtype, out_shape, dims)
     b.stages.append(
         Conv(tuple(map(Operand, operands)), p.done(), (Store(out, value),), dims, ("/conv",), strides=strides,
@@ -303,6 +297,19 @@ def conv_last(
     name = f"conv_last_{adds or 'bare'}_{c}x{m}by{group}_{'x'.join(map(str, filter))}_{auto_pad}_{dtype}"
     where = (0, *(1 for _ in filter), 0)
     return Case(name, b.plan(), (*sizes, nothing), {0: (where, float("nan"))})
+
+
+def followed(b: Builder, p: Program, operands: list[int], adds: str, shape: tuple[int | str, ...]) -> int:
+    """What becomes of a stage's result of this shape, by the letters of `adds`: a (b)ias of each channel and a
+    (r)esidual, inputs of the plan and `operands` more of the stage, a ReLU (x), a tanh (t)."""
+    value, dtype = p("acc"), p.dtype
+    for what in adds:
+        if what in "br":
+            operands.append(b.input(dtype, *(shape[-1:] if what == "b" else shape)))
+            value = p("Add", value, p.load(len(operands) - 1))
+        else:
+            value = p({"x": "Relu", "t": "Tanh"}[what], value)
+    return value
 
 
 def conv_out(

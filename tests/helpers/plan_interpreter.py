@@ -163,8 +163,8 @@ class _State:
 
 def _convolve(stage: Conv, x: Array, w: Array, dims: tuple[int, ...]) -> Array:
     n = x.ndim - 2
-    pads = list(stage.pads or (0,) * (2 * n))
     strides, dilations = stage.strides or (1,) * n, stage.dilations or (1,) * n
+    pads = list(stage.pads or (0,) * (2 * n))
     if stage.auto_pad != "NOTSET":
         for i in range(n):
             span = (dims[2 + i] - 1) * strides[i] + dilations[i] * (w.shape[2 + i] - 1) + 1

@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from fusion_cli.operators.versions import opset_version
 from fusion_cli.simplify.algebra.blocked import BLOCK, IMAGE_RANK, LINKS, PADDED_THERE, POOLS
-from fusion_cli.simplify.algebra.edits import Applied, add_constant, array_of, graph_of, is_one_of
+from fusion_cli.simplify.algebra.edits import Applied, add_constant, array_of, graph_of, is_one_of, put_before
 from fusion_cli.simplify.algebra.layers import Layer, layer_of
 
 _MOST = 2
@@ -89,13 +89,8 @@ def _padded(image: ir.Value, count: int, added: int, reader: ir.Node) -> ir.Valu
     """An image of `count` channels with so many channels of zeros more."""
     graph, name = graph_of(reader), f"{image.name}_padded"
     sizes = add_constant(graph, f"{name}_sizes", np.array([0, 0, 0, 0, 0, added, 0, 0]))
-    node = ir.Node("", "Pad", [image, sizes], name=name)
-    graph.insert_before(reader, node)
-    value = node.outputs[0]
-    value.name, value.type = name, image.type
-    if image.shape is not None:
-        value.shape = ir.Shape([image.shape[0], count + added, *image.shape[2:]])
-    return value
+    shape = None if image.shape is None else ir.Shape([image.shape[0], count + added, *image.shape[2:]])
+    return put_before(reader, "Pad", [image, sizes], name, image.type, shape)
 
 
 def _pad(images: _Images) -> None:

@@ -49,6 +49,23 @@ def add_constant(graph: ir.Graph, name: str, array: Array) -> ir.Value:
     return value
 
 
+def put_before(
+    reader: ir.Node,
+    operator: str,
+    inputs: Sequence[ir.Value],
+    name: str,
+    type: ir.TypeProtocol | None,
+    shape: ir.Shape | None,
+    *attributes: ir.Attr,
+) -> ir.Value:
+    """The result of a new node before `reader`: both are called `name`."""
+    node = ir.Node("", operator, inputs, attributes, name=name)
+    made = node.outputs[0]
+    made.name, made.type, made.shape = name, type, shape
+    graph_of(reader).insert_before(reader, node)
+    return made
+
+
 def graph_of(node: ir.Node) -> ir.Graph:
     assert isinstance(node.graph, ir.Graph)  # functions are inlined before
     return node.graph

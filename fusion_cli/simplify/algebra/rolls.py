@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from fusion_cli.operators.versions import attribute, opset_version
+from fusion_cli.operators.versions import attribute, integers, opset_version
 from fusion_cli.simplify.algebra.edits import (
     Applied,
     Array,
@@ -20,13 +20,12 @@ from fusion_cli.simplify.algebra.edits import (
     graph_of,
     is_one_of,
     producer_of,
+    put_before,
 )
 from fusion_cli.sizes.dims import shape_of
 
 _OPSET = 11
 """The first in which a Slice has its places as inputs, and axes may be negative."""
-_STEPS = 4
-"""The input of a Slice that says how far its places are apart."""
 _SAME = 0
 """What a Reshape takes for the operand's size at the same place."""
 _FEWEST = 8
@@ -41,7 +40,12 @@ class _Roll:
     axis: int
     first: int
     size: int
-    nodes: tuple[ir.Node, ...]
+    slices: tuple[ir.Node, ir.Node]
+    joined: ir.Node
+
+    @property
+    def nodes(self) -> tuple[ir.Node, ...]:
+        return *self.slices, self.joined
 
     @property
     def places(self) -> Array:
@@ -56,7 +60,7 @@ def look_up_rolls(graph: ir.Graph) -> Iterator[Applied]:
         if roll is None:
             continue
         inner = _roll(roll.source.producer())
-        if inner is not None and abs(inner.axis - roll.axis) == 1 and _reads_alone(inner, roll):
+        if inner is not None and abs(inner.axis - roll.axis) == 1 and _reads_alone(roll):
             _look_up_both(node, inner, roll)
             nodes = (*inner.nodes, *roll.nodes)
         else:
@@ -74,30 +78,25 @@ def _look_up_both(node: ir.Node, inner: _Roll, roll: _Roll) -> None:
     behind, before = sizes[second.axis + 1 :], [_SAME] * first.axis
     places = (first.places[:, None] * second.size + second.places).reshape(-1)
     merged = ir.Shape([*(inner.source.shape or ())[: first.axis], places.size, *behind])
-    rows = _put_before(node, "Reshape", inner.source, np.array([*before, places.size, *behind], np.int64), merged)
-    found = _put_before(node, "Gather", rows, places, merged, ir.AttrInt64("axis", first.axis))
+    rows = _with_constant(node, "Reshape", inner.source, np.array([*before, places.size, *behind], np.int64), merged)
+    found = _with_constant(node, "Gather", rows, places, merged, ir.AttrInt64("axis", first.axis))
     shape = np.array([*before, first.size, second.size, *behind], np.int64)
     become(node, "Reshape", [found, add_constant(graph_of(node), f"{node.outputs[0].name}_shape", shape)])
 
 
-def _put_before(
+def _with_constant(
     reader: ir.Node, operator: str, value: ir.Value, constant: Array, shape: ir.Shape, *attributes: ir.Attr
 ) -> ir.Value:
     """The result, of this shape, of a new node of a value and a constant."""
-    name, graph = f"{reader.outputs[0].name}_{operator.lower()}", graph_of(reader)
-    operand = add_constant(graph, f"{name}_operand", constant)
-    node = ir.Node("", operator, [value, operand], attributes, name=f"{reader.name}_{operator.lower()}")
-    made = node.outputs[0]
-    made.name, made.type, made.shape = name, value.type, shape
-    graph.insert_before(reader, node)
-    return made
+    name = f"{reader.outputs[0].name}_{operator.lower()}"
+    operand = add_constant(graph_of(reader), f"{name}_operand", constant)
+    return put_before(reader, operator, [value, operand], name, value.type, shape, *attributes)
 
 
-def _reads_alone(inner: _Roll, roll: _Roll) -> bool:
-    """Whether nothing but the second rotation reads what the first makes."""
-    made = roll.source
-    slices = {n for n in roll.nodes if n.op_type == "Slice"}
-    return not made.is_graph_output() and {reader for reader, _ in made.uses()} == slices and bool(inner.nodes)
+def _reads_alone(roll: _Roll) -> bool:
+    """Whether nothing but the slices of the second rotation reads what the first makes."""
+    readers = {reader for reader, _ in roll.source.uses()}
+    return not roll.source.is_graph_output() and readers == set(roll.slices)
 
 
 def _roll(node: ir.Node | None) -> _Roll | None:
@@ -106,27 +105,34 @@ def _roll(node: ir.Node | None) -> _Roll | None:
     if node is None or not is_one_of(node, "Concat") or len(node.inputs) != 2 or opset_version(node) < _OPSET:
         return None
     later, earlier = (producer_of(v, "Slice") for v in node.inputs)
-    shape = None if later is None or later.inputs[0] is None else shape_of(later.inputs[0])
-    if later is None or earlier is None or shape is None or later.inputs[0] is not earlier.inputs[0]:
+    source = None if later is None else later.inputs[0]
+    shape = None if source is None else shape_of(source)
+    if later is None or earlier is None or source is None or shape is None or earlier.inputs[0] is not source:
         return None
-    source, rank = later.inputs[0], len(shape)
+    rank = len(shape)
     axis = attribute(node, "axis") % rank
     size, together = shape[axis].known, [s.known for s in shape[axis + 1 :]]
     spans = [_span(s, axis, rank, size or 0) for s in (later, earlier)]
-    if source is None or not size or None in together or math.prod(n or 0 for n in together) < _FEWEST or None in spans:
+    if not size or None in together or math.prod(n or 0 for n in together) < _FEWEST or None in spans:
         return None
     (first, end), (begin, last) = (s for s in spans if s is not None)
     is_rotated = 0 < first < size == end and begin == 0 and last == first
-    return _Roll(source, axis, first, size, (later, earlier, node)) if is_rotated else None
+    return _Roll(source, axis, first, size, (later, earlier), node) if is_rotated else None
 
 
 def _span(node: ir.Node, axis: int, rank: int, size: int) -> tuple[int, int] | None:
     """Where a Slice along this axis alone, place by place, begins and ends."""
-    arrays = [array_of(v) for v in (*node.inputs[1:], *[None] * 4)[:4]]
-    starts, ends, axes, steps = (None if a is None else a.reshape(-1).tolist() for a in arrays)
-    if starts is None or ends is None or axes is None or len(starts) != 1 or axes[0] % rank != axis:
+    start, end, along = (_number(node, name) for name in ("starts", "ends", "axes"))
+    if start is None or end is None or along is None or along % rank != axis:
         return None
-    if len(node.inputs) > _STEPS and node.inputs[_STEPS] is not None and steps != [1]:
+    if integers(node, "steps") is not None and _number(node, "steps") != 1:
         return None
-    begin, end, _ = slice(starts[0], ends[0]).indices(size)
+    begin, end, _ = slice(start, end).indices(size)
     return begin, end
+
+
+def _number(node: ir.Node, name: str) -> int | None:
+    """The one number that is given for a list of integers."""
+    value = integers(node, name)
+    array = array_of(value) if isinstance(value, ir.Value) else None
+    return int(array.item()) if array is not None and array.size == 1 else None

@@ -25,6 +25,7 @@ from fusion_cli.simplify.algebra.edits import (
     only_reader,
     permutation,
     producer_of,
+    put_before,
 )
 
 _OPSET = 13
@@ -65,12 +66,9 @@ def _product(found: _Mean) -> ir.Value:
     """What the convolution makes, with its channel last."""
     made, graph = found.conv.outputs[0], graph_of(found.conv)
     column = add_constant(graph, f"{made.name}_column", np.ascontiguousarray(found.weight.reshape(-1, 1)))
-    product = ir.node("MatMul", [found.softmax.outputs[0], column], name=f"{found.conv.name}_product")
-    value = product.outputs[0]
-    value.name, value.type = f"{made.name}_last", made.type
-    value.shape = None if made.shape is None else ir.Shape([made.shape[i] for i in _LAST])
-    graph.insert_before(found.conv, product)
-    return value
+    shape = None if made.shape is None else ir.Shape([made.shape[i] for i in _LAST])
+    inputs = [found.softmax.outputs[0], column]
+    return put_before(found.conv, "MatMul", inputs, f"{made.name}_last", made.type, shape)
 
 
 def _mean(conv: ir.Node) -> _Mean | None:

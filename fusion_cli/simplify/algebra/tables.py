@@ -21,6 +21,7 @@ from fusion_cli.simplify.algebra.edits import (
     graph_of,
     is_one_of,
     producer_of,
+    put_before,
     rounded,
 )
 from fusion_cli.simplify.algebra.layers import MOST_BYTES
@@ -89,10 +90,8 @@ def _gather(node: ir.Node, indices: ir.Value, table: Array) -> None:
     last = add_constant(graph, f"{name}_axis", np.array([-1]))
     value = indices
     for operator, operands in (("Squeeze", [last]), ("Clip", bounds)):
-        step = ir.Node("", operator, [value, *operands], name=f"{name}_{operator.lower()}")
-        graph.insert_before(node, step)
-        value = step.outputs[0]
-        value.name, value.type, value.shape = step.name, indices.type, ir.Shape(indices.shape[:-1])
+        shape = ir.Shape(indices.shape[:-1])
+        value = put_before(node, operator, [value, *operands], f"{name}_{operator.lower()}", indices.type, shape)
     rows = np.concatenate([table, np.zeros_like(table[:1])])
     become(node, "Gather", [add_constant(graph, f"{name}_table", rows), value], ir.AttrInt64("axis", 0))
 
