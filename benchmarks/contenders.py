@@ -61,7 +61,7 @@ SESSIONS: Mapping[str, Setting] = {
     **{f"{made}, captured": Setting(made, captured=True) for made in ("fused", "quick")},
 }
 """`fused` is what the default command line writes, `quick` the same without looking whether it helps here."""
-TORCH = ("torch", "torch, graph", "torch, compiled")
+COMPILED = "torch, compiled"
 
 
 def has_gpu() -> bool:
@@ -152,7 +152,7 @@ def captured(contender: Contender) -> Contender:
 def of_torch(name: str, module: nn.Module, inputs: Mapping[str, Tensor]) -> Contender:
     """A module in PyTorch: eager, its kernels replayed from a CUDA graph, or compiled with all that it can tune."""
     run: Callable[..., Any] = module
-    if name == "torch, compiled":
+    if name == COMPILED:
         run = torch.compile(module, mode="max-autotune")
     given = tuple(inputs.values())
     stream = torch.cuda.default_stream() if given[0].is_cuda else None

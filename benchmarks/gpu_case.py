@@ -1,4 +1,5 @@
-"""Time a model of gpu_models.toml in the ways given, beside which nothing else should run; one JSON line per way.
+"""Time a model of gpu_models.toml in the ways given, in turn, beside which nothing else should run; of the
+JSON lines the last of each way holds.
 
 Run by `benchmarks.gpu_models` in a process of its own: a fault on the GPU ends that process and no other.
 
@@ -22,7 +23,7 @@ import torch
 from torch import Tensor
 
 from benchmarks import gpu_clock
-from benchmarks.contenders import SESSIONS, Contender, flat, has_gpu, of_session, of_torch
+from benchmarks.contenders import COMPILED, SESSIONS, Contender, flat, has_gpu, of_session, of_torch
 from benchmarks.gpu_specs import spec_of
 from benchmarks.gpu_write import made_path
 from benchmarks.gpu_zoo import Example, build
@@ -71,31 +72,60 @@ class Case:
         return max(largest_error(want, got.detach().cpu().numpy()) for want, got in pairs)
 
 
+class Race:
+    """Ways to run a case, timed in turn: a line tells what one takes alone, and one more after every run of them."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.entered: dict[str, tuple[Contender, float]] = {}
+        """With the error of what it computes."""
+
+    def enter(self, way: str) -> None:
+        try:
+            tell(way, self.alone(way))
+        except Exception as problem:  # one way of running that fails must not hide the others
+            detail = f"{type(problem).__name__}: {problem}".splitlines()[0][:300]
+            tell(way, {"status": "error", "detail": detail})
+
+    def alone(self, way: str) -> dict[str, Any]:
+        if self.case.device == "cpu" and any(of_gpus in way for of_gpus in ("graph", "captured", "NHWC")):
+            return {"status": "skipped", "detail": "there is no GPU"}
+        contender = self.case.contender(way)
+        samples = gpu_clock.milliseconds(contender)
+        error = self.case.error(contender)
+        self.entered[way] = contender, error
+        return self.outcome(samples, error)
+
+    def run(self) -> None:
+        times = gpu_clock.in_turn([contender for contender, _ in self.entered.values()])
+        for (way, (_, error)), samples in zip(self.entered.items(), times, strict=True):
+            tell(way, self.outcome(samples, error))
+
+    def outcome(self, samples: Sequence[float], error: float) -> dict[str, Any]:
+        """Of a way that ran: `status` ok or wrong, milliseconds and the error."""
+        # Products of float32 may be as exact as those of float16.
+        status = "ok" if error <= TOLERANCE["f16"] else "wrong"
+        low, high = np.percentile(samples, [10, 90]).tolist()
+        found = {"ms": statistics.median(samples), "p10": low, "p90": high, "error": error}
+        return {"status": status, "detail": "", **found, "machine": machine(self.case.device)}
+
+
 def main(path: Path, ways: Sequence[str]) -> None:
     # As ONNX Runtime multiplies float32 matrices unless told otherwise.
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-    case = Case(path)
+    race = Race(Case(path))
+    compiled = [way for way in ways if way == COMPILED]
     with torch.no_grad():
-        for way in ways:
-            print(json.dumps(measure(case, way) | {"mode": way}), flush=True)
-            gc.collect()
+        # Compiling may take longer than there is time: what the others take is told before.
+        for some in filter(None, ([way for way in ways if way not in compiled], compiled)):
+            for way in some:
+                race.enter(way)
+                gc.collect()
+            race.run()
 
 
-def measure(case: Case, way: str) -> dict[str, Any]:
-    """One way's outcome: `status` ok, wrong, error or skipped, why, milliseconds and the error."""
-    if case.device == "cpu" and any(of_gpus in way for of_gpus in ("graph", "captured", "NHWC")):
-        return {"status": "skipped", "detail": "there is no GPU"}
-    try:
-        contender = case.contender(way)
-        samples = gpu_clock.milliseconds(contender)
-        error = case.error(contender)
-    except Exception as problem:  # one way of running that fails must not hide the others
-        return {"status": "error", "detail": f"{type(problem).__name__}: {problem}".splitlines()[0][:300]}
-    # Products of float32 may be as exact as those of float16.
-    status = "ok" if error <= TOLERANCE["f16"] else "wrong"
-    low, high = np.percentile(samples, [10, 90]).tolist()
-    found = {"ms": statistics.median(samples), "p10": low, "p90": high, "error": error}
-    return {"status": status, "detail": "", **found, "machine": machine(case.device)}
+def tell(way: str, found: dict[str, Any]) -> None:
+    print(json.dumps(found | {"mode": way}), flush=True)
 
 
 def machine(device: str) -> dict[str, str]:

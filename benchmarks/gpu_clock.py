@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -13,6 +14,10 @@ from torch.profiler import ProfilerActivity, profile
 from benchmarks.contenders import Contender
 
 RUNS, ON_CPU = 100, 5
+ROUNDS = 20
+_ROUND_MS = 10.0
+"""What a contender runs for in a round, in less than the fewest or more than the most runs."""
+_FEWEST, _MOST = 3, 50
 WARM_SECONDS = 0.3
 """A GPU that was idle takes a while until its clocks are up."""
 _FLUSHED = 256 << 20
@@ -28,8 +33,25 @@ def milliseconds(contender: Contender, *, runs: int = RUNS, warm: float = WARM_S
     _repeat(contender, 3)
     while time.perf_counter() - start < warm:
         _repeat(contender, 3)
+    return _samples(contender, runs)
+
+
+def in_turn(contenders: Sequence[Contender], *, rounds: int = ROUNDS) -> list[list[float]]:
+    """Milliseconds of the runs of each, round by round: a card that is at its most power, or grows hot or cool, is so
+    for all of them alike."""
+    found = [milliseconds(c, runs=_FEWEST, warm=0.05) for c in contenders]
+    runs = [round(min(max(_ROUND_MS / statistics.median(some), _FEWEST), _MOST)) for some in found]
+    found = [[] for _ in contenders]
+    for _ in range(rounds):
+        for contender, times, some in zip(contenders, runs, found, strict=True):
+            some += _samples(contender, times)
+    return found
+
+
+def _samples(contender: Contender, runs: int) -> list[float]:
+    """Milliseconds of runs one after the other."""
     if contender.stream is None:
-        return [1e3 * seconds(contender.call) for _ in range(ON_CPU)]
+        return [1e3 * seconds(contender.call) for _ in range(min(runs, ON_CPU))]
     pairs = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(runs)]
     with torch.cuda.stream(contender.stream):
         for begin, end in pairs:

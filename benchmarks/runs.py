@@ -5,7 +5,8 @@ The folder holds MODEL.onnx, MODEL.npz (inputs `in__X`, reference outputs `out__
 
     python -m WORKER MODEL.onnx TOLERANCE MODE [MODE ...]
 
-and prints one line of JSON per mode, {"status": ..., "mode": ..., ...}, in the order of the modes.
+and prints a line of JSON per mode, {"status": ..., "mode": ..., ...}, in the order of the modes; of a mode that it
+tells anew, the last holds.
 """
 
 from __future__ import annotations
@@ -107,16 +108,14 @@ class Run:
 
     def model(self, entry: Entry, modes: Sequence[str]) -> list[Result]:
         """All modes of one model, each result complete even if the process that makes it dies."""
-        results: list[Result] = []
-        remaining = list(modes)
-        while remaining:
+        results: dict[str, Result] = {}
+        while remaining := [m for m in modes if m not in results]:
             found, failure = self.process(entry, remaining)
             if failure:
                 # The process ended within the first mode it had not reported.
-                found.append({"mode": remaining[len(found)], **failure})
-            results += [{"id": entry["id"], **result} for result in found]
-            remaining = remaining[len(found) :]
-        return results
+                found.append({"mode": next(m for m in remaining if m not in {r["mode"] for r in found}), **failure})
+            results |= {result["mode"]: {"id": entry["id"], **result} for result in found}
+        return list(results.values())
 
     def process(self, entry: Entry, modes: Sequence[str]) -> tuple[list[Result], dict[str, str]]:
         """One process over the modes: the results it printed, and how it died if it did."""
@@ -127,7 +126,8 @@ class Run:
             output, log, code = run.stdout, run.stderr, run.returncode
         except subprocess.TimeoutExpired as expired:
             output, log, code = (expired.stdout or b"").decode(), "", None
-        found = [json.loads(line) for line in output.splitlines() if line.startswith('{"status"')]
+        told = (json.loads(line) for line in output.splitlines() if line.startswith('{"status"'))
+        found = list({result["mode"]: result for result in told}.values())
         if len(found) == len(modes):
             return found, {}
         last = (log.strip().splitlines() or [""])[-1]

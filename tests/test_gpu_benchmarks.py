@@ -18,7 +18,7 @@ from benchmarks import front_page, gpu_bytes, gpu_dynamic_page, gpu_models, gpu_
 from benchmarks.gpu_specs import chosen, load_specs, spec_of
 from benchmarks.kernel_cases import CASES, case_of, small
 from benchmarks.kernel_write import MODES
-from benchmarks.runs import Run
+from benchmarks.runs import TOLERANCE, Run
 
 MACHINE = {"device": "NVIDIA H200", "onnxruntime": "1.31.1", "torch": "2.11.0"}
 MS = {
@@ -341,3 +341,27 @@ def test_bytes_without_a_model_or_ncu_say_how_to_get_them(tmp_path: Path, monkey
     run = CliRunner().invoke(gpu_bytes.main, ["--work", str(tmp_path)])
     assert run.exit_code == 1
     assert "python -m benchmarks.gpu_models --only decomposed_b1_s2048_d4096" in run.output
+
+
+WORKER = """
+import sys
+for mode in sys.argv[3:]:
+    if mode == "dies":
+        sys.exit("out of memory")
+    print('{"status": "ok", "ms": 1, "mode": "%s"}' % mode, flush=True)
+for mode in sys.argv[3:]:
+    print('{"status": "ok", "ms": 2, "mode": "%s"}' % mode, flush=True)
+"""
+
+
+def test_of_what_a_worker_tells_anew_the_last_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a_worker_of_two_rounds.py").write_text(WORKER)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    run = Run(tmp_path, "a_worker_of_two_rounds", 1, 60)
+    entry = {"id": "m", "dtype": next(iter(TOLERANCE))}
+    assert {r["mode"]: r["ms"] for r in run.model(entry, ["a", "b"])} == {"a": 2, "b": 2}
+    found = run.model(entry, ["a", "dies", "b", "c"])
+    assert [(r["mode"], r["status"], r.get("ms")) for r in found] == [
+        ("a", "ok", 1), ("dies", "crash", None), ("b", "ok", 2), ("c", "ok", 2)
+    ]  # fmt: skip
+    assert "out of memory" in found[1]["detail"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,8 +25,13 @@ from benchmarks.kernel_yardsticks import MATH, exact, yardsticks  # noqa: E402
 LAYER = "tiny_layer_b1_s128_d768"
 
 
-def said(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith('{"status"')]
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    """What holds in the end."""
+    return list({line["mode"]: line for line in lines(capsys)}.values())
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +51,26 @@ def test_a_layer_from_end_to_end(written: Path, capsys: pytest.CaptureFixture[st
         assert 0 < result["error"] < 1e-2, "the reference is in double precision"
         assert result["machine"]["torch"] == torch.__version__
     assert results[3]["status"] == ("ok" if results[0]["machine"]["device"] != "cpu" else "skipped")
+
+
+def test_ways_are_timed_in_turn_and_told_before_anything_is_compiled(
+    written: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def contender(case: gpu_case.Case, way: str) -> Contender:
+        def call() -> Any:
+            calls.append(way)
+            return case.like
+
+        return Contender(call)
+
+    monkeypatch.setattr(gpu_case.Case, "contender", contender)
+    gpu_case.main(written, ["quick", "torch, compiled", "ORT"])
+    told = [line["mode"] for line in lines(capsys)]
+    assert told == ["quick", "ORT"] * 2 + ["torch, compiled"] + ["quick", "ORT", "torch, compiled"]
+    changes = sum(a != b for a, b in pairwise(calls))
+    assert changes > 2 * gpu_clock.ROUNDS, "their runs alternate"
 
 
 def test_what_was_not_written_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
