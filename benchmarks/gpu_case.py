@@ -77,8 +77,8 @@ class Race:
 
     def __init__(self, case: Case) -> None:
         self.case = case
-        self.entered: dict[str, tuple[Contender, float]] = {}
-        """With the error of what it computes."""
+        self.entered: dict[str, tuple[Contender, dict[str, Any]]] = {}
+        """With what does not change from one run of them to the next."""
 
     def enter(self, way: str) -> None:
         try:
@@ -93,21 +93,22 @@ class Race:
         contender = self.case.contender(way)
         samples = gpu_clock.milliseconds(contender)
         error = self.case.error(contender)
-        self.entered[way] = contender, error
-        return self.outcome(samples, error)
+        # Products of float32 may be as exact as those of float16.
+        status = "ok" if error <= TOLERANCE["f16"] else "wrong"
+        facts = {"status": status, "detail": "", "error": error, "alone": statistics.median(samples)}
+        found = facts | {"machine": machine(self.case.device)}
+        self.entered[way] = contender, found
+        return found | spread(samples)
 
     def run(self) -> None:
         times = gpu_clock.in_turn([contender for contender, _ in self.entered.values()])
-        for (way, (_, error)), samples in zip(self.entered.items(), times, strict=True):
-            tell(way, self.outcome(samples, error))
+        for (way, (_, found)), samples in zip(self.entered.items(), times, strict=True):
+            tell(way, found | spread(samples))
 
-    def outcome(self, samples: Sequence[float], error: float) -> dict[str, Any]:
-        """Of a way that ran: `status` ok or wrong, milliseconds and the error."""
-        # Products of float32 may be as exact as those of float16.
-        status = "ok" if error <= TOLERANCE["f16"] else "wrong"
-        low, high = np.percentile(samples, [10, 90]).tolist()
-        found = {"ms": statistics.median(samples), "p10": low, "p90": high, "error": error}
-        return {"status": status, "detail": "", **found, "machine": machine(self.case.device)}
+
+def spread(samples: Sequence[float]) -> dict[str, float]:
+    low, high = np.percentile(samples, [10, 90]).tolist()
+    return {"ms": statistics.median(samples), "p10": low, "p90": high}
 
 
 def main(path: Path, ways: Sequence[str]) -> None:

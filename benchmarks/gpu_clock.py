@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -37,14 +38,15 @@ def milliseconds(contender: Contender, *, runs: int = RUNS, warm: float = WARM_S
 
 
 def in_turn(contenders: Sequence[Contender], *, rounds: int = ROUNDS) -> list[list[float]]:
-    """Milliseconds of the runs of each, round by round: a card that is at its most power, or grows hot or cool, is so
-    for all of them alike."""
+    """Milliseconds of the runs of each, round by round, each time in another order: a card that is at its most power
+    gives more of it to who comes after one that took little."""
     found = [milliseconds(c, runs=_FEWEST, warm=0.05) for c in contenders]
     runs = [round(min(max(_ROUND_MS / statistics.median(some), _FEWEST), _MOST)) for some in found]
     found = [[] for _ in contenders]
+    order = random.Random(0)
     for _ in range(rounds):
-        for contender, times, some in zip(contenders, runs, found, strict=True):
-            some += _samples(contender, times)
+        for i in order.sample(range(len(contenders)), len(contenders)):
+            found[i] += _samples(contenders[i], runs[i])
     return found
 
 

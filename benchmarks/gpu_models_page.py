@@ -18,7 +18,8 @@ TORCH = ("torch", "torch, graph", "torch, compiled")
 
 
 _AGAINST = (
-    "model", "over ONNX Runtime, to be", "over PyTorch, to be", "fused, to be", "graph, to be", "reached",
+    "model", "over ONNX Runtime, to be", "over PyTorch, to be", "fused, to be", "graph, to be", "alone",
+    "reached",
 )  # fmt: skip
 _WRITTEN = (
     "model", "nodes", "fusions", "written", "export, s", "optimize, s", "error", "of ORT", "of torch", "date",
@@ -62,7 +63,8 @@ def page(rows: Sequence[Row], device: str) -> str:
             table(["model", "fused", "graph", "captured", *ORT, *TORCH], [_times(r) for r in rows]),
             "## Against the best",
             "The fused model at its best over the best of ONNX Runtime and of PyTorch, and its times, each with what it"
-            " is to be; as a graph the lesser of both kinds.",
+            " is to be; as a graph the lesser of both kinds. *Alone*: the ratios where each way runs by itself, which"
+            " says what a card gives that is at its most power all the time.",
             table(_AGAINST, map(_against, rows)),
             "## What was written, and its numbers",
             "Errors are the largest difference over the largest magnitude, against PyTorch in double precision.",
@@ -84,15 +86,15 @@ def failures(rows: Sequence[Row]) -> list[list[str]]:
     ]
 
 
-def ms(row: Row, way: str) -> float | None:
-    """The median of one way of running, if it ran."""
-    found: float | None = row["times"].get(way, {}).get("ms")
+def ms(row: Row, way: str, kind: str = "ms") -> float | None:
+    """The median of one way of running, if it ran; `kind`: "ms" in turn with the others, "alone" before."""
+    found: float | None = row["times"].get(way, {}).get(kind)
     return found
 
 
-def best(row: Row, ways: Sequence[str]) -> float | None:
+def best(row: Row, ways: Sequence[str], kind: str = "ms") -> float | None:
     """The least median of several ways."""
-    return min((t for way in ways if (t := ms(row, way)) is not None), default=None)
+    return min((t for way in ways if (t := ms(row, way, kind)) is not None), default=None)
 
 
 def fused_ways(made: str) -> tuple[str, str, str]:
@@ -122,7 +124,12 @@ def _against(row: Row) -> list[str]:
     reached += [t is not None and t <= most for t, most in times if most is not None]
     cells = [f"{'-' if ratio is None else f'{ratio:.2f}x'}, {least:.2f}x" for ratio, least in ratios]
     cells += [f"{_number(t)}, {'-' if most is None else f'{most:.3f}'}" for t, most in times]
-    return [row["id"], *cells, "yes" if all(reached) else "no"]
+    return [row["id"], *cells, _alone(row), "yes" if all(reached) else "no"]
+
+
+def _alone(row: Row) -> str:
+    own, *others = (best(row, ways, "alone") for ways in (fused_ways(row["made"]), ORT, TORCH))
+    return "-" if own is None else ", ".join("-" if other is None else f"{other / own:.2f}x" for other in others)
 
 
 def _written(row: Row) -> list[str]:

@@ -76,7 +76,7 @@ def test_ways_are_timed_in_turn_and_told_before_anything_is_compiled(
 def test_what_was_not_written_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     gpu_write.main(tmp_path / f"{LAYER}.onnx", ["quick"])
     gpu_case.main(tmp_path / f"{LAYER}.onnx", ["ORT", "quick", "torch"])
-    assert [r["status"] for r in said(capsys)] == ["error", "error", "error", "ok"]
+    assert [r["status"] for r in lines(capsys)] == ["error", "error", "error", "ok", "ok"]
 
 
 def test_a_wrong_model_is_told(written: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
