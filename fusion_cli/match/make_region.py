@@ -31,22 +31,13 @@ H200, two layers of Qwen2.5-7B at one token: 260 us; with the embedding in the f
 
 
 def make_region(index: GraphIndex, nodes: Iterable[ir.Node], rule: str, kernel: str, opt_level: int) -> Region:
-    """The region of these nodes. Raises NoRegion if it is not convex, cannot be a function of the model, or has a
-    value of unknown type or rank."""
+    """The region of these nodes, but for moves at its head whose results lead out of it and back. Raises NoRegion if it
+    is not convex without them, cannot be a function of the model, or has a value of unknown type or rank."""
     inside = _with_own_splits(index, _with_own_casts(index, set(nodes)))
     if kernel == "auto":  # a kernel of one's own knows nothing of tables
         inside = _with_tables(index, inside) - index.of_positions
-    if all(n.op_type in ARRANGING for n in inside):
-        raise NoRegion(NO_WORK)
-    ordered = sorted(inside, key=index.position.__getitem__)
-    foreign = next((n for n in ordered if n in index.not_imported), None)
-    if foreign is not None:
-        raise NoRegion(OPSET, foreign)
-    remade = _remade(index, inside) if kernel == "auto" else set()
-    copied = _shape_nodes(index, ordered) | remade
-    back = way_back(index, inside, copied)
-    if back is not None:
-        raise NoRegion(NOT_CONVEX, back)
+    ordered, copied, remade = _convex(index, inside, kernel)
+    inside = set(ordered)
     shape_nodes = sorted(copied, key=index.position.__getitem__)
     inputs, constants = _inputs(index, ordered, shape_nodes, remade)
     outputs = tuple(v for n in ordered for v in n.outputs if v.name and _is_needed(index, v, inside, copied))
@@ -64,6 +55,47 @@ def make_region(index: GraphIndex, nodes: Iterable[ir.Node], rule: str, kernel: 
         opt_level,
         remade=tuple(n for n in shape_nodes if n in remade),
     )
+
+
+def _convex(index: GraphIndex, inside: set[ir.Node], kernel: str) -> tuple[list[ir.Node], set[ir.Node], set[ir.Node]]:
+    """The nodes of a region in order, the shape arithmetic that comes along, and what of it makes masks."""
+    while True:
+        if all(n.op_type in ARRANGING for n in inside):
+            raise NoRegion(NO_WORK)
+        ordered = sorted(inside, key=index.position.__getitem__)
+        foreign = next((n for n in ordered if n in index.not_imported), None)
+        if foreign is not None:
+            raise NoRegion(OPSET, foreign)
+        remade = _remade(index, inside) if kernel == "auto" else set()
+        copied = _shape_nodes(index, ordered) | remade
+        back = way_back(index, inside, copied)
+        if back is None:
+            return ordered, copied, remade
+        leaving = _moves_towards(index, ordered, back)
+        if not leaving:
+            raise NoRegion(NOT_CONVEX, back)
+        inside = inside - leaving
+
+
+def _moves_towards(index: GraphIndex, ordered: list[ir.Node], back: ir.Node) -> set[ir.Node]:
+    """The moves at the head of a region that lead to a node outside; none if anything else of the region does too: the
+    views of one tensor that attention and what is added to its scores are both computed from."""
+    inside, head = set(ordered), set[ir.Node]()
+    for node in ordered:
+        if node.op_type in MOVES and not node.domain and inside.intersection(index.predecessors(node)) <= head:
+            head.add(node)
+    found: set[ir.Node] = set()
+    seen: set[ir.Node] = set()
+    stack = [back]
+    while stack:
+        node = stack.pop()
+        if node in seen or index.position[node] < index.position[ordered[0]]:
+            continue
+        seen.add(node)
+        if node in inside:
+            found.add(node)
+        stack += index.predecessors(node)
+    return found if found <= head else set()
 
 
 def _with_own_casts(index: GraphIndex, inside: set[ir.Node]) -> set[ir.Node]:

@@ -295,15 +295,30 @@ def test_a_result_that_others_need_stays_a_result(late: bool) -> None:
 
 
 def test_a_mask_computed_from_the_shape_of_the_heads() -> None:
-    """A region that begins before the heads would need its own result; one that begins after them does not."""
+    """A region that begins before the heads would need its own result; one that begins after those of the queries, and
+    before the others, does not."""
     mask = """sh = Shape (q) qn = Gather (sh, n2) r0 = Range (n0, qn, n1) rc = Unsqueeze (r0, i1)
         future = Greater (r0, rc)"""
     attention = ATTENTION.replace("p = Softmax (sc)", "m = Where (future, low, sc) p = Softmax (m)").format("q", "k")
     source, before, after, input_ = BLOCKS["pre-norm"]
     body = f"{before} {heads(source)} {mask} {attention} {PROJECTION} {after}"
     found = regions(body.format(ffn=FFN["gelu"].format(input_, "h")), "AttentionFFN")
-    assert [v.name for r in found for v in r.outputs] == ["y"]
-    assert "q" in {v.name for v in found[0].inputs}
+    assert {v.name for r in found for v in r.outputs} == {"y"}
+    assert all("q" in {v.name for v in r.inputs} for r in found)
+
+
+def test_a_bias_computed_from_the_heads() -> None:
+    """As DeBERTa's, of queries by positions: the views of the heads that it is made of are read as they come, and what
+    else moves or scales keys is the region's."""
+    bias = "pq = MatMul (q, table) near = GatherElements <axis = 3> (pq, places)"
+    attention = ATTENTION.replace("p = Softmax (sc)", "m = Add (sc, near) p = Softmax (m)").format("q", "k")
+    source, before, after, input_ = BLOCKS["pre-norm"]
+    body = f"{before} {heads(source)} {bias} {attention} {PROJECTION} {after}"
+    more = "float[16, 32] table, int64[b, 4, s, s] places"
+    found = regions(body.format(ffn=FFN["gelu"].format(input_, "h")), "AttentionFFN", f"{X}, {more}")
+    region = max(found, key=lambda r: len(r.nodes))
+    assert {"q", "near"} <= {v.name for v in region.inputs}
+    assert {"k", "v", "q"} & {v.name for n in region.nodes for v in n.outputs} == {"k", "v"}
 
 
 def test_a_layer_may_end_in_a_clip() -> None:
