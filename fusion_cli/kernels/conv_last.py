@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fusion_cli.codegen.cuda_parts import Buffer, CudaStage, Load, Member, Names
 from fusion_cli.codegen.text import int_lists
 from fusion_cli.codes import emit as codes
-from fusion_cli.devices.work import Work, count
+from fusion_cli.devices.work import MANY_TAPS, Work, count
 from fusion_cli.errors import Unsupported
 from fusion_cli.kernels.addends import addends_of, adding
 from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, product_work
@@ -19,6 +19,8 @@ from fusion_cli.planir.stages import Conv, Plan, Stage, own_operands
 
 _DIRECT = 50.0
 """Time of our own kernel over that of the vendor's."""
+_GROUPS = 10.0
+"""The same of our kernel for groups."""
 _TAKES = (
     "const gpu::Cudnn& cudnn",
     "gpu::CudnnConv& convolve",
@@ -54,6 +56,9 @@ class ChannelsLastFamily(Family):
         flops = 2.0 * at.space * count(at.shape(stage.w)[1:])
         # A session may forbid TF32, and cuDNN's fast kernels with it.
         slowdown = 1 / at.profile.conv_efficiency if at.dtype(stage.x) in NARROW else _DIRECT
+        in_groups = stage.group > 1 and count(at.shape(stage.w)[2:]) >= MANY_TAPS
+        if in_groups and at.dtype(stage.x) in NARROW:
+            return product_work(at, own_operands(stage), flops, _GROUPS)
         if addends_of(at.plan, stage):
             moved, weights = at.moved(stage.tensors), at.constants(stage.tensors)
             return [Work("Conv", moved, flops, at.dtype(stage.x), slowdown=slowdown, weights=weights)]
@@ -62,7 +67,8 @@ class ChannelsLastFamily(Family):
     def schedules(self, plan: Plan, stage: Conv, kind: Kind) -> tuple[Schedule, ...]:
         what = "bias, residual and ReLU in it" if addends_of(plan, stage) else "a pass over its result"
         return (
-            Schedule("vendor", f"where cuDNN is loaded and has a kernel for the form: {what}"),
+            Schedule("groups", "groups of whole eights of channels, in 16 bits, and 16 places of a filter or more"),
+            Schedule("vendor", f"else where cuDNN is loaded and has a kernel for the form: {what}"),
             Schedule("direct", "otherwise: our own kernel, one result per thread"),
         )
 
@@ -71,7 +77,7 @@ class ChannelsLastFamily(Family):
         tail = epilogue(plan, stage, x.dtype, index)
         filters, scratch = filter_of(plan, stage, w, index)
         return ChannelsLastStage(
-            **names.common("conv_last", "cudnn.h", "conv_last.cuh", "vector.cuh"),
+            **names.common("conv_last", "cudnn.h", "conv_groups.cuh", "conv_last.cuh", "vector.cuh"),
             takes=_TAKES,
             arguments=(
                 *("cudnn", f"convolve_{index}", filters.name, "work + lt_work"),

@@ -9,7 +9,7 @@ from fusion_cli.codegen.cuda_parts import CudaStage, Member, Names
 from fusion_cli.codegen.expr import compute, onnx_type
 from fusion_cli.codegen.text import flag
 from fusion_cli.codes import emit as codes
-from fusion_cli.devices.work import Work, count
+from fusion_cli.devices.work import Work, count, vendor_convolution
 from fusion_cli.errors import Unsupported
 from fusion_cli.kernels import tiles, winograd
 from fusion_cli.kernels.conv_last import sizes
@@ -39,7 +39,10 @@ class ConvolutionFamily(Family):
             return tiled
         if at.profile.kind == "cpu" and (small := winograd.winograd_work(at)) is not None:
             return small
-        product, *rest = product_work(at, own_operands(stage), flops, 1 / at.profile.conv_efficiency)
+        slowdown = 1 / at.profile.conv_efficiency
+        if at.profile.kind != "cpu":
+            slowdown = vendor_convolution(at.profile, int(stage.group), at.shape(stage.w))
+        product, *rest = product_work(at, own_operands(stage), flops, slowdown)
         narrow = at.profile.kind != "cpu" and at.dtype(stage.x) in NARROW
         if narrow or stage.channels_last:
             # The image is turned over and back: by ONNX Runtime where cuDNN wants it so, or for ONNX Runtime.

@@ -17,6 +17,7 @@ from fusion_cli.match import borders
 from fusion_cli.match.choices import Choices
 from fusion_cli.match.engine import find
 from fusion_cli.match.found import Idioms, Match, Miss
+from fusion_cli.match.left_over import left_over
 from fusion_cli.match.make_region import make_region
 from fusion_cli.match.misses import Misses
 from fusion_cli.match.roles import attention_ends, attentions_in
@@ -102,6 +103,8 @@ def _find_in(graph: ir.Graph, rules: RuleSet, watch: Collection[ir.Node], asked:
         found, failed = _regions(index, rule, _proposals(choices, rule, misses), choices.idioms)
         regions += found
         not_regions += failed
+    for rule in rules.fusions:
+        regions += _regions(index, rule, dict.fromkeys(left_over(choices.grower, rule, regions)), choices.idioms)[0]
     regions.sort(key=lambda r: (index.position[r.nodes[0]], r.rule))
     return GraphMatches(index, regions, counts, choices.idioms, misses, not_regions)
 

@@ -3,7 +3,7 @@ match/members.py)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
@@ -158,11 +158,11 @@ class Grower:
         node = self.index.producer(value)
         return call.op == "Move" and node is not None and self.index.is_transparent(node)
 
-    def groups(self, call: Call) -> list[frozenset[ir.Node]]:
-        """All maximal regions of the graph, disjoint, each convex."""
+    def groups(self, call: Call, among: Collection[ir.Node] | None = None) -> list[frozenset[ir.Node]]:
+        """All maximal regions of the graph, or of some of its nodes, disjoint, each convex."""
         least, most = _bounds(call)
         group_of: dict[ir.Node, set[ir.Node]] = {}
-        for node in self.index.nodes:
+        for node in self.index.nodes if among is None else sorted(among, key=self.index.position.__getitem__):
             if not self.members.allows(call, node) or not self.members.is_data(node):
                 continue
             joined = group_of[node] = {node}

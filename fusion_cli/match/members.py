@@ -82,8 +82,9 @@ class Members:
     def are_of_kind(call: Call, group: Iterable[ir.Node]) -> bool:
         """Whether a group is of the pattern's own kind: without a reduction it is Pointwise's to find."""
         if call.op == "Convolutions":
-            # One by itself, turned over at both ends, is no better off than with ONNX Runtime.
-            return sum(map(_is_convolution, group)) > 1
+            # One by itself, turned over at both ends, is no better off than with ONNX Runtime; but for groups, of which
+            # that runs one after the other.
+            return sum(2 if _is_grouped(n) else _is_convolution(n) for n in group) > 1
         return call.op != "Rowwise" or any(n.op_type in ROW_OPERATORS for n in group)
 
     def _keeps_rows(self, node: ir.Node) -> bool:
@@ -180,6 +181,13 @@ class Members:
 
 def _is_convolution(node: ir.Node) -> bool:
     return node.op_type == "Conv" and not node.domain
+
+
+def _is_grouped(node: ir.Node) -> bool:
+    """Whether a convolution has several groups of several channels each."""
+    groups = node.attributes.get_int("group", 1) if _is_convolution(node) else 1
+    shape = node.inputs[1].shape if len(node.inputs) > 1 and node.inputs[1] is not None else None
+    return groups is not None and groups > 1 and shape is not None and shape[1] != 1
 
 
 def _is_number(value: ir.Value | None) -> bool:

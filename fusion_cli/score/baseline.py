@@ -13,7 +13,7 @@ from dataclasses import replace
 import onnx_ir as ir
 
 from fusion_cli.devices.profile import DeviceProfile
-from fusion_cli.devices.work import ATTENTION_ROWS, Work, count
+from fusion_cli.devices.work import ATTENTION_ROWS, Work, count, vendor_convolution
 from fusion_cli.load.overridable import is_constant
 from fusion_cli.load.structure import bodies_of
 from fusion_cli.operators.dtypes import NARROW, element_bytes
@@ -142,7 +142,8 @@ def _works(kernel: Kernel, profile: DeviceProfile, sizes: Mapping[str, int]) -> 
         if anchor.op_type == "Conv" and profile.kind == "cpu":
             slowdown = 1 / profile.vendor_conv_efficiency
         elif anchor.op_type == "Conv":
-            slowdown = 1 / profile.conv_efficiency
+            filters = numbers(anchor.inputs[1], sizes) if anchor.inputs[1] is not None else None
+            slowdown = vendor_convolution(profile, anchor.attributes.get_int("group", 1) or 1, filters or (0, 0))
             if dtype in NARROW:
                 # It turns the image over to have its channels last, and back.
                 moved += 2 * bytes_of([v for v in (anchor.inputs[0], anchor.outputs[0]) if v is not None], sizes)

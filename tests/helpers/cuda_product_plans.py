@@ -337,11 +337,25 @@ def conv_lasts() -> list[Case]:
         conv_last("bfloat16", "rx", pads=(2, 0, 1, 3), dilations=(2, 1)),
         conv_last("float16", "b", channels=(12, 8), group=4, filter=(3, 2), auto_pad="SAME_UPPER", strides=(2, 3)),
         *depthwise(),
+        *in_groups(),
         conv_last("bfloat16", "x", channels=(8, 24), filter=(5,), pads=(2, 2)),
         conv_last("float16", "brx", channels=(8, 8), filter=(3, 2, 2), pads=(1, 0, 1, 1, 1, 0)),
         conv_last("float32", "brx", pads=(1, 1, 1, 1)),
         conv_last("float32", "t", channels=(8, 4), group=2, auto_pad="SAME_LOWER", strides=(3, 2), filter=(2, 3)),
     ]
+
+
+def in_groups() -> list[Case]:
+    """Groups of several channels that meet them at many places: tiles of 16, 32 and 64 filters, full and not, and two
+    of them; windows that reach over every edge."""
+    uneven = {"strides": (2, 1), "dilations": (1, 2), "pads": (2, 3, 1, 3)}
+    return [
+        conv_last("float16", "bt", channels=(96, 96), group=2, filter=(31,), pads=(15, 14)),
+        conv_last("bfloat16", "brx", channels=(16, 32), group=2, filter=(5, 4), **uneven),
+        conv_last("float16", "", channels=(64, 56), group=2, filter=(4, 2, 3), pads=(2, 1, 1, 1, 0, 1)),
+        conv_last("bfloat16", "x", channels=(16, 144), group=2, filter=(16,), auto_pad="SAME_UPPER"),
+        conv_last("float16", "r", channels=(24, 9), group=3, filter=(4, 4), auto_pad="SAME_LOWER", strides=(1, 2)),
+    ]  # fmt: skip
 
 
 _MANY_IMAGES = 200

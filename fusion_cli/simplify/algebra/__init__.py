@@ -22,7 +22,7 @@ from fusion_cli.simplify.algebra.fold_affine import fold_affine_nodes
 from fusion_cli.simplify.algebra.gates import combine_gates
 from fusion_cli.simplify.algebra.grids import read_whole
 from fusion_cli.simplify.algebra.layers import LAYERS
-from fusion_cli.simplify.algebra.padding import drop_pads, fold_pads
+from fusion_cli.simplify.algebra.padding import drop_pads, fold_pads, fold_slices
 from fusion_cli.simplify.algebra.reshapes import drop_expansions, write_shapes
 from fusion_cli.simplify.algebra.rolls import look_up_rolls
 from fusion_cli.simplify.algebra.softmaxes import put_channels_last
@@ -31,6 +31,7 @@ from fusion_cli.simplify.algebra.spread import drop_spread
 from fusion_cli.simplify.algebra.tables import compute_tables, gather_one_hot
 from fusion_cli.simplify.algebra.transposes import cancel_transposes
 from fusion_cli.simplify.algebra.uniform import drop_neutral
+from fusion_cli.simplify.algebra.weights import compute_weights
 from fusion_cli.simplify.identities import drop_identities
 from fusion_cli.types import Rewrite, label
 
@@ -48,11 +49,13 @@ _FAMILIES: Mapping[Callable[[ir.Graph], Iterator[Applied]], tuple[str, ...]] = {
     drop_neutral: ("NeutralTensor",),
     combine_bounds: ("ClipClip",),  # before activations, in which they may be two nodes
     name_activations: ("HardSigmoid", "HardSwish"),  # before the additions in them are taken for biases
+    compute_weights: ("WeightNorm",),  # before anything is folded into weights
     gather_one_hot: ("OneHotMatMul",),
     compute_tables: ("GatherTable",),
     cancel_transposes: ("TransposeTranspose",),
     fold_affine_nodes: tuple(rule for op in LAYERS for rule in (f"{op}Affine", f"Affine{op}")),
     fold_pads: ("PadConv",),
+    fold_slices: ("ConvSlice",),
     combine_gates: ("AddMul",),
     put_channels_last: ("SoftmaxConv",),
     lift_lines: ("Conv1D",),
