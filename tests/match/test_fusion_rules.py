@@ -157,8 +157,9 @@ def test_rows_of_a_table_are_read_by_the_norm_of_them(body: str, taken: bool) ->
     inputs = "float[9, 64] x, float[64, 64, 64] z0, int64[64, 64] i"
     outputs = "float[64, 64, 64] y" + (", float[64, 64, 64] z" if "z =" in body else "")
     regions = found(body, "RowwiseRegion", WEIGHTS, inputs, outputs).regions
-    assert [any(n.op_type == "Gather" for n in r.nodes) for r in regions] == [taken]
-    assert not taken or "w0" in {v.name for v in regions[0].inputs}
+    region = max(regions, key=lambda r: len(r.nodes))
+    assert any(n.op_type == "Gather" for n in region.nodes) == taken
+    assert not taken or "w0" in {v.name for v in region.inputs}
 
 
 @pytest.mark.parametrize(
@@ -176,3 +177,21 @@ def test_rows_of_a_table_stay_outside_where_they_are_few_or_the_region_is_a_laye
     nodes = [n for n in model.graph if n.op_type != "Gather"]
     region = make_region(GraphIndex(model.graph), nodes, "Layer", kernel, 1)
     assert any(n.op_type == "Gather" for n in region.nodes) == taken
+
+
+def test_what_others_leave_of_a_pointwise_region_is_one() -> None:
+    """A product that takes the last of it leaves the others, which would run one by one."""
+    body = "a = Neg (x) e = Exp (x) c = Mul (a, e) m = MatMul (x, w0) l = Add (m, b0) y = Add (l, c)"
+    regions = matches(parse(f"g ({X}) => ({Y}) {{ {body} }}", WEIGHTS), "PointwiseRegion", "LinearActivation").regions
+    taken = {tuple(n.op_type for n in r.nodes) for r in regions if r.rule == "PointwiseRegion"}
+    assert taken == {("Neg", "Exp", "Mul", "Add", "Add"), ("Neg", "Exp", "Mul")}
+
+
+@pytest.mark.parametrize(("groups", "least"), [(1, 2), (2, 1), (8, 2)], ids=["one group", "two", "depthwise"])
+def test_one_convolution_is_turned_over_for_its_groups_alone(groups: int, least: int) -> None:
+    convolution = f"Conv <group = {groups}, pads = [1, 1, 1, 1]>"
+    weights = {"k": (8, 8 // groups, 3, 3)}
+    one = f"c = {convolution} (x, k) y = Relu (c)"
+    two = f"b = {convolution} (x, k) c = {convolution} (b, k) y = Relu (c)"
+    sizes = [len(found(body, "Convolutions", weights, IN, OUT).regions) for body in (one, two)]
+    assert [bool(n) for n in sizes] == [least == 1, True]
