@@ -13,7 +13,7 @@ ATTENTION_ROWS = 64
 """Rows of queries and of keys that an attention kernel keeps on the chip at once."""
 
 MANY_TAPS = 16
-"""Places of a filter from which on our own kernel takes a convolution in groups (kGroupTaps of conv_groups.cuh)."""
+"""Places of a filter from which on our own kernel takes a convolution in groups (templates/include/conv_tiles.cuh)."""
 _A_GROUP = 3.0
 
 

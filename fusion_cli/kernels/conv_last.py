@@ -1,5 +1,5 @@
 """Convolutions of images whose channels come last, on GPUs: cuDNN's kernel with bias, residual and ReLU in it, or our
-own for what that does not take."""
+own where that is faster or does not take them."""
 
 from __future__ import annotations
 
@@ -67,8 +67,11 @@ class ChannelsLastFamily(Family):
     def schedules(self, plan: Plan, stage: Conv, kind: Kind) -> tuple[Schedule, ...]:
         what = "bias, residual and ReLU in it" if addends_of(plan, stage) else "a pass over its result"
         return (
-            Schedule("groups", "groups of whole eights of channels, in 16 bits, and 16 places of a filter or more"),
-            Schedule("vendor", f"else where cuDNN is loaded and has a kernel for the form: {what}"),
+            Schedule("vendor", f"where cuDNN is loaded and has the fastest kernel for the form, by a trial: {what}"),
+            Schedule(
+                "tiles",
+                "else in 16 bits and whole eights of channels, for few positions and groups: our own on tensor cores",
+            ),
             Schedule("direct", "otherwise: our own kernel, one result per thread"),
         )
 
@@ -77,7 +80,7 @@ class ChannelsLastFamily(Family):
         tail = epilogue(plan, stage, x.dtype, index)
         filters, scratch = filter_of(plan, stage, w, index)
         return ChannelsLastStage(
-            **names.common("conv_last", "cudnn.h", "conv_groups.cuh", "conv_last.cuh", "vector.cuh"),
+            **names.common("conv_last", "cudnn.h", "conv_last.cuh", "conv_tiles.cuh", "vector.cuh"),
             takes=_TAKES,
             arguments=(
                 *("cudnn", f"convolve_{index}", filters.name, "work + lt_work"),

@@ -114,21 +114,22 @@ class CudnnDescriptor {
 
 constexpr double kPassRate = 2e9;  // bytes per ms that a pass over a result reads and writes, about
 
-// Keeps, for every form of convolution that it has met, the fastest of the kernels that cuDNN's heuristic names. A sum
-// that takes longer than the convolution alone and a pass behind it has none.
+// Keeps, for every form of convolution that it has met, the fastest of the kernels that cuDNN's heuristic names and of ours.
+// A sum that takes longer than the convolution alone and a pass behind it has none.
 class CudnnConv {
  public:
   // out = conv(x, w) + bias + residual, then a ReLU if asked for; w is [M, ..., C / groups], `work` has kLtWorkspace
-  // bytes. False if cuDNN is not loaded or has no kernel for it.
-  template <class T>
+  // bytes. `own(to, add)` launches our kernel, or is false where that does not take it. False if there is none.
+  template <class T, class Own>
   bool operator()(const Cudnn& cudnn, cudaStream_t stream, void* work, const T* x, const T* w, T* out,
-                  const Convolution& c, const Addends<T>& add) {
+                  const Convolution& c, const Addends<T>& add, const Own& own) {
     const int type = static_cast<int>(BlasTypeOf<T>::value) == 14 ? 9 : static_cast<int>(BlasTypeOf<T>::value);
-    if (!cudnn || (type == 0 && !cudnn.allows_tf32())) return false;
+    if (!cudnn || (type == 0 && !cudnn.allows_tf32())) return own(out, add);
     const std::array<const void*, 5> data{x, w, out, add.residual, add.bias};
     const Form form{c, type, add.residual != nullptr, add.bias != nullptr, add.relu, alignment(data)};
     const std::lock_guard<std::mutex> lock(mutex_);
-    Choice& chosen = choice(cudnn, stream, work, form, data);
+    Choice& chosen = choice(cudnn, stream, work, form, data, [&](bool bare) { return own(out, bare ? Addends<T>{} : add); });
+    if (chosen.is_own) return own(out, add);
     if (chosen.plans.empty()) return false;
     if (!chosen.plans.front().run(cudnn.handle(), data, work)) throw Error("cuDNN failed to run a convolution");
     return true;
@@ -152,6 +153,7 @@ class CudnnConv {
     bool residual, bias, relu;
     int64_t align;
 
+    bool is_bare() const { return !(residual || bias || relu); }
     std::vector<int64_t> key() const {
       std::vector<int64_t> all{c.axes, c.batch, c.channels, c.filters, c.groups, type, residual, bias, relu, align};
       for (const auto& axes : {c.in, c.out, c.kernel, c.stride, c.before, c.after, c.dilation}) {
@@ -185,22 +187,26 @@ class CudnnConv {
     }
   };
 
-  // The kernel to use, none or one, and how long it took in a trial.
+  // The kernel to use, ours, none or one of the vendor's, and how long it took in a trial.
   struct Choice {
     std::vector<Plan> plans;
     float milliseconds = 0.0f;
+    bool is_own = false;
+
+    bool is_none() const { return plans.empty() && !is_own; }
   };
 
-  Choice& choice(const Cudnn& cudnn, cudaStream_t stream, void* work, const Form& form, const Data& data) {
+  template <class Own>
+  Choice& choice(const Cudnn& cudnn, cudaStream_t stream, void* work, const Form& form, const Data& data, const Own& own) {
     const auto [found, is_new] = choices_.try_emplace(form.key());
     Choice& chosen = found->second;
     if (!is_new) return chosen;
-    chosen = choose(cudnn, stream, work, form, data);
-    if (chosen.plans.empty() || !(form.residual || form.bias || form.relu)) return chosen;
+    chosen = choose(cudnn, stream, work, form, data, own);
+    if (chosen.is_none() || form.is_bare()) return chosen;
     const Form bare{form.c, form.type, false, false, false, form.align};
-    const Choice& alone = choice(cudnn, stream, work, bare, {data[kX], data[kW], data[kOut], nullptr, nullptr});
+    const Choice& alone = choice(cudnn, stream, work, bare, {data[kX], data[kW], data[kOut], nullptr, nullptr}, own);
     const double pass = 2.0 * static_cast<double>(form.c.results()) * (form.type == 0 ? 4 : 2) / kPassRate;
-    if (!alone.plans.empty() && chosen.milliseconds > alone.milliseconds + pass) chosen.plans.clear();
+    if (!alone.is_none() && chosen.milliseconds > alone.milliseconds + pass) chosen = {};
     return chosen;
   }
 
@@ -305,32 +311,36 @@ class CudnnConv {
     return found;
   }
 
-  // The fastest of them, by a short trial; while a graph is captured nothing can be timed.
-  static Choice choose(const Cudnn& cudnn, cudaStream_t stream, void* work, const Form& f, const Data& data) {
+  // The fastest of them and ours, by a short trial; while a graph is captured nothing can be timed.
+  template <class Own>
+  static Choice choose(const Cudnn& cudnn, cudaStream_t stream, void* work, const Form& f, const Data& data, const Own& own) {
     std::vector<Plan> tried = plans(cudnn.handle(), f);
     Choice best;
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     check(cudaStreamIsCapturing(stream, &capture), "cudaStreamIsCapturing");
     const bool can_time = capture == cudaStreamCaptureStatusNone;
     for (Plan& plan : tried) {
-      const float took = can_time ? time(cudnn, stream, work, plan, data) : 0.0f;
+      const float took = can_time ? time(stream, work, [&] { return plan.run(cudnn.handle(), data, work); }) : 0.0f;
       if (took < 0.0f || (!best.plans.empty() && took >= best.milliseconds)) continue;
       best.milliseconds = took;
       best.plans.clear();
       best.plans.push_back(std::move(plan));
     }
-    return best;
+    const float took = can_time ? time(stream, work, [&] { return own(f.is_bare()); }) : 0.0f;
+    const bool is_own = best.plans.empty() ? took >= 0.0f : can_time && took >= 0.0f && took < best.milliseconds;
+    return is_own ? Choice{{}, took, true} : std::move(best);
   }
 
   // Milliseconds of a run, of several in a row; less than zero where it fails.
-  static float time(const Cudnn& cudnn, cudaStream_t stream, void* work, Plan& plan, const Data& data) {
+  template <class Run>
+  static float time(cudaStream_t stream, void* work, const Run& run) {
     constexpr int kRuns = 10, kAhead = 8;
-    if (!plan.run(cudnn.handle(), data, work)) return -1.0f;
+    if (!run()) return -1.0f;
     Stopwatch watch;
     // With that much to do first, the host is ahead of what is timed.
     for (int i = 0; i < kAhead; ++i) check(cudaMemsetAsync(work, 0, kLtWorkspace, stream), "cudaMemsetAsync");
     bool ran = watch.start(stream) == cudaSuccess;
-    for (int i = 0; i < kRuns; ++i) ran = plan.run(cudnn.handle(), data, work) && ran;
+    for (int i = 0; i < kRuns; ++i) ran = run() && ran;
     ran = watch.stop(stream) == cudaSuccess && watch.wait() == cudaSuccess && ran;
     const float took = watch.took();
     return ran && took >= 0.0f ? took / kRuns : -1.0f;

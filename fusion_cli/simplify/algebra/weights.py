@@ -47,7 +47,7 @@ def compute_weights(graph: ir.Graph) -> Iterator[Applied]:
         exact = _exact(weight, nodes)
         if exact is None or not _is_own(weight, nodes) or not any(n.op_type in _NORMS for n in nodes):
             continue
-        array = rounded(exact, weight.dtype) if bool(np.isfinite(exact).all()) and exact.size else None
+        array = rounded(exact, weight.dtype) if exact.size else None
         if array is not None:
             (*_, last) = nodes
             become(last, "Identity", [add_constant(graph_of(last), f"{weight.name}_computed", array)])
