@@ -9,7 +9,7 @@ from fusion_cli.codegen.cuda_parts import CudaStage, Member, Names
 from fusion_cli.codegen.expr import compute, onnx_type
 from fusion_cli.codegen.text import flag
 from fusion_cli.codes import emit as codes
-from fusion_cli.devices.work import Work, count, vendor_convolution
+from fusion_cli.devices.work import Work, count, turning_over, vendor_convolution
 from fusion_cli.errors import Unsupported
 from fusion_cli.kernels import tiles, winograd
 from fusion_cli.kernels.conv_last import sizes
@@ -47,7 +47,11 @@ class ConvolutionFamily(Family):
         if narrow or stage.channels_last:
             # The image is turned over and back: by ONNX Runtime where cuDNN wants it so, or for ONNX Runtime.
             ends = at.moved([stage.operands[stage.x].tensor]) + at.space * element_bytes(at.dtype(stage.x))
-            product = replace(product, bytes=product.bytes + 2 * ends)
+            product = replace(
+                product,
+                bytes=product.bytes
+                + (2.0 if at.profile.kind == "cpu" else turning_over(len(at.shape(stage.w)))) * ends,
+            )
         return [product, *rest]
 
     def schedules(self, plan: Plan, stage: Conv, kind: Kind) -> tuple[Schedule, ...]:

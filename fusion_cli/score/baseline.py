@@ -13,7 +13,7 @@ from dataclasses import replace
 import onnx_ir as ir
 
 from fusion_cli.devices.profile import DeviceProfile
-from fusion_cli.devices.work import ATTENTION_ROWS, Work, count, vendor_convolution
+from fusion_cli.devices.work import ATTENTION_ROWS, Work, count, turning_over, vendor_convolution
 from fusion_cli.load.overridable import is_constant
 from fusion_cli.load.structure import bodies_of
 from fusion_cli.operators.dtypes import NARROW, element_bytes
@@ -146,7 +146,8 @@ def _works(kernel: Kernel, profile: DeviceProfile, sizes: Mapping[str, int]) -> 
             slowdown = vendor_convolution(profile, anchor.attributes.get_int("group", 1) or 1, filters or (0, 0))
             if dtype in NARROW:
                 # It turns the image over to have its channels last, and back.
-                moved += 2 * bytes_of([v for v in (anchor.inputs[0], anchor.outputs[0]) if v is not None], sizes)
+                ends = bytes_of([v for v in (anchor.inputs[0], anchor.outputs[0]) if v is not None], sizes)
+                moved += turning_over(len(filters or ())) * ends
         return [
             Work(kernel.op, moved, flops, dtype, slowdown=slowdown, grid=_grid(anchor, sizes), weights=_constants(read))
         ]
