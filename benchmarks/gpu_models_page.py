@@ -64,8 +64,8 @@ def page(rows: Sequence[Row], device: str) -> str:
             "## Against the best",
             "The fused model at its best over the best of ONNX Runtime and of PyTorch, and its times, each with what it"
             " is to be; as a graph the lesser of both kinds. *Alone*: the ratios where each way runs by itself, which"
-            " says what a card gives that is at its most power all the time. Rows without it are of the time before there"
-            " were rounds: every way has run by itself.",
+            " says what a card gives that is at its most power all the time. Rows without it are of the time before"
+            " there were rounds: every way has run by itself.",
             table(_AGAINST, map(_against, rows)),
             "## What was written, and its numbers",
             "Errors are the largest difference over the largest magnitude, against PyTorch in double precision.",

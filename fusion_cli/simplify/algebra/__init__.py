@@ -31,7 +31,7 @@ from fusion_cli.simplify.algebra.spread import drop_spread
 from fusion_cli.simplify.algebra.tables import compute_tables, gather_one_hot
 from fusion_cli.simplify.algebra.transposes import cancel_transposes
 from fusion_cli.simplify.algebra.uniform import drop_neutral
-from fusion_cli.simplify.algebra.weights import compute_weights
+from fusion_cli.simplify.algebra.weight_norm import compute_weights
 from fusion_cli.simplify.identities import drop_identities
 from fusion_cli.types import Rewrite, label
 
