@@ -40,9 +40,9 @@ def milliseconds(contender: Contender, *, runs: int = RUNS, warm: float = WARM_S
 def in_turn(contenders: Sequence[Contender], *, rounds: int = ROUNDS) -> list[list[float]]:
     """Milliseconds of the runs of each, round by round, each time in another order: a card that is at its most power
     gives more of it to who comes after one that took little."""
-    found = [milliseconds(c, runs=_FEWEST, warm=0.05) for c in contenders]
-    runs = [round(min(max(_ROUND_MS / statistics.median(some), _FEWEST), _MOST)) for some in found]
-    found = [[] for _ in contenders]
+    alone = [statistics.median(milliseconds(c, runs=_FEWEST, warm=0.05)) for c in contenders]
+    runs = [round(min(max(_ROUND_MS / ms, _FEWEST), _MOST)) for ms in alone]
+    found: list[list[float]] = [[] for _ in contenders]
     order = random.Random(0)
     for _ in range(rounds):
         for i in order.sample(range(len(contenders)), len(contenders)):

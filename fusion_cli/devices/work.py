@@ -12,8 +12,8 @@ from fusion_cli.devices.profile import DeviceProfile
 ATTENTION_ROWS = 64
 """Rows of queries and of keys that an attention kernel keeps on the chip at once."""
 
-MANY_TAPS = 16
-"""Places of a filter from which on our own kernel takes a convolution in groups (templates/include/conv_tiles.cuh)."""
+_MANY_TAPS = 16
+"""Places of a filter from which on a kernel for each group is slower than ours for all (conv_tiles.cuh)."""
 _A_GROUP = 3.0
 _LINE = 3
 """Of a convolution along one axis."""
@@ -83,8 +83,12 @@ def vendor_convolution(profile: DeviceProfile, groups: int, filters: Sequence[in
     """What the vendor's convolution on a GPU takes over a product; `filters` are the dimensions of its weights. Groups
     of several channels that meet them at many places run one after the other: measured on an H100, 16 groups of 48
     channels and 128 places take 0.6 ms for 2.3 Gflop, which a product would have done in 3 us."""
-    one_by_one = groups > 1 and filters[1] > 1 and count(filters[2:]) >= MANY_TAPS
-    return (_A_GROUP * groups if one_by_one else 1.0) / profile.conv_efficiency
+    return (_A_GROUP * groups if runs_by_group(groups, filters) else 1.0) / profile.conv_efficiency
+
+
+def runs_by_group(groups: int, filters: Sequence[int]) -> bool:
+    """Whether a convolution has groups of several channels that meet these filters at many places."""
+    return groups > 1 and filters[1] > 1 and count(filters[2:]) >= _MANY_TAPS
 
 
 def count(dims: Sequence[int]) -> int:

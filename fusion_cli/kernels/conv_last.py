@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fusion_cli.codegen.cuda_parts import Buffer, CudaStage, Load, Member, Names
 from fusion_cli.codegen.text import int_lists
 from fusion_cli.codes import emit as codes
-from fusion_cli.devices.work import MANY_TAPS, Work, count
+from fusion_cli.devices.work import Work, count, runs_by_group
 from fusion_cli.errors import Unsupported
 from fusion_cli.kernels.addends import addends_of, adding
 from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, product_work
@@ -56,8 +56,7 @@ class ChannelsLastFamily(Family):
         flops = 2.0 * at.space * count(at.shape(stage.w)[1:])
         # A session may forbid TF32, and cuDNN's fast kernels with it.
         slowdown = 1 / at.profile.conv_efficiency if at.dtype(stage.x) in NARROW else _DIRECT
-        in_groups = stage.group > 1 and count(at.shape(stage.w)[2:]) >= MANY_TAPS
-        if in_groups and at.dtype(stage.x) in NARROW:
+        if runs_by_group(int(stage.group), at.shape(stage.w)) and at.dtype(stage.x) in NARROW:
             return product_work(at, own_operands(stage), flops, _GROUPS)
         if addends_of(at.plan, stage):
             moved, weights = at.moved(stage.tensors), at.constants(stage.tensors)

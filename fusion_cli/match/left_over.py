@@ -40,4 +40,5 @@ def _differences(groups: Sequence[frozenset[ir.Node]], others: Collection[Region
         cutting = dict.fromkeys(other for node in group for other in holding[node] if not group <= other)
         for other in cutting:
             yield group - other
-        yield group.difference(*cutting)
+        if cutting:
+            yield group.difference(*cutting)

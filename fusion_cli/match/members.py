@@ -13,7 +13,7 @@ of channels, products over them, pools and joins (see match/mixers.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import onnx_ir as ir
 
@@ -79,12 +79,12 @@ class Members:
         return is_elementwise(node) and shape is not None and len(shape) >= IMAGE
 
     @staticmethod
-    def are_of_kind(call: Call, group: Iterable[ir.Node]) -> bool:
+    def are_of_kind(call: Call, group: Collection[ir.Node]) -> bool:
         """Whether a group is of the pattern's own kind: without a reduction it is Pointwise's to find."""
         if call.op == "Convolutions":
             # One by itself, turned over at both ends, is no better off than with ONNX Runtime; but for groups, of which
             # that runs one after the other.
-            return sum(2 if _is_grouped(n) else _is_convolution(n) for n in group) > 1
+            return sum(map(_is_convolution, group)) > 1 or any(map(_is_grouped, group))
         return call.op != "Rowwise" or any(n.op_type in ROW_OPERATORS for n in group)
 
     def _keeps_rows(self, node: ir.Node) -> bool:

@@ -58,4 +58,20 @@ struct Mailbox {
 #endif
 };
 
+// Four neighbours of what a block of this cluster, or the only one, has at a place of its shared memory.
+__device__ __forceinline__ Chunk<float, 4> read_part(const float* place, [[maybe_unused]] int block) {
+#if FUSION_OVERLAPS
+  uint32_t from;
+  Chunk<float, 4> x;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(from) : "r"(shared_address(place)), "r"(block));
+  asm volatile("ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [%4];"
+               : "=f"(x.element[0]), "=f"(x.element[1]), "=f"(x.element[2]), "=f"(x.element[3])
+               : "r"(from)
+               : "memory");
+  return x;
+#else
+  return *reinterpret_cast<const Chunk<float, 4>*>(place);
+#endif
+}
+
 }  // namespace fusion::gpu

@@ -40,22 +40,6 @@ struct GatheredRow {
   }
 };
 
-// Four neighbours of what a block of this cluster, or the only one, has at a place of its shared memory.
-__device__ __forceinline__ Chunk<float, 4> read_part(const float* place, [[maybe_unused]] int block) {
-#if FUSION_OVERLAPS
-  uint32_t from;
-  Chunk<float, 4> x;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(from) : "r"(shared_address(place)), "r"(block));
-  asm volatile("ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [%4];"
-               : "=f"(x.element[0]), "=f"(x.element[1]), "=f"(x.element[2]), "=f"(x.element[3])
-               : "r"(from)
-               : "memory");
-  return x;
-#else
-  return *reinterpret_cast<const Chunk<float, 4>*>(place);
-#endif
-}
-
 // out [positions, filters] of x [positions, channels] and w [filters, taps * channels of a group]. A block has kColumns
 // filters of one group at 64 positions, a warp 32 by 32 of them, or fewer; `parts` blocks of a cluster share its depth, and then
 // its rows.
@@ -191,7 +175,7 @@ bool convolve_tiles(const Device& device, cudaStream_t stream, const T* x, const
       const int64_t tiles = tall * ceil_div(filters, columns), steps = ceil_div(depth, kConvDepth);
       constexpr int kLeast = 4;  // steps of a part, so that it has more to do than to hand on
       int parts = 1;
-      while (parts < kMostParts && tiles * parts * 2 <= int64_t{device.multiprocessors} * 2 && steps >= kLeast * parts * 2) parts *= 2;
+      while (parts < kMostParts && tiles * parts <= int64_t{device.multiprocessors} && steps >= kLeast * parts * 2) parts *= 2;
       launch_clusters(kernel, grid_size(tiles * parts, "convolution"), parts, kConvTileThreads, 0, stream, "convolution", x, w,
                       out, c, add, parts);
       return true;

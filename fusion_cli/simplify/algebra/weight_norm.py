@@ -5,21 +5,22 @@ ONNX Runtime folds what its CPU kernels compute, which of float16 leaves reducti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import onnx_ir as ir
 
 from fusion_cli.load.overridable import is_constant
 from fusion_cli.operators.dtypes import ONNX_FLOATS
-from fusion_cli.operators.registry import OPERATORS, evaluate, is_elementwise
-from fusion_cli.operators.versions import attribute, opset_version
+from fusion_cli.operators.registry import is_elementwise
+from fusion_cli.operators.versions import integers
 from fusion_cli.simplify.algebra.edits import (
     Applied,
     Array,
     add_constant,
     array_of,
     become,
+    computed,
     graph_of,
     in_float64,
     is_one_of,
@@ -32,8 +33,6 @@ _NORMS: Mapping[str, Callable[[Array, tuple[int, ...] | None, bool], Array]] = {
     "ReduceSum": lambda x, axes, keeps: x.sum(axis=axes, keepdims=keeps),
     "ReduceSumSquare": lambda x, axes, keeps: np.square(x).sum(axis=axes, keepdims=keeps),
 }
-_AXES_INPUT = {"ReduceL2": 18, "ReduceSum": 13, "ReduceSumSquare": 18}
-"""The first opset in which the axes are an input."""
 
 
 def compute_weights(graph: ir.Graph) -> Iterator[Applied]:
@@ -84,24 +83,17 @@ def _exact(value: ir.Value, nodes: dict[ir.Node, None]) -> Array | None:
     ):
         return None
     with np.errstate(all="ignore"):
-        found = _norm(node, arguments[0]) if node.op_type in _NORMS else _computed(node, arguments)
+        found = _norm(node, arguments[0]) if node.op_type in _NORMS else computed(node, arguments)
     if found is not None:
         nodes[node] = None
     return found
 
 
-def _computed(node: ir.Node, arguments: list[Array | None]) -> Array:
-    names = OPERATORS[node.domain, node.op_type].parameters
-    given = {n: value for n in names if (value := attribute(node, n)) is not None}
-    return evaluate(node.domain, node.op_type, arguments, given)
-
-
 def _norm(node: ir.Node, x: Array | None) -> Array | None:
     """A reduction over axes that it names."""
-    given = array_of(node.inputs[1]) if len(node.inputs) > 1 else None
-    axes: Sequence[int] = [] if given is None else given.tolist()
-    if opset_version(node) < _AXES_INPUT[node.op_type]:
-        axes = node.attributes.get_ints("axes") or []
+    given = integers(node, "axes")
+    array = array_of(given) if isinstance(given, ir.Value) else None
+    axes = given if isinstance(given, tuple) else () if array is None else tuple(array.tolist())
     if x is None or not axes:
         return None
-    return _NORMS[node.op_type](x, tuple(axes), bool(node.attributes.get_int("keepdims", 1)))
+    return _NORMS[node.op_type](x, axes, bool(node.attributes.get_int("keepdims", 1)))
