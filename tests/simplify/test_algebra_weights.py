@@ -45,7 +45,7 @@ def rules(found: Simplified) -> set[str]:
         f"{NORM} y = Conv <pads = [2, 1]> (x, w, b)",
         f"q = Mul (v, v) l = ReduceSum <keepdims = 1> (q, axes) r = Sqrt (l) w = Div (v, r) {CONV}",
         f"l = ReduceSumSquare <keepdims = 1> (v, axes) r = Sqrt (l) w = Div (v, r) {CONV}",
-        f"{NORM} c = Conv <pads = [2, 1]> (x, w) e = Exp (x) d = Conv <pads = [2, 1]> (e, w) y = Add (c, d)",
+        f"{NORM} c = Conv <pads = [2, 1]> (x, w) e = Tanh (x) d = Conv <pads = [2, 1]> (e, w) y = Add (c, d)",
     ],
     ids=["a length", "a bias", "written out", "squares", "two layers"],
 )
