@@ -61,7 +61,7 @@ def _inferred(model: ir.Model, inputs: Mapping[str, int]) -> tuple[dict[str, int
     With numbers the shape arithmetic of exporters folds to constants, which inference alone does not see through. What
     goes with it has no shape any more, and does not count.
     """
-    fold = partial(fold_constants, input_bytes=_FOLDED, output_bytes=_FOLDED)
+    fold = partial(fold_constants, input_elements=_FOLDED, output_elements=_FOLDED)
     start = partial(_with_inputs, model, inputs)
     with quiet():
         copy = attempt({"infer shapes": infer_shapes, "fold constants": fold}, start(), start)

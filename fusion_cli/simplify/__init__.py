@@ -24,8 +24,8 @@ from fusion_cli.sizes.algebra import UNKNOWN, names_in
 from fusion_cli.sizes.dims import forget_names, shape_of
 from fusion_cli.types import Rewrite, label
 
-FOLD_INPUT_BYTES = 1 << 14
-FOLD_OUTPUT_BYTES = 1 << 16
+FOLD_INPUT_ELEMENTS = 1 << 14
+FOLD_OUTPUT_ELEMENTS = 1 << 16
 MOST_BRANCHES = 8
 """If nodes, each behind another, whose conditions are looked into."""
 _RANDOM = frozenset({"Bernoulli", "BiasDropout", "BitmaskBiasDropout", "BitmaskDropout"})
@@ -54,7 +54,7 @@ def simplify(model: ir.Model, again: Callable[[], ir.Model], algebra: bool = Tru
         rewrites.clear()
         return _prepare(again())
 
-    fold = partial(fold_constants, input_bytes=FOLD_INPUT_BYTES, output_bytes=FOLD_OUTPUT_BYTES)
+    fold = partial(fold_constants, input_elements=FOLD_INPUT_ELEMENTS, output_elements=FOLD_OUTPUT_ELEMENTS)
     steps: dict[str, Step] = {
         "infer shapes": _shape,
         "fold constants": fold,

@@ -148,8 +148,9 @@ def _values(model: ir.Model) -> Iterator[ir.Value]:
             yield from node.outputs
 
 
-def fold_constants(model: ir.Model, input_bytes: int, output_bytes: int) -> None:
-    """Fold what is computed from constants of up to `input_bytes` into constants of up to `output_bytes`, in place."""
+def fold_constants(model: ir.Model, input_elements: int, output_elements: int) -> None:
+    """Fold what is computed from constants of up to `input_elements` each into some of up to `output_elements`, in
+    place."""
     if model.opset_imports.get("", 0) < 13 and any(n.op_type in _SEQUENCES for n in model.graph.all_nodes()):
         return
     _count_axes_from_start(model)
@@ -159,8 +160,8 @@ def fold_constants(model: ir.Model, input_bytes: int, output_bytes: int) -> None
             infer_shapes(model)
         optimizer.fold_constants_ir(
             model,
-            input_size_limit=input_bytes,
-            output_size_limit=output_bytes,
+            input_size_limit=input_elements,
+            output_size_limit=output_elements,
             onnx_shape_inference=False,
             should_fold=_should_fold,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -51,7 +52,7 @@ def rules(found: Simplified) -> set[str]:
 )
 def test_weights_are_computed_once(body: str) -> None:
     found = same(model_of(body))
-    assert {"WeightNorm"} == rules(found)
+    assert {"ConstantFolding"} == rules(found)
     assert not {"ReduceL2", "ReduceSum", "ReduceSumSquare", "Div"}.intersection(operators(found).split())
 
 
@@ -59,7 +60,7 @@ def test_weights_of_older_opsets_are_too() -> None:
     found = same(
         model_of(NORM.replace("(v, axes)", "(v)").replace("keepdims", "axes = [0, 1], keepdims") + CONV, opset=13)
     )
-    assert "WeightNorm" in rules(found)
+    assert "ConstantFolding" in rules(found)
 
 
 def test_half_precision_is_rounded_once() -> None:
@@ -74,23 +75,110 @@ def test_half_precision_is_rounded_once() -> None:
     np.testing.assert_array_equal(weight.const_value.numpy(), want.astype(np.float16))
 
 
+TABLE = """t = LayerNormalization (table, scale, shift) k = MatMul (t, square) b = Add (k, scale)
+    r = Reshape (b, split) h = Transpose <perm = [1, 2, 0]> (r) y = MatMul (x, h)"""
+RESIZED = """i = Resize <mode = "linear"> (image, , , larger) f = Reshape (i, flat) c = Concat <axis = 0> (f, row)
+    p = Add (places, one) q = ScatterElements <axis = 0> (p, one, zero) u = Unsqueeze (q, one)
+    m = GatherND (c, u) a = Mul (m, half) z = Expand (half, whole) w = Add (a, z) y = Add (x, w)"""
+
+
+def with_tables(body: str, inputs: str, dtype: type = np.float32) -> onnx.ModelProto:
+    """A graph with a table of 1024 rows and an image of 160 by 160, and integers and small numbers beside."""
+    rng = np.random.default_rng(1)
+    floats = {"table": (1024, 32), "square": (32, 32), "scale": (32,), "shift": (32,), "image": (1, 1, 160, 160)}
+    arrays = {n: rng.standard_normal(s).astype(dtype) for n, s in floats.items()}
+    arrays |= {
+        "line": np.ones((1, 260), dtype),
+        "column": np.ones((260, 1), dtype),
+        "large": np.ones((64, 512), dtype),
+        "huge": np.full((1024, 32), 3e38, np.float32),
+    }
+    arrays |= {"row": np.ones(1, dtype), "half": np.array([0.5], dtype), "weight": np.ones((1024, 512), dtype)}
+    integers = {
+        "split": [1024, 4, 8],
+        "larger": [1, 1, 180, 180],
+        "flat": [-1],
+        "one": [1],
+        "zero": [0],
+        "whole": [9, 1],
+    }
+    arrays |= {n: np.array(v) for n, v in integers.items()} | {"places": rng.integers(0, 4096, 40)}
+    text = f"g ({inputs}) => (float[a, b, c] y, float[1024, d] other) {{ {body} other = MatMul (weight, e) }}"
+    model = parse(text.replace("float[", np.dtype(dtype).name.replace("32", "") + "["), {}, 17)
+    model.graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in arrays.items())
+    return model
+
+
 @pytest.mark.parametrize(
-    ("body", "inputs"),
+    ("body", "inputs", "left"),
     [
-        (f"{NORM} {CONV}", f"{LINES}, float[1, 1, 4] g"),
-        (f"w = Exp (v) {CONV}", LINES),
-        (f"{NORM} c = Conv <pads = [2, 1]> (x, w) z = ReduceMax <keepdims = 0> (v) y = Add (c, z)", LINES),
-        (f"{NORM} c = Conv <pads = [2, 1]> (x, w) z = ReduceMax <keepdims = 0> (l) y = Mul (c, z)", LINES),
-        (f"l = ReduceL2 <keepdims = 1> (v) s = Div (g, l) w = Mul (v, s) {CONV}", LINES),
-        (f"o = Sub (v, v) l = ReduceL2 <keepdims = 1> (o, axes) w = Div (v, l) {CONV}", LINES),
+        (TABLE, "float[4, n, 8] x, float[512, m] e", "Reshape Transpose MatMul MatMul"),
+        (RESIZED, "float[n, 9, 40] x, float[512, m] e", "Add MatMul"),
+        (
+            "w = Mul (table, half) v = MatMul (x, w) t = Transpose (w) y = MatMul (v, t)",
+            "float[2, n, 1024] x, float[512, m] e",
+            "MatMul Transpose MatMul MatMul",
+        ),
     ],
-    ids=["an input", "no norm", "read elsewhere", "its norm read elsewhere", "over no axes that are named", "infinite"],
+    ids=["projected", "resized and looked up", "read in two ways"],
 )
-def test_what_is_no_constant_of_the_layer_is_left(body: str, inputs: str) -> None:
-    proto = model_of(body, inputs)
-    if inputs != LINES:
-        del proto.graph.initializer[[i.name for i in proto.graph.initializer].index("g")]
-    assert "WeightNorm" not in rules(simplify(ir.from_proto(proto), lambda: ir.from_proto(proto)))
+def test_tables_are_computed_once(body: str, inputs: str, left: str) -> None:
+    found = same(with_tables(body, inputs))
+    assert "ConstantFolding" in rules(found)
+    assert operators(found) == left
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_a_table_in_16_bits_is_rounded_once(dtype: type) -> None:
+    proto = with_tables(TABLE, "float[4, n, 8] x, float[512, m] e", dtype)
+    found = simplify(ir.from_proto(proto), lambda: ir.from_proto(proto))
+    assert rules(found) == {"ConstantFolding"}
+    given = {i.name: numpy_helper.to_array(i).astype(np.float64) for i in proto.graph.initializer}
+    centred = given["table"] - given["table"].mean(axis=1, keepdims=True)
+    normal = centred / np.sqrt(centred.var(axis=1, keepdims=True) + 1e-5)
+    want = (normal * given["scale"] + given["shift"]) @ given["square"] + given["scale"]
+    (made,) = (v for v in found.model.graph.initializers.values() if str(v.name).startswith("b_computed"))
+    assert made.const_value is not None
+    np.testing.assert_array_equal(made.const_value.numpy(), want.astype(dtype))
+
+
+LEFT = "y = MatMul (x, w)"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"w = Concat <axis = 1> (table, table) {LEFT}",
+        f"w = Exp (weight) {LEFT}",
+        f"w = Floor (table) {LEFT}",
+        f"b = Less (table, shift) w = Where (b, table, shift) {LEFT}",
+        f"i = Cast <to = 7> (large) w = Gather <axis = 0> (scale, i) {LEFT}",
+        f"w = Mul (column, line) {LEFT}",
+        f'i = Resize <mode = "nearest"> (image, , , larger) w = Squeeze (i) {LEFT}',
+        f"d = Sub (table, table) q = Div (table, d) w = Mul (q, shift) {LEFT}",
+        f"q = Mul (table, huge) w = Div (q, huge) {LEFT}",
+        f"w = com.microsoft.QuickGelu <alpha = 1.7> (table) {LEFT}",
+        f"m = Gather <axis = 0> (table, places) w = Exp (m) {LEFT}",
+    ],
+    ids=[
+        "moved alone",
+        "more than its share",
+        "a jump",
+        "a mask",
+        "integers of floats",
+        "of few numbers",
+        "of the nearest",
+        "no numbers",
+        "too large on the way",
+        "of another domain",
+        "beyond the table",
+    ],
+)
+def test_what_is_no_weight_that_is_computed_is_left(body: str) -> None:
+    proto = with_tables(body, "float[2, n, 1024] x, float[512, m] e")
+    found = simplify(ir.from_proto(proto), lambda: ir.from_proto(proto))
+    assert "ConstantFolding" not in rules(found)
+    assert len(operators(found).split()) > 2
 
 
 CUT = "c = Conv <pads = [2, 3]{1}> (x, v) y = Slice (c, none, {0}, two)"

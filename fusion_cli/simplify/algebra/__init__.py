@@ -15,6 +15,7 @@ from fusion_cli.simplify.algebra.activations import name_activations
 from fusion_cli.simplify.algebra.blocked import write_batch_norms
 from fusion_cli.simplify.algebra.chains import combine_bounds, combine_factors
 from fusion_cli.simplify.algebra.channels import pad_channels, pad_read_channels
+from fusion_cli.simplify.algebra.constants import compute_constants
 from fusion_cli.simplify.algebra.conv1d import lift_lines
 from fusion_cli.simplify.algebra.edits import Applied
 from fusion_cli.simplify.algebra.faint import drop_faint
@@ -31,7 +32,6 @@ from fusion_cli.simplify.algebra.spread import drop_spread
 from fusion_cli.simplify.algebra.tables import compute_tables, gather_one_hot
 from fusion_cli.simplify.algebra.transposes import cancel_transposes
 from fusion_cli.simplify.algebra.uniform import drop_neutral
-from fusion_cli.simplify.algebra.weight_norm import compute_weights
 from fusion_cli.simplify.identities import drop_identities
 from fusion_cli.types import Rewrite, label
 
@@ -49,7 +49,7 @@ _FAMILIES: Mapping[Callable[[ir.Graph], Iterator[Applied]], tuple[str, ...]] = {
     drop_neutral: ("NeutralTensor",),
     combine_bounds: ("ClipClip",),  # before activations, in which they may be two nodes
     name_activations: ("HardSigmoid", "HardSwish"),  # before the additions in them are taken for biases
-    compute_weights: ("WeightNorm",),  # before anything is folded into weights
+    compute_constants: ("ConstantFolding",),  # before anything is folded into weights
     gather_one_hot: ("OneHotMatMul",),
     compute_tables: ("GatherTable",),
     cancel_transposes: ("TransposeTranspose",),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import onnx_ir as ir
 
 from fusion_cli.load.overridable import is_constant
@@ -11,21 +12,37 @@ from fusion_cli.operators.registry import is_elementwise
 from fusion_cli.simplify.algebra.edits import Applied, hand_on, is_one_of
 from fusion_cli.sizes.dims import dims_of
 
-_MOST_STEPS = 16
+_MOST_RESULTS = 64
 
 
 def drop_spread(graph: ir.Graph) -> Iterator[Applied]:
     """Take what an Expand gives for its operand, where all that reads it spreads that as far, in place."""
     for node in list(graph):
         value = node.inputs[0] if is_one_of(node, "Expand") else None
-        if value is None or is_constant(value) or not node.outputs[0].uses():
+        if value is None or _is_number(value) or not node.outputs[0].uses():
             continue
         readers = readers_that_spread(node.outputs[0])
         if readers is not None:
-            hand_on(node, value)
-            for each in (node, *readers):
-                each.outputs[0].shape = None
+            take_smaller(node, value, readers)
             yield "ExpandSpread", [node]
+
+
+def _is_number(value: ir.Value) -> bool:
+    """Whether it is a constant of one element, which may be a neutral one as far as it goes."""
+    return is_constant(value) and value.const_value is not None and value.const_value.size == 1
+
+
+def take_smaller(node: ir.Node, value: ir.Value, readers: tuple[ir.Node, ...]) -> None:
+    """Let a node hand on a value that broadcasts to its result, and these readers make less of it."""
+    hand_on(node, value)
+    for each in readers:
+        each.outputs[0].shape = None
+    node.outputs[0].shape = value.shape
+    for each in readers:
+        shapes = [None if v.shape is None or not v.shape.is_static() else v.shape.numpy() for v in each.inputs if v]
+        static = [s for s in shapes if s is not None]
+        is_known = len(static) == len(shapes)
+        each.outputs[0].shape = ir.Shape(np.broadcast_shapes(*static)) if is_known else None
 
 
 def has_shape_of(value: ir.Value, result: ir.Value) -> bool:
@@ -34,21 +51,22 @@ def has_shape_of(value: ir.Value, result: ir.Value) -> bool:
     return shape is not None and shape == dims_of(result)
 
 
-def readers_that_spread(value: ir.Value, steps: int = _MOST_STEPS) -> tuple[ir.Node, ...] | None:
-    """The nodes of which the results become smaller if a value is a smaller one that broadcasts to it, and no others'
-    do: they are elementwise, and so are all of their readers, with an operand of the whole shape. None if there is no
-    such end."""
-    smaller: list[ir.Node] = []
-    if value.is_graph_output() or steps == 0:
-        return None
-    for reader, _ in value.uses():
-        others = [v for v in reader.inputs if v is not None and v is not value]
-        if not is_elementwise(reader):
+def readers_that_spread(value: ir.Value) -> tuple[ir.Node, ...] | None:
+    """The nodes of which the results become smaller if a value is a smaller one that broadcasts to it:
+    they are elementwise, and so are all of their readers, which have an operand of the whole shape that stays so. None
+    if there is no such end."""
+    smaller: dict[ir.Value, ir.Node | None] = {value: None}
+    pending = [value]
+    while pending:
+        current = pending.pop()
+        if current.is_graph_output() or len(smaller) > _MOST_RESULTS:
             return None
-        if any(has_shape_of(v, reader.outputs[0]) for v in others):
-            continue
-        further = readers_that_spread(reader.outputs[0], steps - 1)
-        if further is None or not all(v.shape is not None and all(d == 1 for d in v.shape) for v in others):
-            return None
-        smaller += [reader, *further]
-    return tuple(smaller)
+        for reader, _ in current.uses():
+            made = reader.outputs[0]
+            if not is_elementwise(reader):
+                return None
+            # What two paths from the value meet in is looked at again from the second, when both are known.
+            if made not in smaller and not any(v and v not in smaller and has_shape_of(v, made) for v in reader.inputs):
+                smaller[made] = reader
+                pending.append(made)
+    return tuple(node for node in smaller.values() if node is not None)

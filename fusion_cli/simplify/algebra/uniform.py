@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from fusion_cli.load.overridable import is_constant
-from fusion_cli.simplify.algebra.edits import Applied, hand_on, is_one_of
+from fusion_cli.simplify.algebra.edits import Applied, is_one_of
 from fusion_cli.simplify.algebra.numbers import uniform
-from fusion_cli.simplify.algebra.spread import has_shape_of, readers_that_spread
+from fusion_cli.simplify.algebra.spread import has_shape_of, readers_that_spread, take_smaller
 
 _NEUTRAL = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1, "And": True, "Or": False}
 
@@ -27,9 +27,7 @@ def drop_neutral(graph: ir.Graph) -> Iterator[Applied]:
                 continue
             readers = () if has_shape_of(kept, node.outputs[0]) else readers_that_spread(node.outputs[0])
             if readers is not None:
-                hand_on(node, kept)
-                for each in (node, *readers):
-                    each.outputs[0].shape = None
+                take_smaller(node, kept, readers)
                 yield "NeutralTensor", [node]
                 break
 
