@@ -15,7 +15,7 @@ from fusion_cli.graph.index import GraphIndex
 from fusion_cli.language.pattern import GROWING
 from fusion_cli.load.structure import bodies_of
 from fusion_cli.match import MatchResult, RuleSet
-from fusion_cli.match.mixers import PRODUCTS
+from fusion_cli.match.mixers import ARRANGEMENTS, PRODUCTS
 from fusion_cli.operators.registry import (
     ARRANGING,
     COUNTING,
@@ -40,7 +40,7 @@ _GROWN = {
     "Pointwise": ELEMENTWISE_NAMES,
     "Rowwise": ELEMENTWISE_NAMES | ROW_OPERATORS,
     "Move": MOVES,
-    "Convolutions": ELEMENTWISE_NAMES | ROW_OPERATORS | {"Conv", "Transpose", *PRODUCTS, *GLOBAL_POOLS, *POOLS},
+    "Convolutions": ELEMENTWISE_NAMES | ROW_OPERATORS | GLOBAL_POOLS | POOLS | {"Conv", *PRODUCTS, *ARRANGEMENTS},
 }
 
 

@@ -8,7 +8,7 @@ Convolutions  convolutions with constant filters, and elementwise operators on i
 Pointwise <reshapes = 1> goes through reshapes too that keep the last axis, and through writes into a part of a value;
 <closed = 1> reads nothing but its source and constants, <factors = 1> multiplies it and puts zeros in places, nothing
 else; Move <scalars = 1> goes through products and quotients with one number; Convolutions <mixers = 1> takes in norms
-of channels, products over them, pools and joins (see match/mixers.py).
+of channels, products over them, pools, joins and parts (see match/mixers.py).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import onnx_ir as ir
 from fusion_cli.graph.index import GraphIndex
 from fusion_cli.graph.value_shapes import Shapes
 from fusion_cli.language.pattern import Call
-from fusion_cli.match.mixers import mixers, mixes
+from fusion_cli.match.mixers import mixers, mixes, shuffles
 from fusion_cli.operators.dtypes import DTYPES, ONNX_FLOATS
 from fusion_cli.operators.image_axes import IMAGE
 from fusion_cli.operators.registry import MOVES, RESHAPES, ROW_OPERATORS, having, is_elementwise
@@ -42,7 +42,7 @@ class Members:
         self.index = index
         self.shapes = Shapes(index)
         self._convolves = any(map(_is_convolution, index.nodes))
-        self._mixers = mixers(index, self._is_rowwise) if self._convolves else frozenset()
+        self._mixers = mixers(index, self._is_rowwise) | shuffles(index) if self._convolves else frozenset()
 
     def allows(self, call: Call, node: ir.Node) -> bool:
         """Whether the call takes in such an operator, with such attributes."""

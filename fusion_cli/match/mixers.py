@@ -1,6 +1,7 @@
 """What networks of convolutions compute besides: norms and products over the channels, which are put last for it and
 first again behind (ConvNeXt), one number of all positions of a channel (squeeze and excitation) or of those in a window
-(ResNet's pool), joined channels (Inception, DenseNet) and norms of them that no convolution takes in."""
+(ResNet's pool), joined channels (Inception, DenseNet), some of them (CSPNet) or all in another order (ShuffleNet), and
+norms of them that no convolution takes in."""
 
 from __future__ import annotations
 
@@ -11,9 +12,12 @@ import onnx_ir as ir
 from fusion_cli.graph.index import GraphIndex
 from fusion_cli.operators.image_axes import IMAGE, to_first, to_last
 from fusion_cli.operators.registry import GLOBAL_POOLS, POOLS
+from fusion_cli.sizes.dims import dims_of
 
 PRODUCTS = ("MatMul", "Gemm")
 """Operators of products, which may be over channels."""
+ARRANGEMENTS = ("Concat", "Reshape", "Slice", "Split", "Transpose")
+"""Operators that may put channels in another place."""
 _REDUCTIONS = ("ReduceMean", "ReduceMax", "ReduceSum")
 
 
@@ -37,12 +41,36 @@ def mixers(index: GraphIndex, is_rowwise: Callable[[ir.Node], bool]) -> frozense
     return frozenset(ways)
 
 
+def shuffles(index: GraphIndex) -> frozenset[ir.Node]:
+    """The nodes that put the channels of images in another order: a Reshape that makes two axes of them, a Transpose of
+    these, and a Reshape that makes them one again."""
+    found = set[ir.Node]()
+    for node in index.nodes:
+        rank = len(perm := _permutation(index, node))
+        before = index.producer(node.inputs[0]) if rank > IMAGE and perm == (0, 2, 1, *range(3, rank)) else None
+        for after in index.consumers(node.outputs[0]):
+            if before is not None and _are_around(before, after):
+                found |= {before, node, after}
+    return frozenset(found)
+
+
+def _are_around(before: ir.Node, after: ir.Node) -> bool:
+    """Whether one Reshape makes two axes of the channels, and the other an image again as it was."""
+    if not before.op_type == after.op_type == "Reshape" or before.inputs[0] is None:
+        return False
+    image, split, again = map(dims_of, (before.inputs[0], before.outputs[0], after.outputs[0]))
+    if image is None or split is None or image != again:
+        return False
+    return split[0] == image[0] and split[3:] == image[2:] and len(split) == len(image) + 1
+
+
 def mixes(index: GraphIndex, node: ir.Node) -> bool:
-    """Whether the node makes an image of others by channels: joins them, norms one by constants, or makes one number of
-    several positions of each channel."""
+    """Whether the node makes an image of others by channels: joins them, takes some, norms one by constants, or makes
+    one number of several positions of each channel."""
     if node.domain:
         return False
-    return node.op_type in POOLS or _joins(index, node) or _is_norm(index, node) or _is_global_pool(index, node)
+    arranges = _joins(index, node) or _cuts(index, node)
+    return node.op_type in POOLS or arranges or _is_norm(index, node) or _is_global_pool(index, node)
 
 
 def _joins(index: GraphIndex, node: ir.Node) -> bool:
@@ -50,6 +78,17 @@ def _joins(index: GraphIndex, node: ir.Node) -> bool:
     if node.op_type != "Concat" or shape is None or len(shape) < IMAGE:
         return False
     return index.attributes(node).get("axis") in (1, 1 - len(shape))
+
+
+def _cuts(index: GraphIndex, node: ir.Node) -> bool:
+    """Whether the node takes some channels, which ones of all it makes images of."""
+    shape = node.outputs[0].shape
+    if node.op_type not in ("Split", "Slice") or shape is None or len(shape) < IMAGE:
+        return False
+    found = index.attributes(node)
+    axes = found.get("axes") if node.op_type == "Slice" else (found.get("axis", 0),)
+    constant = all(v is None or index.is_constant(v) for v in node.inputs[1:])
+    return constant and axes is not None and all(a in (1, 1 - len(shape)) for a in axes)
 
 
 def _is_norm(index: GraphIndex, node: ir.Node) -> bool:
@@ -73,11 +112,15 @@ def _is_global_pool(index: GraphIndex, node: ir.Node) -> bool:
 def _puts(index: GraphIndex, node: ir.Node, *, first: bool) -> bool:
     """Whether the node is a Transpose that puts the channels of an image first, or last. What has one axis beside them
     is rather a sequence, of layers with kernels of their own."""
-    if node.op_type != "Transpose" or node.domain:
-        return False
-    perm = tuple(index.attributes(node).get("perm", ()))
+    perm = _permutation(index, node)
     rank = len(perm)
     return rank > IMAGE and perm == (to_first(rank) if first else to_last(rank))
+
+
+def _permutation(index: GraphIndex, node: ir.Node) -> tuple[int, ...]:
+    """That of a Transpose that says one, none of other nodes."""
+    is_transpose = node.op_type == "Transpose" and not node.domain
+    return tuple(index.attributes(node).get("perm", ())) if is_transpose else ()
 
 
 def _is_product(index: GraphIndex, node: ir.Node) -> bool:

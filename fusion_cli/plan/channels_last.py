@@ -48,6 +48,10 @@ class _Turner:
             rank = len(val.shape)
             axis = to_last(rank).index(rank + val.axis) - rank
             made = self.b.concat([self._with_last(p.args[0], rank) for p in val.args], axis)
+        elif val.op == "slice" and self._is_turned(val):
+            made = self._slice(val)
+        elif self._is_shuffle(val):
+            made = self._shuffle(val)
         elif val.is_elementwise and self._is_turned(val):
             rank = len(val.shape)
             dims = self.b.shapes.emit("permute", (val.dims,), to_last(rank))
@@ -93,6 +97,29 @@ class _Turner:
 
     def _is_joined_of_turned(self, val: Val) -> bool:
         return len(val.shape) >= IMAGE and any(p.args[0] in self._last for p in val.args)
+
+    def _slice(self, val: Val) -> Val:
+        b, rank = self.b, len(val.shape)
+        values = (val.shape_value("starts"), val.dims, val.shape_value("steps"))
+        starts, counts, steps = (b.shapes.emit("permute", (v,), to_last(rank)) for v in values)
+        return sliced(b, self._last[val.args[0]], Slice(tuple(range(-rank, 0)), starts, counts, steps))
+
+    def _is_shuffle(self, val: Val) -> bool:
+        """Whether the channels of an image were made two axes, which were exchanged, and one again."""
+        turned = val.args[0] if val.op == "reshape" else val
+        split = turned.args[0] if turned.op == "transpose" and turned is not val else val
+        image = split.args[0] if split.op == "reshape" and split is not val else val
+        if image not in self._last or image.shape != val.shape or len(split.shape) != len(val.shape) + 1:
+            return False
+        exchanged = turned.perm == (0, 2, 1, *range(3, len(split.shape)))
+        return exchanged and split.shape[0] == image.shape[0] and split.shape[3:] == image.shape[2:]
+
+    def _shuffle(self, val: Val) -> Val:
+        b, split = self.b, val.args[0].args[0]
+        rank = len(val.shape)
+        image = self._last[split.args[0]]
+        apart = b.reshape(image, b.shapes.emit("permute", (split.dims,), (0, *range(3, rank + 1), 1, 2)))
+        return b.reshape(b.transpose(apart, (*range(rank - 1), rank, rank - 1)), image.dims)
 
     def _with_last(self, val: Val, rank: int) -> Val:
         """An operand of an image of this rank, with its channels last."""

@@ -68,3 +68,45 @@ def test_one_number_of_several_positions_belongs_to_the_convolutions(op: str, be
     """Squeeze and excitation."""
     filters = "one" if "[1]" in op else "w"
     assert (op.split()[0] in largest(SQUEEZED.format(op, filters))) == belongs
+
+
+SHUFFLED = """b = Conv (x, w) c = Relu (b) {} y = Conv (f, w2)"""
+SHUFFLE = "r = Reshape (c, apart) t = Transpose <perm = [0, 2, 1, 3, 4]> (r) f = Reshape (t, whole)"
+
+
+@pytest.mark.parametrize(
+    ("body", "belongs"),
+    [
+        (SHUFFLE, True),
+        (SHUFFLE.replace("[0, 2, 1, 3, 4]", "[0, 2, 1, 4, 3]"), False),
+        (SHUFFLE.replace("apart", "lines").replace("[0, 2, 1, 3, 4]", "[0, 1, 3, 2, 4]"), False),
+        (SHUFFLE.replace("apart", "lines"), False),
+        ("p, q = Split <axis = 1> (c, halves) f = Concat <axis = -3> (q, p)", True),
+        ("p, q = Split <axis = 2> (c, high) f = Concat <axis = 2> (q, p)", False),
+        (
+            "p = Slice (c, none, three, first) q = Slice (c, three, six, first) f = Concat <axis = 1> (q, p, q)",
+            True,
+        ),
+        ("p = Slice (c, none, three, n) q = Slice (c, three, six, n) f = Concat <axis = 2> (q, p)", False),
+    ],
+    ids=[
+        "shuffled",
+        "turned besides",
+        "lines, exchanged",
+        "lines and channels, exchanged",
+        "split",
+        "split by lines",
+        "cut",
+        "cut where is not known",
+    ],
+)
+def test_channels_in_another_order_belong_to_the_convolutions(body: str, belongs: bool) -> None:
+    integers = "int64[5] apart = {2, 3, 2, 5, 5}, int64[5] lines = {2, 6, 5, 1, 5}, int64[4] whole = {2, 6, 5, 5}, "
+    integers += "int64[2] halves = {3, 3}, int64[2] high = {2, 3}, int64[1] none = {0}, int64[1] three = {3}, "
+    integers += "int64[1] six = {6}, int64[1] first = {1}"
+    model = parse(
+        f"g (float[2, 6, 5, 5] x, int64[1] n) => (float[2, 8, 5, 5] y) <{integers}> {{ {SHUFFLED.format(body)} }}",
+        WEIGHTS,
+    )
+    found = {n.op_type for r in matches(model, "Convolutions").regions for n in r.nodes}
+    assert bool(found & {"Reshape", "Split", "Slice"}) == belongs

@@ -295,3 +295,33 @@ def test_a_result_that_very_many_read_is_not_all_made_by_one_kernel() -> None:
     )
     assert max(len(s.operands) for s in plan.stages) <= 24
     assert len([s for s in plan.stages if isinstance(s, Conv)]) == count + 1
+
+
+SHUFFLE = """a = Conv <pads = [1, 1, 1, 1]> (x, w1) r = Reshape (a, apart) t = Transpose <perm = [0, 2, 1, 3, 4]> (r)
+    s = Reshape (t, whole) {} d = Conv (q, w2) y = Concat <axis = 1> (p, d)"""
+
+
+@pytest.mark.parametrize(
+    ("cut", "passes"),
+    [
+        ("p, q = Split <axis = 1> (s, halves)", 1),
+        ("p = Slice (s, none, four, axes) q = Slice (s, four, far, axes)", 1),
+        (
+            "p = Slice (s, none, far, axes, two) e = Slice (s, three, none, axes, minus) q = Concat <axis = -3> (e, x)",
+            2,
+        ),
+    ],
+    ids=["split", "cut", "steps, backwards"],
+)
+@pytest.mark.parametrize("height", ["5", "h"])
+def test_channels_are_shuffled_and_cut_where_they_lie(cut: str, passes: int, height: str) -> None:
+    """Of what a ShuffleNet's block makes, one half goes on as it is."""
+    lines, read = "5" if height == "5" else "-1", 9 if "minus" in cut else 4
+    plan = check(
+        f"""g (float[2, 6, {height}, 7] x, float[8, 6, 3, 3] w1, float[4, {read}, 1, 1] w2) =>
+        (float[2, 8, {height}, 7] y) <int64[5] apart = {{2, 2, 4, {lines}, 7}}, int64[4] whole = {{2, 8, {lines}, 7}},
+        int64[2] halves = {{4, 4}}, int64[1] none = {{0}}, int64[1] four = {{4}}, int64[1] far = {{2147483647}}, int64[1] axes = {{1}}, int64[1] two = {{2}},
+        int64[1] three = {{3}}, int64[1] minus = {{-1}}> {{ {SHUFFLE.format(cut)} }}""",
+        {"x": (2, 6, 5, 7), "w1": (8, 6, 3, 3), "w2": (4, read, 1, 1)},
+    )
+    assert kinds(plan) == [Pointwise, Conv, *[Pointwise] * passes, Linear, Pointwise]
