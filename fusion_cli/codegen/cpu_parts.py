@@ -11,12 +11,13 @@ from fusion_cli.codegen.cuda_parts import Member
 from fusion_cli.codegen.expr import compute, onnx_type
 from fusion_cli.codegen.text import comment, ints
 from fusion_cli.operators.dtypes import NARROW
-from fusion_cli.planir.stages import Conv, Linear, Operand, Plan, Pool, Stage
+from fusion_cli.planir.stages import Conv, Linear, Moments, Operand, Plan, Pool, Stage
 
 HEADERS = {
     "Conv": "cpu/vendor.h",
     "LastConv": "cpu/conv_last.h",
     "MatMul": "cpu/vendor.h",
+    "Moments": "cpu/moments.h",
     "Pool": "cpu/pool.h",
     "TileConv": "cpu/tile_conv.h",
     "TileMatMul": "cpu/tile_matmul.h",
@@ -69,7 +70,7 @@ def dense(dtype: str, tensor: int, perm: Sequence[int] | None) -> str:
 
 
 def product_stage(
-    plan: Plan, stage: Linear | Conv | Pool, dtype: str, member: Member, inputs: str, factor: float = 1.0
+    plan: Plan, stage: Linear | Conv | Pool | Moments, dtype: str, member: Member, inputs: str, factor: float = 1.0
 ) -> ProductStage:
     """A product of this type made by `member` from `inputs`, times `factor`."""
     home = next((s.tensor for s in stage.stores if plan.tensors[s.tensor].dtype == dtype), None)

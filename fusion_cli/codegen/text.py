@@ -12,7 +12,8 @@ import jinja2
 
 from fusion_cli.codegen.expr import onnx_type
 from fusion_cli.errors import TemplateError
-from fusion_cli.planir.stages import Plan, ShapeOp, _Kernel
+from fusion_cli.planir.host_op import ShapeOp
+from fusion_cli.planir.stages import Plan, _Kernel
 from fusion_cli.resources import resource_dir
 from fusion_cli.types import TensorSpec
 

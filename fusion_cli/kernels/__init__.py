@@ -13,6 +13,7 @@ from fusion_cli.kernels.convolution import ConvolutionFamily
 from fusion_cli.kernels.depthwise import DepthwiseFamily
 from fusion_cli.kernels.family import Family, Kind, Schedule, Sized
 from fusion_cli.kernels.linear import LinearFamily
+from fusion_cli.kernels.moments import MomentsFamily
 from fusion_cli.kernels.pointwise import PointwiseFamily
 from fusion_cli.kernels.pool import PoolFamily
 from fusion_cli.kernels.rowwise import RowwiseFamily
@@ -32,6 +33,7 @@ FAMILIES: tuple[Family, ...] = (
     DepthwiseFamily(),
     ChannelsLastFamily(),
     PoolFamily(),
+    MomentsFamily(),
     ConvolutionFamily(),
 )
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from fusion_cli.codes.match import NO_WORK, NOT_CONVEX, OPSET, UNKNOWN
@@ -231,14 +233,20 @@ def _inputs(
 
 
 def is_embedded(index: GraphIndex, value: ir.Value) -> bool:
-    """Whether a constant is part of the kernel: single numbers, and the short integer vectors that shapes are."""
-    if not index.is_constant(value):
+    """Whether a constant is part of the kernel: single numbers, the short integer vectors that shapes are, and the ones
+    and zeros that norms are given where what is computed behind them has the weights."""
+    array = index.constant(value) if index.is_constant(value) else None
+    if array is None or array.dtype.kind not in "fiub":
         return False
-    array = index.constant(value)
-    return (
-        array is not None
-        and array.dtype.kind in "fiub"
-        and (array.size == 1 or (array.dtype.kind == "i" and array.ndim <= 1))
+    return array.size == 1 or (array.dtype.kind == "i" and array.ndim <= 1) or _is_neutral(index, value, array)
+
+
+def _is_neutral(index: GraphIndex, value: ir.Value, array: np.ndarray[Any, Any]) -> bool:
+    readers = index.consumers(value)
+    is_read_alone = bool(readers) and not index.escapes(value)
+    return is_read_alone and all(
+        n.op_type == "InstanceNormalization" and value in n.inputs[1:] and (array == (value is n.inputs[1])).all()
+        for n in readers
     )
 
 

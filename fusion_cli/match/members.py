@@ -20,7 +20,7 @@ import onnx_ir as ir
 from fusion_cli.graph.index import GraphIndex
 from fusion_cli.graph.value_shapes import Shapes
 from fusion_cli.language.pattern import Call
-from fusion_cli.match.mixers import mixers, mixes, shuffles
+from fusion_cli.match.mixers import group_norms, mixers, mixes, shuffles
 from fusion_cli.operators.dtypes import DTYPES, ONNX_FLOATS
 from fusion_cli.operators.image_axes import IMAGE
 from fusion_cli.operators.registry import MOVES, RESHAPES, ROW_OPERATORS, having, is_elementwise
@@ -42,7 +42,10 @@ class Members:
         self.index = index
         self.shapes = Shapes(index)
         self._convolves = any(map(_is_convolution, index.nodes))
-        self._mixers = mixers(index, self._is_rowwise) | shuffles(index) if self._convolves else frozenset()
+        self._mixers = self._find_mixers() if self._convolves else frozenset()
+
+    def _find_mixers(self) -> frozenset[ir.Node]:
+        return mixers(self.index, self._is_rowwise) | shuffles(self.index) | group_norms(self.index)
 
     def allows(self, call: Call, node: ir.Node) -> bool:
         """Whether the call takes in such an operator, with such attributes."""

@@ -18,6 +18,7 @@ PRODUCTS = ("MatMul", "Gemm")
 """Operators of products, which may be over channels."""
 ARRANGEMENTS = ("Concat", "Reshape", "Slice", "Split", "Transpose")
 """Operators that may put channels in another place."""
+_NORMS = ("BatchNormalization", "GroupNormalization", "InstanceNormalization")
 _REDUCTIONS = ("ReduceMean", "ReduceMax", "ReduceSum")
 
 
@@ -49,19 +50,32 @@ def shuffles(index: GraphIndex) -> frozenset[ir.Node]:
         rank = len(perm := _permutation(index, node))
         before = index.producer(node.inputs[0]) if rank > IMAGE and perm == (0, 2, 1, *range(3, rank)) else None
         for after in index.consumers(node.outputs[0]):
+            if before is not None and _are_around(before, after, split=True):
+                found |= {before, node, after}
+    return frozenset(found)
+
+
+def group_norms(index: GraphIndex) -> frozenset[ir.Node]:
+    """The nodes that norm groups of channels as exporters write it: a Reshape that makes channels of the groups, an
+    InstanceNormalization, and a Reshape that makes an image of it again."""
+    found = set[ir.Node]()
+    for node in index.nodes:
+        before = index.producer(node.inputs[0]) if _is_norm(index, node, "InstanceNormalization") else None
+        for after in index.consumers(node.outputs[0]):
             if before is not None and _are_around(before, after):
                 found |= {before, node, after}
     return frozenset(found)
 
 
-def _are_around(before: ir.Node, after: ir.Node) -> bool:
-    """Whether one Reshape makes two axes of the channels, and the other an image again as it was."""
+def _are_around(before: ir.Node, after: ir.Node, split: bool = False) -> bool:
+    """Whether one Reshape makes something else of an image, with `split` two axes of its channels, and the other an
+    image again as it was."""
     if not before.op_type == after.op_type == "Reshape" or before.inputs[0] is None:
         return False
-    image, split, again = map(dims_of, (before.inputs[0], before.outputs[0], after.outputs[0]))
-    if image is None or split is None or image != again:
+    image, other, again = map(dims_of, (before.inputs[0], before.outputs[0], after.outputs[0]))
+    if image is None or other is None or image != again or len(image) < IMAGE or other[0] != image[0]:
         return False
-    return split[0] == image[0] and split[3:] == image[2:] and len(split) == len(image) + 1
+    return not split or (other[3:] == image[2:] and len(other) == len(image) + 1)
 
 
 def mixes(index: GraphIndex, node: ir.Node) -> bool:
@@ -70,7 +84,7 @@ def mixes(index: GraphIndex, node: ir.Node) -> bool:
     if node.domain:
         return False
     arranges = _joins(index, node) or _cuts(index, node)
-    return node.op_type in POOLS or arranges or _is_norm(index, node) or _is_global_pool(index, node)
+    return node.op_type in POOLS or arranges or _is_norm(index, node, *_NORMS) or _is_global_pool(index, node)
 
 
 def _joins(index: GraphIndex, node: ir.Node) -> bool:
@@ -91,10 +105,10 @@ def _cuts(index: GraphIndex, node: ir.Node) -> bool:
     return constant and axes is not None and all(a in (1, 1 - len(shape)) for a in axes)
 
 
-def _is_norm(index: GraphIndex, node: ir.Node) -> bool:
-    """Whether the node is a BatchNormalization as it is for inference."""
+def _is_norm(index: GraphIndex, node: ir.Node, *operators: str) -> bool:
+    """Whether the node is one of these, as a BatchNormalization is for inference."""
     constant = all(v is not None and index.is_constant(v) for v in node.inputs[1:])
-    return node.op_type == "BatchNormalization" and constant and len(node.outputs) == 1
+    return node.op_type in operators and not node.domain and constant and len(node.outputs) == 1
 
 
 def _is_global_pool(index: GraphIndex, node: ir.Node) -> bool:

@@ -7,6 +7,9 @@ from collections.abc import Iterable
 from fusion_cli.plan.graph import LEAVES, REDUCTIONS, VIEWS, Uses, Val
 from fusion_cli.plan.lowering import Builder
 
+_FROM_MEMORY = frozenset({"matmul", "conv", "pool", "moments", "gather"})
+"""What reads elements other than the one that it makes."""
+
 
 class AliasAnalysis:
     """The views of a tensor program; `copied` are those that somebody needs as memory of their own."""
@@ -55,7 +58,7 @@ class AliasAnalysis:
 
 def _reads_memory(reader: Val, val: Val) -> bool:
     """Whether `reader` needs `val` in memory even within one kernel."""
-    return reader.op in ("matmul", "conv", "pool", "gather") or (reader.op == "attention" and val in reader.args[:3])
+    return reader.op in _FROM_MEMORY or (reader.op == "attention" and val in reader.args[:3])
 
 
 def swaps_last_two(perm: tuple[int, ...]) -> bool:

@@ -11,7 +11,7 @@ from fusion_cli.plan.aliases import swaps_last_two
 from fusion_cli.plan.attention_kind import kind_of
 from fusion_cli.plan.attention_parts import Parts, between
 from fusion_cli.plan.graph import Val
-from fusion_cli.plan.kernel_group import ANCHORED, Group
+from fusion_cli.plan.kernel_group import Group
 from fusion_cli.plan.partition import Partition
 from fusion_cli.plan.workspace import Storage
 from fusion_cli.planir.stages import (
@@ -20,6 +20,7 @@ from fusion_cli.planir.stages import (
     Conv,
     Instr,
     Linear,
+    Moments,
     Operand,
     Pointwise,
     Pool,
@@ -127,7 +128,7 @@ def assemble(partition: Partition, storage: Storage, group: Group) -> Stage:
     if group.kind == "attention":
         return _attention(partition, storage, group, operands, program)
     fields: dict[str, Any] = {}
-    if group.kind in ANCHORED:
+    if group.kind in _ANCHORS:
         fields = _ANCHORS[group.kind](operands, group.anchor)
         program.bind(group.anchor, Instr("acc", (), group.anchor.dtype))
     program.compute(group.vals)
@@ -135,12 +136,13 @@ def assemble(partition: Partition, storage: Storage, group: Group) -> Stage:
     return _STAGES[group.kind](tuple(operands.items), tuple(program.instrs), stores, group.like.dims, nodes, **fields)
 
 
-_STAGES: dict[str, type[Pointwise | Rowwise | Linear | Conv | Pool]] = {
+_STAGES: dict[str, type[Pointwise | Rowwise | Linear | Conv | Pool | Moments]] = {
     "pointwise": Pointwise,
     "rowwise": Rowwise,
     "linear": Linear,
     "conv": Conv,
     "pool": Pool,
+    "moments": Moments,
 }
 
 
@@ -160,11 +162,11 @@ def _conv_operands(operands: Operands, conv: Val) -> dict[str, Any]:
     return {**dict(conv.attrs), "x": indices[0], "w": indices[1], "bias": indices[2] if len(indices) > 2 else -1}
 
 
-def _pool_operands(operands: Operands, pool: Val) -> dict[str, Any]:
-    return {**dict(pool.attrs), "x": operands.add(pool.args[0])}
+def _image_operand(operands: Operands, val: Val) -> dict[str, Any]:
+    return {**dict(val.attrs), "x": operands.add(val.args[0])}
 
 
-_ANCHORS = {"linear": _linear_operands, "conv": _conv_operands, "pool": _pool_operands}
+_ANCHORS = {"linear": _linear_operands, "conv": _conv_operands, "pool": _image_operand, "moments": _image_operand}
 
 
 def _attention(partition: Partition, storage: Storage, group: Group, operands: Operands, program: Program) -> Attention:

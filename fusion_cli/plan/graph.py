@@ -2,9 +2,9 @@
 
 Primitives: "input", "const" (all elements equal), "index" (the position along an axis), the elementwise operators of
 ONNX, "Expand", reductions over the last axis ("reduce_sum", ...), "softmax" over the last axis, the views "reshape",
-"transpose" and "slice", "matmul", "conv", "pool" of images whose channels come last, "gather", which reads rows of a
-matrix by their numbers [..., 1], and "concat", whose arguments are each a "part": a value that is written to its place
-in the memory of the whole.
+"transpose" and "slice", "matmul", "conv", "pool" and "moments" of images whose channels come last, "gather", which
+reads rows of a matrix by their numbers [..., 1], and "concat", whose arguments are each a "part": a value that is
+written to its place in the memory of the whole.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fusion_cli.sizes.algebra import Shape
 
 REDUCTIONS = frozenset({"reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod"})
 VIEWS = frozenset({"reshape", "transpose", "slice"})
-ANCHORS = frozenset({"matmul", "conv", "pool", "attention"})
+ANCHORS = frozenset({"matmul", "conv", "pool", "attention", "moments"})
 LEAVES = frozenset({"input", "const", "index"})
 
 CHEAP = having("cheap")

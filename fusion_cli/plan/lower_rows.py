@@ -13,6 +13,7 @@ from fusion_cli.operators.versions import attribute, has_weights_by_group, is_ov
 from fusion_cli.plan.context import Context, normalized_axis, read_besides, trailing
 from fusion_cli.plan.graph import Val
 from fusion_cli.plan.lower_elementwise import Rule
+from fusion_cli.plan.lower_groups import norm_of_groups
 from fusion_cli.sizes.algebra import ONE
 
 _BEFORE = {"ReduceSumSquare": "square", "ReduceL2": "square", "ReduceL1": "Abs"}
@@ -158,6 +159,8 @@ def _group_norm(ctx: Context, node: ir.Node) -> Val:
     b, x = ctx.b, _float32(ctx, ctx.operand(node, 0))
     scale, bias = ctx.operand(node, 1), ctx.operand(node, 2)
     instance = node.op_type == "InstanceNormalization"
+    if ctx.region.channels_last and (found := norm_of_groups(ctx, node, x)) is not None:
+        return found
     head = b.shapes.emit("slice", (x.dims,), (0, 2 if instance else 1, 1))
     groups = () if instance else (b.shapes.const((attribute(node, "num_groups"),)),)
     rows = b.shapes.emit("reshape", (x.dims, b.shapes.emit("concat", (head, *groups, b.shapes.const((-1,))))), (0,))

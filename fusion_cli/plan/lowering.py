@@ -230,6 +230,12 @@ class Builder:
     def conv(self, args: Sequence[Val], dims: int, attrs: tuple[tuple[str, object], ...]) -> Val:
         return self._make("conv", tuple(args), args[0].dtype, dims, attrs=attrs)
 
+    def moments(self, x: Val, groups: int, epsilon: float) -> Val:
+        """The mean and the inverse deviation of each group of channels of an image [N, ..., C], as [2, N, C]."""
+        ends = self.shapes.emit("take", (x.dims,), (0, len(x.shape) - 1))
+        dims = self.shapes.emit("concat", (self.shapes.const((2,)), ends))
+        return self._make("moments", (x,), "float32", dims, attrs=(("groups", groups), ("epsilon", epsilon)))
+
     def pool(self, x: Val, dims: int, attrs: tuple[tuple[str, object], ...]) -> Val:
         """Windows of x [N, ..., C]."""
         return self._make("pool", (x,), x.dtype, dims, attrs=attrs)

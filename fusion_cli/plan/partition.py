@@ -12,7 +12,7 @@ from fusion_cli.plan.lowering import Builder
 from fusion_cli.planir.stages import MOST_OPERANDS
 from fusion_cli.sizes.algebra import ONE, Shape
 
-_KINDS = {"matmul": "linear", "conv": "conv", "pool": "pool", "attention": "attention"}
+_KINDS = {"matmul": "linear", "conv": "conv", "pool": "pool", "attention": "attention", "moments": "moments"}
 _OPERANDS = 12
 """How many tensors a kernel may read that is put together for the sake of fewer kernels."""
 _BEHIND = 16
@@ -142,7 +142,7 @@ class Partition:
             return rows and self.same(val.args[0].shape, group.shape)
         if val.op == "part" and group.kind != "pointwise":
             return False
-        if group.kind == "attention":
+        if group.kind in ("attention", "moments"):
             return False
         if group.kind in ANCHORED and len(val.shape) > len(group.shape):
             return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fusion_cli.plan.shape_ops import EVALUATE
-from fusion_cli.planir.stages import ShapeOp
+from fusion_cli.planir.host_op import ShapeOp
 from fusion_cli.sizes.algebra import Shape, Size
 from fusion_cli.sizes.equalities import Sizes
 

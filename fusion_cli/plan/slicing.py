@@ -114,7 +114,7 @@ def _cheap_tree(x: Val) -> list[Val]:
     stack = [(x, False)]
     while stack:
         val, expanded = stack.pop()
-        if val.op in ("matmul", "conv", "pool"):
+        if val.op in ("matmul", "conv", "pool", "moments"):
             return []
         if val in found or not (val.is_elementwise and val.op in CHEAP):
             continue

@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 
 from fusion_cli.operators.dtypes import DTYPES
 from fusion_cli.planir.faults import BrokenPlan, Shape, require, within
+from fusion_cli.planir.host_op import ShapeOp
 from fusion_cli.planir.printer import show
 from fusion_cli.planir.stage_invariants import check_stage
-from fusion_cli.planir.stages import Attention, Conv, Linear, Plan, Pointwise, Rowwise, ShapeOp, Stage, Tensor
+from fusion_cli.planir.stages import Attention, Conv, Linear, Plan, Pointwise, Rowwise, Stage, Tensor
 
 __all__ = ["BrokenPlan", "check"]
 

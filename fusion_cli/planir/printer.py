@@ -6,7 +6,8 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from fusion_cli.planir.stages import Attention, Conv, Instr, Linear, Plan, Pool, ShapeOp, Stage, Tensor
+from fusion_cli.planir.host_op import ShapeOp
+from fusion_cli.planir.stages import Attention, Conv, Instr, Linear, Moments, Plan, Pool, Stage, Tensor
 
 _INFIX = {
     "Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "Equal": "==", "Less": "<", "LessOrEqual": "<=", "Greater": ">",
@@ -80,6 +81,8 @@ def _stage(stage: Stage) -> Iterator[str]:
             of = "mean, pads counted," if stage.counts_pads else "mean" if stage.mean else "largest"
             options = f"strides {stage.strides} pads {stage.pads} dilations {stage.dilations}"
             yield f"acc = {of} of windows {stage.kernel} of {read(stage.x)} {options}"
+        case Moments():
+            yield f"acc = mean and 1 / sqrt(variance + {stage.epsilon}) of {stage.groups} groups of {read(stage.x)}"
         case Attention():
             yield f"acc = {stage.scale} * {read(stage.q)} @ {read(stage.k)}^T"
             targets = [("score", stage.score), *([("sink", stage.sink)] if stage.sink >= 0 else [])]

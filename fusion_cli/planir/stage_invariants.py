@@ -11,6 +11,7 @@ from fusion_cli.planir.stages import (
     Conv,
     Instr,
     Linear,
+    Moments,
     Operand,
     Plan,
     Pool,
@@ -166,6 +167,11 @@ def _check_result(plan: Plan, stage: Stage, space: Shape) -> None:
             is_one = len(space) == len(x) and not differ(x[-1], space[-1])
             require(is_one, "{} of channels of {}", space, x)
             require(stage.mean or not stage.counts_pads, "pads that count for the largest")
+        case Moments():
+            (x,) = factors
+            is_whole = stage.groups >= 1 and isinstance(x[-1], int) and x[-1] % stage.groups == 0
+            require(is_whole and len(x) >= 3, "{} groups of {}", stage.groups, x)
+            require(are_equal(space, (2, x[0], x[-1])), "moments of {} over {}", x, space)
 
 
 def _check_product(a: Shape, b: Shape, result: Shape) -> None:

@@ -14,46 +14,12 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from fusion_cli.planir.attention_sort import PLAIN, AttentionKind
+from fusion_cli.planir.host_op import ShapeOp
 
 Size = TypeVar("Size")
 Const = int | float | bool
 MOST_OPERANDS = 24
 """That a kernel reads: of more the parameters would not fit."""
-
-
-@dataclass(frozen=True)
-class ShapeOp:
-    """One integer-vector operation of the shape program; its result has the index of its position.
-
-    kind, args (shape values), ints (literal), and the meaning:
-      "dims"      ints=(input slot,)         dimensions of that operator input
-      "read"      ints=(input slot,)         the int64/int32 elements of that operator input (kept in host memory)
-      "const"     ints                       literal vector (a scalar is a vector of one)
-      "broadcast" args=(a, b, ...)           numpy broadcast of shapes
-      "matmul"    args=(a, b)                shape of numpy matmul; fails where the inner dimensions differ
-      "gemm"      args=(a, b) ints=(tA, tB)  shape of a 2-D product with transposes
-      "permute"   args=(a,) ints=perm
-      "reshape"   args=(shape, target) ints=(allowzero,)   resolves 0 and -1
-      "reduce"    args=(a,) ints=(keepdims, axis, ...)
-      "concat"    args=(a, b, ...)
-      "slice"     args=(a,) ints=(start, end, step)        of the vector itself
-      "take"      args=(a,) ints=indices                   of the vector itself
-      "put"       args=(a, values) ints=indices            the vector with elements replaced
-      "slice_start" args=(sizes, starts, steps)            first positions of ONNX slices along axes of these sizes
-      "slice_count" args=(sizes, starts, ends, steps)      their numbers of positions
-      "unsqueeze" / "squeeze"  args=(a,) ints=axes         of the shape (squeeze without axes: every 1)
-      "flatten"   args=(a,) ints=(axis,)
-      "conv"      args=(x, w) ints=(n, strides*n, pads*2n, dilations*n, auto_pad) with auto_pad 0 NOTSET 1 VALID
-                  2 SAME_UPPER 3 SAME_LOWER
-      "add" "sub" "mul" "div" "mod" "min" "max" "equal"    args=(a, b), elementwise, size-1 vectors broadcast
-      "where"     args=(cond, a, b)
-      "prod"      args=(a,)                                product of the elements
-      "fill"      args=(count,) ints=(value,)              vector of `count` (a one-element vector) equal elements
-    """
-
-    kind: str
-    args: tuple[int, ...] = ()
-    ints: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -228,7 +194,17 @@ class Pool(_Kernel):
     counts_pads: bool = False
 
 
-Stage = Pointwise | Rowwise | Linear | Attention | Conv | Pool
+@dataclass(frozen=True)
+class Moments(_Kernel):
+    """acc [2, N, C] = the mean, and 1 / sqrt(variance + epsilon), of each group of neighbouring channels over all
+    positions of operand `x` [N,...,C], for each channel of the group."""
+
+    x: int = 0
+    groups: int = 1
+    epsilon: float = 0.0
+
+
+Stage = Pointwise | Rowwise | Linear | Attention | Conv | Pool | Moments
 
 
 @dataclass(frozen=True)
@@ -291,6 +267,6 @@ def own_operands(stage: Stage) -> tuple[int, ...]:
             return (stage.x, stage.w) if stage.bias == -1 else (stage.x, stage.w, stage.bias)
         case Attention():
             return stage.q, stage.k, stage.v
-        case Pool():
+        case Pool() | Moments():
             return (stage.x,)
     return ()

@@ -18,15 +18,8 @@ struct KeySplit {
     return parts + ((int64_t{blockIdx.x} * count + split) * rows + row) * (s.value_depth + 2);
   }
 
-  // Whether this block is the last of those that share its keys. For all its threads, after their parts.
-  __device__ __forceinline__ bool is_last() const {
-    __threadfence();
-    __syncthreads();
-    const bool last = threadIdx.x == 0 && atomicInc(done + blockIdx.x, count - 1) == static_cast<unsigned>(count - 1);
-    const bool found = __syncthreads_or(last);
-    __threadfence();
-    return found;
-  }
+  // Whether this block is the last of those that share its keys.
+  __device__ __forceinline__ bool is_last() const { return gpu::is_last(done + blockIdx.x, count); }
 };
 
 // One split, unless the blocks that `rows` queries of a tile make leave multiprocessors idle.

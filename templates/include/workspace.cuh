@@ -28,6 +28,16 @@ inline unsigned* counters(char* reserved) {
 }
 inline char* tagged(char* reserved) { return reinterpret_cast<char*>(counters(reserved)) - kTaggedBytes; }
 
+// Whether this block is the last of so many that count themselves there. For all its threads, after what they leave for it.
+__device__ __forceinline__ bool is_last(unsigned* done, int count) {
+  __threadfence();
+  __syncthreads();
+  const bool last = threadIdx.x == 0 && atomicInc(done, count - 1) == static_cast<unsigned>(count - 1);
+  const bool found = __syncthreads_or(last);
+  __threadfence();
+  return found;
+}
+
 class Workspace {
  public:
   Workspace() {

@@ -12,7 +12,8 @@ from fusion_cli.codegen.cpu_parts import ProductStage
 from fusion_cli.codegen.expr import expression
 from fusion_cli.codegen.text import ints, is_unit
 from fusion_cli.kernels import family_of
-from fusion_cli.planir.stages import Instr, Linear, Operand, Plan, ShapeOp, Store, Tensor
+from fusion_cli.planir.host_op import ShapeOp
+from fusion_cli.planir.stages import Instr, Linear, Operand, Plan, Store, Tensor
 from tests.helpers.plan_builder import Builder
 
 

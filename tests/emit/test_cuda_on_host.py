@@ -207,3 +207,16 @@ def test_numbers_at_the_edge(case: Case, library: Path) -> None:
         assert (found[0][(x < -20) & np.isfinite(x)] == 0).all()
         assert np.isnan(found[6][::2]).all()
         assert np.isnan(found[7][::2]).all()
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.name == "moments_12_by_12_float32"], ids=lambda c: c.name)
+def test_moments_far_from_zero(case: Case, library: Path) -> None:
+    """Where the mean is a thousand deviations, whose last bit is 6e-5 of one, they are found all the same, in one block
+    and by several."""
+    op = fused_op(case)
+    session = open_session(op, library)
+    for positions in (33, 40_000):
+        x = np.random.default_rng(0).normal(1e3, 1, (2, positions, 12)).astype(np.float32)
+        want = interpret(case.plan, [x])
+        (found,) = run_within(session, op, [x], want)
+        np.testing.assert_allclose(found, want[0], rtol=6e-5)

@@ -11,7 +11,8 @@ import pytest
 from fusion_cli.build import find_compiler
 from fusion_cli.codegen.text import host_lines
 from fusion_cli.plan.shape_program import run_shape_program
-from fusion_cli.planir.stages import Plan, ShapeOp
+from fusion_cli.planir.host_op import ShapeOp
+from fusion_cli.planir.stages import Plan
 from fusion_cli.resources import resource_dir
 from tests.helpers.emit_helpers import CPU
 

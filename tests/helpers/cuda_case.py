@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 import ml_dtypes
 import numpy as np
 
+from fusion_cli.planir.host_op import ShapeOp
 from fusion_cli.planir.invariants import check
-from fusion_cli.planir.stages import Plan, ShapeOp, Stage, Tensor
+from fusion_cli.planir.stages import Plan, Stage, Tensor
 from fusion_cli.types import FusedOp
 from tests.helpers import plan_builder
 

@@ -9,6 +9,7 @@ from fusion_cli.plan import plan_region
 from tests.helpers.cuda_attention_plans import attention, bare, causal, grouped, lowering, window
 from tests.helpers.cuda_case import Case, apart, merged
 from tests.helpers.cuda_layer_plans import ended, layer, rotated
+from tests.helpers.cuda_moment_plans import moments
 from tests.helpers.cuda_pool_plans import pools
 from tests.helpers.cuda_product_plans import (
     abreast,
@@ -147,6 +148,7 @@ def all_cases() -> list[Case]:
         conv("float16"),
         *conv_lasts(),
         *pools(),
+        *moments(),
     ]
     # One type each, in turn: a kernel is the same for all but for what it reads and writes.
     types = itertools.cycle(("float16", "float32", "bfloat16"))

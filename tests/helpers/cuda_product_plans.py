@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from fusion_cli.plan.shape_program import run_shape_program
-from fusion_cli.planir.stages import Conv, Instr, Linear, Operand, Rowwise, ShapeOp, Store
+from fusion_cli.planir.host_op import ShapeOp
+from fusion_cli.planir.stages import Conv, Instr, Linear, Operand, Rowwise, Store
 from tests.helpers.cuda_case import Case
 from tests.helpers.plan_builder import Builder, Program
 

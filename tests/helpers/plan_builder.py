@@ -8,8 +8,9 @@ from typing import Literal
 import onnx_ir as ir
 
 from fusion_cli.plan.grouping import find_groups
+from fusion_cli.planir.host_op import ShapeOp
 from fusion_cli.planir.invariants import check
-from fusion_cli.planir.stages import Const, Instr, Operand, Plan, ShapeOp, Stage, Tensor
+from fusion_cli.planir.stages import Const, Instr, Operand, Plan, Stage, Tensor
 from fusion_cli.types import FusedOp, TensorSpec
 
 Shape = tuple[int | str, ...]

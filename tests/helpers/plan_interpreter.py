@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from fusion_cli.plan.shape_program import run_shape_program
-from fusion_cli.planir.stages import Attention, Conv, Instr, Linear, Plan, Pool, Stage
+from fusion_cli.planir.stages import Attention, Conv, Instr, Linear, Moments, Plan, Pool, Stage
 
 Array = np.ndarray
 
@@ -101,6 +101,8 @@ class _State:
             acc = np.moveaxis(acc, 1, -1) if stage.channels_last else acc
         elif isinstance(stage, Pool):
             acc = _pool(stage, self.read(stage, stage.x))
+        elif isinstance(stage, Moments):
+            acc = _moments(stage, self.read(stage, stage.x))
         if acc is not None:
             assert acc.shape == dims, f"{acc.shape} is not {dims}"
         values = self.program(stage, stage.program, dims, acc)
@@ -207,6 +209,13 @@ def _pool(stage: Pool, x: Array) -> Array:
         return np.moveaxis(_windows(image, *form, pad=-np.inf).max(axis=axes), 1, -1)
     inside = _windows(np.ones_like(image), *form, pad=float(stage.counts_pads))
     return np.moveaxis(_windows(image, *form).sum(axis=axes) / inside.sum(axis=axes), 1, -1)
+
+
+def _moments(stage: Moments, x: Array) -> Array:
+    size = x.shape[-1] // stage.groups
+    grouped = x.reshape(len(x), math.prod(x.shape[1:-1]), stage.groups, size)
+    mean, variance = grouped.mean(axis=(1, 3)), grouped.var(axis=(1, 3))
+    return np.repeat(np.stack([mean, 1 / np.sqrt(variance + stage.epsilon)]), size, axis=-1)
 
 
 def _div(a: Array, b: Array) -> Array:

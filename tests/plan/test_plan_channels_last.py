@@ -9,15 +9,15 @@ import pytest
 
 from fusion_cli.errors import Unsupported
 from fusion_cli.plan import plan_region
-from fusion_cli.planir.stages import Conv, Linear, Plan, Pointwise, Pool, Rowwise
+from fusion_cli.planir.stages import Conv, Linear, Moments, Plan, Pointwise, Pool, Rowwise
 from tests.helpers.region_tools import all_values, check_region, parsed, whole
 
 RNG = np.random.default_rng(11)
 
 
-def check(text: str, feeds: dict[str, tuple[int, ...]], positive: str = "") -> Plan:
+def check(text: str, feeds: dict[str, tuple[int, ...]], positive: str = "", opset: int = 18) -> Plan:
     """The plan of a graph on random numbers, those of inputs `positive` without a sign."""
-    model = parsed(text, opset=18)
+    model = parsed(text, opset=opset)
     region = replace(whole(model), channels_last=True)
     arrays = {name: RNG.standard_normal(shape).astype(np.float32) for name, shape in feeds.items()}
     arrays |= {name: np.abs(arrays[name]) for name in positive}
@@ -320,8 +320,48 @@ def test_channels_are_shuffled_and_cut_where_they_lie(cut: str, passes: int, hei
     plan = check(
         f"""g (float[2, 6, {height}, 7] x, float[8, 6, 3, 3] w1, float[4, {read}, 1, 1] w2) =>
         (float[2, 8, {height}, 7] y) <int64[5] apart = {{2, 2, 4, {lines}, 7}}, int64[4] whole = {{2, 8, {lines}, 7}},
-        int64[2] halves = {{4, 4}}, int64[1] none = {{0}}, int64[1] four = {{4}}, int64[1] far = {{2147483647}}, int64[1] axes = {{1}}, int64[1] two = {{2}},
+        int64[2] halves = {{4, 4}}, int64[1] none = {{0}},
+        int64[1] four = {{4}}, int64[1] far = {{2147483647}}, int64[1] axes = {{1}}, int64[1] two = {{2}},
         int64[1] three = {{3}}, int64[1] minus = {{-1}}> {{ {SHUFFLE.format(cut)} }}""",
         {"x": (2, 6, 5, 7), "w1": (8, 6, 3, 3), "w2": (4, read, 1, 1)},
     )
     assert kinds(plan) == [Pointwise, Conv, *[Pointwise] * passes, Linear, Pointwise]
+
+
+WRITTEN_OUT = """r = Reshape (c, grouped) i = InstanceNormalization <epsilon = 1e-3> (r, {0}, {1})
+    s = Shape (c) e = Reshape (i, s) m = Mul (e, gamma) a = Add (m, beta)"""
+OF_21 = "a = GroupNormalization <epsilon = 1e-3, num_groups = 4> (c, long, short)"
+OF_INSTANCES = "a = InstanceNormalization <epsilon = 1e-3> (c, long, short)"
+
+
+@pytest.mark.parametrize(
+    ("norm", "copies"),
+    [
+        (WRITTEN_OUT.format("ones", "zeros"), 0),
+        (WRITTEN_OUT.format("four", "zeros"), 1),
+        (OF_21, 0),
+        (OF_INSTANCES, 0),
+    ],
+    ids=["written out", "with weights by group", "by an operator", "of each channel"],
+)
+@pytest.mark.parametrize("axes", ["h, w", "h"])
+def test_norms_of_groups_are_moments_and_what_follows(norm: str, copies: int, axes: str) -> None:
+    rank = 2 + len(axes.split(", "))
+    pads, around, ones = f"pads = {[1] * (2 * rank - 4)}", ", ".join("3" * (rank - 2)), ", 1" * (rank - 2)
+    plan = check(
+        f"""g (float[n, 6, {axes}] x, float[8, 6, {around}] w1, float[8, 8, {around}] w2, float[8{ones}] gamma,
+        float[8{ones}] beta, float[4] four, float[8] long, float[8] short) => (float[n, 8, {axes}] y) <
+        int64[3] grouped = {{0, 4, -1}}, float[4] ones = {{1, 1, 1, 1}}, float[4] zeros = {{0, 0, 0, 0}}> {{
+            c = Conv <{pads}> (x, w1) {norm} g = Sigmoid (a) u = Mul (a, g) d = Conv <{pads}> (u, w2)
+            y = Add (d, c) }}""",
+        {
+            "x": (2, 6, 5, 7)[:rank],
+            "w1": (8, 6, *(3,) * (rank - 2)),
+            "w2": (8, 8, *(3,) * (rank - 2)),
+            **dict.fromkeys(("gamma", "beta"), (8, *(1,) * (rank - 2))),
+            **dict.fromkeys(("long", "short"), (8,)),
+            "four": (4,),
+        },
+        opset=21,
+    )
+    assert kinds(plan) == [Pointwise, Conv, Moments, *[Pointwise] * copies, Pointwise, Conv, Pointwise]
