@@ -12,12 +12,13 @@ import onnx_ir as ir
 from fusion_cli.graph.index import GraphIndex
 from fusion_cli.operators.image_axes import IMAGE, to_first, to_last
 from fusion_cli.operators.registry import GLOBAL_POOLS, POOLS
+from fusion_cli.operators.resizes import repeats_of
 from fusion_cli.sizes.dims import dims_of
 
 PRODUCTS = ("MatMul", "Gemm")
 """Operators of products, which may be over channels."""
-ARRANGEMENTS = ("Concat", "Reshape", "Slice", "Split", "Transpose")
-"""Operators that may put channels in another place."""
+ARRANGEMENTS = ("Concat", "Reshape", "Resize", "Slice", "Split", "Transpose", "Upsample")
+"""Operators that may put channels or pixels in another place."""
 _NORMS = ("BatchNormalization", "GroupNormalization", "InstanceNormalization")
 _REDUCTIONS = ("ReduceMean", "ReduceMax", "ReduceSum")
 
@@ -79,12 +80,18 @@ def _are_around(before: ir.Node, after: ir.Node, split: bool = False) -> bool:
 
 
 def mixes(index: GraphIndex, node: ir.Node) -> bool:
-    """Whether the node makes an image of others by channels: joins them, takes some, norms one by constants, or makes
-    one number of several positions of each channel."""
+    """Whether the node makes an image of others by channels: joins them, takes some, puts them last or first, repeats
+    their pixels, norms them by constants, or makes one number of several positions of each."""
     if node.domain:
         return False
-    arranges = _joins(index, node) or _cuts(index, node)
-    return node.op_type in POOLS or arranges or _is_norm(index, node, *_NORMS) or _is_global_pool(index, node)
+    arranges = _joins(index, node) or _cuts(index, node) or any(_puts(index, node, first=f) for f in (True, False))
+    return (
+        node.op_type in POOLS
+        or arranges
+        or _repeats(node)
+        or _is_norm(index, node, *_NORMS)
+        or _is_global_pool(index, node)
+    )
 
 
 def _joins(index: GraphIndex, node: ir.Node) -> bool:
@@ -92,6 +99,12 @@ def _joins(index: GraphIndex, node: ir.Node) -> bool:
     if node.op_type != "Concat" or shape is None or len(shape) < IMAGE:
         return False
     return index.attributes(node).get("axis") in (1, 1 - len(shape))
+
+
+def _repeats(node: ir.Node) -> bool:
+    """Whether the node makes an image larger by repeating its pixels."""
+    factors = repeats_of(node)
+    return factors is not None and len(factors) >= IMAGE and factors[:2] == (1, 1)
 
 
 def _cuts(index: GraphIndex, node: ir.Node) -> bool:

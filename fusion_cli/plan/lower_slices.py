@@ -9,6 +9,8 @@ import onnx_ir as ir
 
 from fusion_cli.codes import plan as codes
 from fusion_cli.errors import Unsupported
+from fusion_cli.operators.image_axes import IMAGE, to_first, to_last
+from fusion_cli.operators.resizes import repeats_of
 from fusion_cli.plan.context import Context, normalized_axis
 from fusion_cli.plan.graph import Val
 from fusion_cli.plan.lower_elementwise import Rule
@@ -121,7 +123,33 @@ def _tile(ctx: Context, node: ir.Node) -> Val:
     return b.reshape(tiled, b.shapes.emit("mul", (x.dims, b.shapes.const(repeats))))
 
 
+def _resize(ctx: Context, node: ir.Node) -> Val:
+    """Each pixel repeated; of images that are kept with their channels last, there."""
+    b, x, factors = ctx.b, ctx.operand(node, 0), repeats_of(node)
+    if factors is None:
+        raise Unsupported(codes.ATTRIBUTE, f"a {node.op_type} that repeats each pixel as often", "another")
+    if not ctx.region.channels_last or len(factors) < IMAGE:
+        return _repeated(ctx, x, factors)
+    last = to_last(len(factors))
+    return b.transpose(_repeated(ctx, b.transpose(x, last), [factors[p] for p in last]), to_first(len(factors)))
+
+
+def _repeated(ctx: Context, x: Val, factors: Sequence[int]) -> Val:
+    """Every element so often along each axis: an axis behind it, broadcast, and the two merged."""
+    b = ctx.b
+    apart: list[int] = []
+    repeated: list[int] = []
+    for axis, factor in enumerate(factors):
+        size = b.shapes.emit("take", (x.dims,), (axis,))
+        apart += [size, b.shapes.const((1,))] if factor > 1 else [size]
+        repeated += [size, b.shapes.const((factor,))] if factor > 1 else [size]
+    whole = b.expand(b.reshape(x, b.shapes.emit("concat", apart)), b.shapes.emit("concat", repeated))
+    return b.reshape(whole, b.shapes.emit("mul", (x.dims, b.shapes.const(tuple(factors)))))
+
+
 RULES: dict[str, Rule] = {
+    "Resize": _resize,
+    "Upsample": _resize,
     "Slice": _slice,
     "Split": _split,
     "Concat": _concat,

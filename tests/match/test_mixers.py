@@ -110,3 +110,67 @@ def test_channels_in_another_order_belong_to_the_convolutions(body: str, belongs
     )
     found = {n.op_type for r in matches(model, "Convolutions").regions for n in r.nodes}
     assert bool(found & {"Reshape", "Split", "Slice"}) == belongs
+
+
+NEAREST = 'Resize <mode = "nearest", coordinate_transformation_mode = "asymmetric"'
+
+
+@pytest.mark.parametrize(
+    ("body", "belongs"),
+    [
+        (f'f = {NEAREST}, nearest_mode = "floor"> (c, , by3)', True),
+        (f"f = {NEAREST}> (c, , by2)", True),
+        (f"f = {NEAREST}> (c, , by3)", False),
+        ('f = Resize <mode = "nearest"> (c, , by3)', True),
+        ('f = Resize <mode = "nearest"> (c, , , to)', True),
+        ('f = Resize <mode = "nearest"> (c, , more)', False),
+        ('f = Resize <mode = "nearest"> (c, , by1_5)', False),
+        ('f = Resize <mode = "linear"> (c, , by2)', False),
+        ('k = Neg (z) f = Resize <mode = "nearest"> (c, , k)', False),
+    ],
+)
+def test_pixels_that_are_repeated_belong_to_the_convolutions(body: str, belongs: bool) -> None:
+    constants = "float[4] by2 = {1, 1, 2, 2}, float[4] by3 = {1, 1, 3, 3}, float[4] more = {1, 2, 2, 2}, "
+    constants += "float[4] by1_5 = {1, 1, 1.5, 1.5}, int64[4] to = {2, 6, 10, 15}"
+    model = parse(
+        f"g (float[2, 6, 5, 5] x, float[4] z) => (float[2, a, b, d] y) <{constants}> {{ {SHUFFLED.format(body)} }}",
+        WEIGHTS,
+    )
+    found = {n.op_type for r in matches(model, "Convolutions").regions for n in r.nodes}
+    assert ("Resize" in found) == belongs
+
+
+def test_turns_at_the_ends_belong_to_the_convolutions() -> None:
+    """What comes with its channels last, and goes on so, is not turned over."""
+    body = "i = Transpose <perm = [0, 3, 1, 2]> (x) b = Conv (i, w) c = Conv (b, w2)"
+    body += " y = Transpose <perm = [0, 2, 3, 1]> (c)"
+    model = parse(f"g (float[2, 5, 5, 6] x) => (float[2, 5, 5, 8] y) {{ {body} }}", WEIGHTS)
+    region = max(matches(model, "Convolutions").regions, key=lambda r: len(r.nodes))
+    assert sorted(n.op_type for n in region.nodes) == ["Conv", "Conv", "Transpose", "Transpose"]
+
+
+NORMED = """b = Conv (x, w) {} r = Relu (n) y = Conv (r, w2)"""
+
+
+@pytest.mark.parametrize(
+    ("body", "belongs"),
+    [
+        ("n = InstanceNormalization (b, s, s)", True),
+        ("n = GroupNormalization <num_groups = 2> (b, s, s)", True),
+        ("g = Reshape (b, apart) i = InstanceNormalization (g, ones, zeros) n = Reshape (i, whole)", True),
+        ("g = Reshape (b, apart) i = InstanceNormalization (g, ones, zeros) e = Exp (i) n = Reshape (e, whole)", False),
+        ("g = Reshape (b, across) i = InstanceNormalization (g, ones, zeros) n = Reshape (i, whole)", False),
+        ("n = InstanceNormalization (b, z, s)", False),
+    ],
+    ids=["of channels", "of groups", "written out", "with something between", "across images", "by a value"],
+)
+def test_norms_of_groups_belong_to_the_convolutions(body: str, belongs: bool) -> None:
+    constants = "int64[3] apart = {2, 2, -1}, int64[3] across = {1, 2, -1}, int64[4] whole = {2, 6, 5, 5}, "
+    constants += "float[2] ones = {1, 1}, float[2] zeros = {0, 0}"
+    model = parse(
+        f"g (float[2, 6, 5, 5] x, float[6] z) => (float[2, 8, 5, 5] y) <{constants}> {{ {NORMED.format(body)} }}",
+        WEIGHTS,
+        21,
+    )
+    found = {n.op_type for r in matches(model, "Convolutions").regions for n in r.nodes}
+    assert bool(found & {"InstanceNormalization", "GroupNormalization"}) == belongs

@@ -365,3 +365,34 @@ def test_norms_of_groups_are_moments_and_what_follows(norm: str, copies: int, ax
         opset=21,
     )
     assert kinds(plan) == [Pointwise, Conv, Moments, *[Pointwise] * copies, Pointwise, Conv, Pointwise]
+
+
+@pytest.mark.parametrize(
+    ("resize", "opset"),
+    [
+        ('Resize <mode = "nearest", coordinate_transformation_mode = "asymmetric", nearest_mode = "floor"> {}', 18),
+        ('Resize <mode = "nearest"> (a, , scales)', 13),
+        ('Resize <mode = "nearest"> (a, , , sizes)', 18),
+        ('Resize <mode = "nearest"> (a, scales)', 10),
+        ('Upsample <mode = "nearest"> (a, scales)', 9),
+    ],
+)
+def test_pixels_are_repeated_where_they_lie(resize: str, opset: int) -> None:
+    plan = check(
+        f"""g (float[2, 6, 5, 7] x, float[8, 6, 1, 1] w1, float[4, 8, 3, 3] w2) => (float[2, 4, 8, 19] y)
+        <float[4] scales = {{1.0, 1.0, 2.0, 3.0}}, int64[4] sizes = {{2, 8, 10, 21}}> {{
+            c = Conv (x, w1) a = Relu (c) r = {resize.format("(a, , scales)")} y = Conv (r, w2) }}""",
+        {"x": (2, 6, 5, 7), "w1": (8, 6, 1, 1), "w2": (4, 8, 3, 3)},
+        opset=opset,
+    )
+    assert kinds(plan) == [Pointwise, Linear, Pointwise, Conv, Pointwise]
+
+
+def test_what_is_turned_at_the_ends_is_read_and_written_as_it_is() -> None:
+    plan = check(
+        """g (float[n, h, w, 6] x, float[8, 6, 3, 3] w1, float[8, 8, 3, 3] w2) => (float[n, a, b, 8] y) {
+            i = Transpose <perm = [0, 3, 1, 2]> (x) c = Conv (i, w1) d = Conv (c, w2)
+            y = Transpose <perm = [0, 2, 3, 1]> (d) }""",
+        {"x": (2, 6, 8, 6), "w1": (8, 6, 3, 3), "w2": (8, 8, 3, 3)},
+    )
+    assert kinds(plan) == [Conv, Conv]

@@ -16,9 +16,10 @@ SIZES = "shape = Shape (x) batch = Gather (shape, at0) length = Gather (shape, a
 ONES = "int64[1] at0 = {0}, int64[1] at1 = {1}"
 
 
-def reshaped(target: str, given: str = "float[b, s, 6] x", constants: str = "") -> onnx.ModelProto:
+def reshaped(target: str, given: str = "float[b, s, 6] x", constants: str = "", rank: int = 3) -> onnx.ModelProto:
+    axes = ", ".join("mnop"[:rank])
     return parse(
-        f"g ({given}) => (float[m, n, o] y) <{ONES}{constants}> {{ {SIZES} {target} z = Relu (x) y = Reshape (z, t) }}"
+        f"g ({given}) => (float[{axes}] y) <{ONES}{constants}> {{ {SIZES} {target} z = Relu (x) y = Reshape (z, t) }}"
     )
 
 
@@ -37,7 +38,7 @@ def shape_of_reshape(model: onnx.ModelProto) -> list[int]:
 @pytest.mark.parametrize(
     ("target", "constants", "written"),
     [
-        ("t = Concat <axis = 0> (batch, length, six)", ", int64[1] six = {6}", [0, 0, 6]),
+        ("t = Concat <axis = 0> (batch, length, two)", ", int64[2] two = {2, 3}", [0, 0, 2, 3]),
         ("t = Concat <axis = 0> (batch, rest, three)", ", int64[1] rest = {-1}, int64[1] three = {3}", [0, -1, 3]),
         (
             "i = Cast <to = 6> (shape) b32 = Gather (i, at0) b64 = Cast <to = 7> (b32) "
@@ -49,7 +50,7 @@ def shape_of_reshape(model: onnx.ModelProto) -> list[int]:
     ],
 )
 def test_what_a_shape_comes_to_is_written(both: Both, target: str, constants: str, written: list[int]) -> None:
-    model = reshaped(target, constants=constants)
+    model = reshaped(target, constants=constants, rank=len(written))
     assert shape_of_reshape(model) == written
     runs = both(model)
     for b, s in ((1, 1), (2, 5), (3, 4)):
@@ -126,3 +127,13 @@ def test_sizes_of_inputs_that_may_differ_are_compared_when_the_model_runs(both: 
     runs = both(model)
     for n, k in ((2, 2), (2, 4), (3, 3)):
         same(runs, u=np.zeros(n, np.float32), v=np.zeros(k, np.float32), x=np.ones(1, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("target", "goes"),
+    [("t = Concat <axis = 0> (batch, length, six)", True), ("t = Concat <axis = 0> (length, batch, six)", False)],
+)
+def test_a_reshape_to_what_there_is_goes(both: Both, target: str, goes: bool) -> None:
+    model = reshaped(target, constants=", int64[1] six = {6}")
+    assert ("Reshape" not in operators(model)) == goes
+    same(both(model), x=RNG.normal(size=(2, 5, 6)).astype(np.float32))

@@ -24,7 +24,7 @@ from fusion_cli.simplify.algebra.gates import combine_gates
 from fusion_cli.simplify.algebra.grids import read_whole
 from fusion_cli.simplify.algebra.layers import LAYERS
 from fusion_cli.simplify.algebra.padding import drop_pads, fold_pads, fold_slices
-from fusion_cli.simplify.algebra.reshapes import drop_expansions, write_shapes
+from fusion_cli.simplify.algebra.reshapes import drop_shapes, write_shapes
 from fusion_cli.simplify.algebra.rolls import look_up_rolls
 from fusion_cli.simplify.algebra.softmaxes import put_channels_last
 from fusion_cli.simplify.algebra.splits import split_convolutions
@@ -41,7 +41,7 @@ _FIRST_OPSET = 7
 """Before it arithmetic did not broadcast as it does."""
 _FAMILIES: Mapping[Callable[[ir.Graph], Iterator[Applied]], tuple[str, ...]] = {
     write_shapes: ("ReshapeSizes",),  # first: what computes them is gone then
-    drop_expansions: ("ExpandSame",),
+    drop_shapes: ("ExpandSame", "ReshapeSame"),
     drop_pads: ("PadNothing",),
     read_whole: ("GatherWhole",),
     look_up_rolls: ("RollGather",),

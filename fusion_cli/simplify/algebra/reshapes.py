@@ -64,11 +64,12 @@ def _asks_for_the_rest(target: ir.Value) -> bool:
     return any(array is not None and bool((array == _REST).any()) for array in arrays)
 
 
-def drop_expansions(graph: ir.Graph) -> Iterator[Applied]:
-    """Take what an Expand gives for its operand, where that is as large already, in place."""
+def drop_shapes(graph: ir.Graph) -> Iterator[Applied]:
+    """Take what an Expand or a Reshape gives for its operand, where that has its shape already, in place."""
     for node in list(graph):
-        value = node.inputs[0] if is_one_of(node, "Expand") else None
+        value = node.inputs[0] if is_one_of(node, "Expand", "Reshape") else None
         shape = None if value is None else shape_of(value)
         if value is not None and shape is not None and shape == shape_of(node.outputs[0]):
+            rule = f"{node.op_type}Same"
             hand_on(node, value)
-            yield "ExpandSame", [node]
+            yield rule, [node]
