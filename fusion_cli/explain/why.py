@@ -15,7 +15,8 @@ from fusion_cli.graph.index import GraphIndex
 from fusion_cli.language.pattern import GROWING
 from fusion_cli.load.structure import bodies_of
 from fusion_cli.match import MatchResult, RuleSet
-from fusion_cli.match.mixers import ARRANGEMENTS, PRODUCTS
+from fusion_cli.match.mixers import PRODUCTS
+from fusion_cli.match.rearranging import ARRANGEMENTS
 from fusion_cli.operators.registry import (
     ARRANGING,
     COUNTING,

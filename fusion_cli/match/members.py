@@ -8,7 +8,7 @@ Convolutions  convolutions with constant filters, and elementwise operators on i
 Pointwise <reshapes = 1> goes through reshapes too that keep the last axis, and through writes into a part of a value;
 <closed = 1> reads nothing but its source and constants, <factors = 1> multiplies it and puts zeros in places, nothing
 else; Move <scalars = 1> goes through products and quotients with one number; Convolutions <mixers = 1> takes in norms
-of channels, products over them, pools, joins and parts (see match/mixers.py).
+of channels, products over them, pools, joins and parts (see match/mixers.py, match/rearranging.py).
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import onnx_ir as ir
 from fusion_cli.graph.index import GraphIndex
 from fusion_cli.graph.value_shapes import Shapes
 from fusion_cli.language.pattern import Call
-from fusion_cli.match.mixers import group_norms, mixers, mixes, shuffles
+from fusion_cli.match.mixers import group_norms, mixers, mixes
+from fusion_cli.match.rearranging import arranges, rearranged
 from fusion_cli.operators.dtypes import DTYPES, ONNX_FLOATS
 from fusion_cli.operators.image_axes import IMAGE
 from fusion_cli.operators.registry import MOVES, RESHAPES, ROW_OPERATORS, having, is_elementwise
@@ -45,13 +46,14 @@ class Members:
         self._mixers = self._find_mixers() if self._convolves else frozenset()
 
     def _find_mixers(self) -> frozenset[ir.Node]:
-        return mixers(self.index, self._is_rowwise) | shuffles(self.index) | group_norms(self.index)
+        index = self.index
+        return mixers(index, self._is_rowwise) | group_norms(index) | rearranged(index)
 
     def allows(self, call: Call, node: ir.Node) -> bool:
         """Whether the call takes in such an operator, with such attributes."""
         if call.op == "Convolutions":
-            mixed = call.attributes.get("mixers") and (node in self._mixers or mixes(self.index, node))
-            return self._convolves and bool(mixed or self._is_of_images(node))
+            mixed = bool(call.attributes.get("mixers")) and self._mixes(node)
+            return self._convolves and (mixed or self._is_of_images(node))
         if call.op != "Move" and is_elementwise(node):
             return True
         if node.domain:
@@ -73,6 +75,9 @@ class Members:
             return False
         attributes = self.index.attributes(node)
         return len(node.outputs) == 1 and all(attributes.get(n, asked) == asked for n, asked in ROWWISE.items())
+
+    def _mixes(self, node: ir.Node) -> bool:
+        return node in self._mixers or mixes(self.index, node) or arranges(self.index, node)
 
     def _is_of_images(self, node: ir.Node) -> bool:
         """Whether the node is a convolution with a constant filter, or makes an image element by element."""

@@ -58,11 +58,18 @@ class _Turner:
             made = self.b.again(val, [self._with_last(a, rank) for a in val.args], dims)
         else:
             self.first[val] = self._line_by_line(val) or self._as_it_was(val)
-            if val.op == "transpose" and len(val.shape) >= IMAGE and val.perm == to_first(len(val.shape)):
-                self._last[val] = self.first[val.args[0]]
+            if self._puts_first(val):
+                self._last[val] = self.first[val].args[0]
             return
         self._last[val] = made
         self.first[val] = self.b.transpose(made, to_first(len(made.shape)))
+
+    def _puts_first(self, val: Val) -> bool:
+        """Whether a value is an image of which the channels are last in memory. (Of three axes the same transpose puts
+        them first and last: what it makes of an image is none.)"""
+        rank, made = len(val.shape), self.first[val]
+        moves = val.op in ("transpose", "reshape") and made.op == "transpose"
+        return moves and rank >= IMAGE and made.perm == to_first(rank)
 
     def _as_it_was(self, val: Val) -> Val:
         if val.op == "concat":

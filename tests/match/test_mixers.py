@@ -174,3 +174,33 @@ def test_norms_of_groups_belong_to_the_convolutions(body: str, belongs: bool) ->
     )
     found = {n.op_type for r in matches(model, "Convolutions").regions for n in r.nodes}
     assert bool(found & {"InstanceNormalization", "GroupNormalization"}) == belongs
+
+
+LINES = """b = Conv (x, l) t = Transpose <perm = [0, 2, 1]> (b) {} f = Transpose <perm = [0, 2, 1]> (n) r = Relu (f)
+    y = Conv (r, m)"""
+
+
+@pytest.mark.parametrize(
+    ("body", "belongs"),
+    [
+        ("n = LayerNormalization (t, s)", True),
+        ("k = LayerNormalization (t, s) e = Exp (k) n = Mul (e, t)", True),
+        ("k = MatMul (t, square) n = Relu (k)", False),
+    ],
+)
+def test_norms_of_lines_belong_to_the_convolutions_and_products_do_not(body: str, belongs: bool) -> None:
+    """What is normed over its channels after each convolution, as by wav2vec 2.0's large models."""
+    weights = {"l": (6, 6, 3), "m": (8, 6, 3), "s": (6,), "square": (6, 6)}
+    model = parse(f"g (float[2, 6, 9] x) => (float[2, 8, 5] y) {{ {LINES.format(body)} }}", weights)
+    found = [[n.op_type for n in r.nodes] for r in matches(model, "Convolutions").regions]
+    assert any(ops.count("Conv") == 2 for ops in found) == belongs
+    assert not any("MatMul" in ops for ops in found)
+
+
+@pytest.mark.parametrize(("flat", "belongs"), [("flat", True), ("mixed", False), ("rows", False)])
+def test_sequences_of_positions_belong_to_the_convolutions(flat: str, belongs: bool) -> None:
+    constants = "int64[3] flat = {2, 8, 25}, int64[3] mixed = {2, 25, 8}, int64[3] rows = {2, 40, 5}"
+    body = f"b = Conv (x, w) c = Conv (b, w2) r = Reshape (c, {flat}) y = Transpose <perm = [0, 2, 1]> (r)"
+    model = parse(f"g (float[2, 6, 5, 5] x) => (float[2, m, n] y) <{constants}> {{ {body} }}", WEIGHTS)
+    found = {n.op_type for r in matches(model, "Convolutions").regions for n in r.nodes}
+    assert ({"Reshape", "Transpose"} <= found) == belongs

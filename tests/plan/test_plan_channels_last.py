@@ -396,3 +396,40 @@ def test_what_is_turned_at_the_ends_is_read_and_written_as_it_is() -> None:
         {"x": (2, 6, 8, 6), "w1": (8, 6, 3, 3), "w2": (8, 8, 3, 3)},
     )
     assert kinds(plan) == [Conv, Conv]
+
+
+def test_lines_are_normed_where_their_channels_are_last() -> None:
+    """What turns lines over is the same at both ends, and what comes in so is an image too."""
+    plan = check(
+        """g (float[n, l, 6] x, float[8, 6, 3] w1, float[8] s, float[8, 8, 3] w2) => (float[n, m, 8] y) {
+            i = Transpose <perm = [0, 2, 1]> (x) c = Conv (i, w1) t = Transpose <perm = [0, 2, 1]> (c)
+            k = LayerNormalization (t, s) f = Transpose <perm = [0, 2, 1]> (k) r = Relu (f)
+            d = Conv <pads = [1, 1]> (r, w2) e = Add (d, f) y = Transpose <perm = [0, 2, 1]> (e) }""",
+        {"x": (2, 9, 6), "w1": (8, 6, 3), "s": (8,), "w2": (8, 8, 3)},
+    )
+    assert kinds(plan) == [Conv, Rowwise, Conv]
+
+
+def test_a_sequence_of_positions_is_the_image_as_it_lies() -> None:
+    """As before and after an attention over positions."""
+    plan = check(
+        """g (float[2, 35, 6] x, float[8, 6, 3, 3] w1, float[8, 8, 3, 3] w2) => (float[2, 35, 8] y) <
+        int64[4] image = {2, 6, 5, 7}, int64[3] flat = {2, 8, -1}> {
+            i = Transpose <perm = [0, 2, 1]> (x) r = Reshape (i, image) c = Conv <pads = [1, 1, 1, 1]> (r, w1)
+            d = Conv <pads = [1, 1, 1, 1]> (c, w2) f = Reshape (d, flat) y = Transpose <perm = [0, 2, 1]> (f) }""",
+        {"x": (2, 35, 6), "w1": (8, 6, 3, 3), "w2": (8, 8, 3, 3)},
+    )
+    assert kinds(plan) == [Conv, Conv]
+
+
+def test_a_sequence_is_normed_and_an_image_again() -> None:
+    """SegFormer's: what is computed in between is computed where it lies."""
+    plan = check(
+        """g (float[2, 6, 5, 7] x, float[8, 6, 3, 3] w1, float[8] s, float[8, 8, 3, 3] w2) => (float[2, 35, 8] k,
+        float[2, 8, 3, 5] y) <int64[4] image = {2, 8, 5, 7}, int64[3] flat = {2, 8, -1}> {
+            c = Conv <pads = [1, 1, 1, 1]> (x, w1) f = Reshape (c, flat) t = Transpose <perm = [0, 2, 1]> (f)
+            k = LayerNormalization (t, s) i = Transpose <perm = [0, 2, 1]> (k) r = Reshape (i, image) e = Exp (r)
+            y = Conv (e, w2) }""",
+        {"x": (2, 6, 5, 7), "w1": (8, 6, 3, 3), "s": (8,), "w2": (8, 8, 3, 3)},
+    )
+    assert kinds(plan) == [Pointwise, Conv, Rowwise, Pointwise, Conv, Pointwise]
