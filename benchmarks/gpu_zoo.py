@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from benchmarks.gpu_denoiser import Denoiser
 from benchmarks.gpu_specs import Spec
 from examples.layers import TransformerLayer
 
@@ -174,12 +175,34 @@ def images(spec: Spec) -> Example:
     return Example(module, {"x": torch.randn(spec.batch, 3, side, side)})
 
 
+def audio(spec: Spec) -> Example:
+    """Four layers of wav2vec 2.0 on so many numbers of sound; `large`: with a norm after each convolution."""
+    from transformers import Wav2Vec2Config, Wav2Vec2Model
+
+    sizes: dict[str, Any] = {"num_hidden_layers": 4}
+    if spec.config.get("large"):
+        sizes |= {"hidden_size": 1024, "num_attention_heads": 16, "intermediate_size": 4096, "conv_bias": True}
+        sizes |= {"feat_extract_norm": "layer", "do_stable_layer_norm": True}
+    if spec.is_tiny:
+        sizes |= _TINY_ENCODER | {"conv_dim": [32] * 7, "num_conv_pos_embedding_groups": 4}
+    length = 1600 if spec.is_tiny else spec.seq
+    return Example(Encoder(Wav2Vec2Model(Wav2Vec2Config(**sizes))), {"x": torch.randn(spec.batch, length)})
+
+
+def denoiser(spec: Spec) -> Example:
+    sizes = {"width": 32, "heads": 2} if spec.is_tiny else {"width": 320, "heads": 8}
+    side = 8 if spec.is_tiny else 64
+    inputs = {"x": torch.randn(spec.batch, 4, side, side), "time": torch.randn(spec.batch, 4 * sizes["width"])}
+    return Example(Denoiser(**sizes), inputs)
+
+
 def _ids(spec: Spec, words: int) -> Tensor:
     return torch.randint(0, words, (spec.batch, spec.seq))
 
 
 KINDS: Mapping[str, Callable[[Spec], Example]] = {
-    f.__name__: f for f in (layer, decomposed, bert, masked_bert, vit, qwen, gpt2, decoder_step, images)
+    f.__name__: f
+    for f in (layer, decomposed, bert, masked_bert, vit, qwen, gpt2, decoder_step, images, audio, denoiser)
 }
 
 
