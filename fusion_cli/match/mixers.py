@@ -12,6 +12,7 @@ from fusion_cli.graph.index import GraphIndex
 from fusion_cli.match.rearranging import are_around, puts
 from fusion_cli.operators.image_axes import IMAGE
 from fusion_cli.operators.registry import GLOBAL_POOLS, POOLS
+from fusion_cli.operators.versions import has_weights_by_group
 
 PRODUCTS = ("MatMul", "Gemm")
 """Operators of products, which may be over channels."""
@@ -68,7 +69,8 @@ def mixes(index: GraphIndex, node: ir.Node) -> bool:
 def _is_norm(index: GraphIndex, node: ir.Node, *operators: str) -> bool:
     """Whether the node is one of these, as a BatchNormalization is for inference."""
     constant = all(v is not None and index.is_constant(v) for v in node.inputs[1:])
-    return node.op_type in operators and not node.domain and constant and len(node.outputs) == 1
+    is_one = node.op_type in operators and not node.domain and len(node.outputs) == 1
+    return is_one and constant and not has_weights_by_group(node)
 
 
 def _is_global_pool(index: GraphIndex, node: ir.Node) -> bool:

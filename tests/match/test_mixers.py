@@ -176,6 +176,15 @@ def test_norms_of_groups_belong_to_the_convolutions(body: str, belongs: bool) ->
     assert bool(found & {"InstanceNormalization", "GroupNormalization"}) == belongs
 
 
+def test_norms_with_weights_by_group_do_not() -> None:
+    """As they were in opset 18: there is no kernel for them, and none for what they would be part of."""
+    body = NORMED.format("n = GroupNormalization <num_groups = 2> (b, two, two)")
+    given = "float[2] two = {1, 2}"
+    model = parse(f"g (float[2, 6, 5, 5] x) => (float[2, 8, 5, 5] y) <{given}> {{ {body} }}", WEIGHTS, 18)
+    found = {n.op_type for r in matches(model, "Convolutions").regions for n in r.nodes}
+    assert "GroupNormalization" not in found
+
+
 LINES = """b = Conv (x, l) t = Transpose <perm = [0, 2, 1]> (b) {} f = Transpose <perm = [0, 2, 1]> (n) r = Relu (f)
     y = Conv (r, m)"""
 

@@ -90,6 +90,7 @@ def with_tables(body: str, inputs: str, dtype: type = np.float32) -> onnx.ModelP
     arrays |= {
         "line": np.ones((1, 260), dtype),
         "column": np.ones((260, 1), dtype),
+        "bytes": np.ones((1024, 32), np.int8),
         "large": np.ones((64, 512), dtype),
         "huge": np.full((1024, 32), 3e38, np.float32),
     }
@@ -157,6 +158,7 @@ LEFT = "y = MatMul (x, w)"
         f'i = Resize <mode = "nearest"> (image, , , larger) w = Squeeze (i) {LEFT}',
         f"d = Sub (table, table) q = Div (table, d) w = Mul (q, shift) {LEFT}",
         f"q = Mul (table, huge) w = Div (q, huge) {LEFT}",
+        f"c = Cast <to = 1> (bytes) w = Mul (c, half) {LEFT}",
         f"w = com.microsoft.QuickGelu <alpha = 1.7> (table) {LEFT}",
         f"m = Gather <axis = 0> (table, places) w = Exp (m) {LEFT}",
     ],
@@ -170,6 +172,7 @@ LEFT = "y = MatMul (x, w)"
         "of the nearest",
         "no numbers",
         "too large on the way",
+        "quantized",
         "of another domain",
         "beyond the table",
     ],

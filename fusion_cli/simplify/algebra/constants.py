@@ -36,7 +36,9 @@ _MOVES = frozenset(
 _COMPUTES = frozenset("Gemm LayerNormalization MatMul ReduceL2 ReduceSum ReduceSumSquare Resize".split())
 _JUMPS = frozenset("Ceil Floor Mod Round Sign Where".split())
 """Elementwise operators that make much of a rounding, or masks, which kernels are to see as they are made."""
-_INTEGERS = (ir.DataType.INT64, ir.DataType.INT32)
+_INTEGERS = frozenset({ir.DataType.INT64, ir.DataType.INT32})
+_READ = ONNX_FLOATS | _INTEGERS | {ir.DataType.BOOL}
+"""Quantized weights stay so: as floats they would be larger, and slower to read."""
 _LEAST_ELEMENTS = 1 << 10
 """Constants with fewer are no weights: rotations by positions are made of such."""
 _MOST_NODES = 1 << 8
@@ -72,6 +74,8 @@ def _is_known(node: ir.Node, known: Mapping[ir.Value, _Nodes]) -> bool:
     if node.domain or len(node.outputs) != 1 or not (node.op_type in _MOVES or _computes(node)):
         return False
     made, read = node.outputs[0], [v for v in node.inputs if v is not None]
+    if any(v.dtype not in _READ for v in read):
+        return False
     if made.dtype not in ONNX_FLOATS and any(v.dtype not in _INTEGERS for v in (made, *read)):
         return False
     constant = all(v in known or (is_constant(v) and _bytes(v) <= MOST_BYTES) for v in read)
