@@ -87,6 +87,8 @@ SHUFFLE = "r = Reshape (c, apart) t = Transpose <perm = [0, 2, 1, 3, 4]> (r) f =
             "p = Slice (c, none, three, first) q = Slice (c, three, six, first) f = Concat <axis = 1> (q, p, q)",
             True,
         ),
+        ("p = Slice (c, n, three, first) q = Slice (c, three, six, first) f = Concat <axis = 1> (p, q)", False),
+        (SHUFFLE.replace("whole", "long"), False),
         ("p = Slice (c, none, three, n) q = Slice (c, three, six, n) f = Concat <axis = 2> (q, p)", False),
     ],
     ids=[
@@ -97,15 +99,18 @@ SHUFFLE = "r = Reshape (c, apart) t = Transpose <perm = [0, 2, 1, 3, 4]> (r) f =
         "split",
         "split by lines",
         "cut",
-        "cut where is not known",
+        "cut from where is not known",
+        "another image",
+        "cut along what is not known",
     ],
 )
 def test_channels_in_another_order_belong_to_the_convolutions(body: str, belongs: bool) -> None:
     integers = "int64[5] apart = {2, 3, 2, 5, 5}, int64[5] lines = {2, 6, 5, 1, 5}, int64[4] whole = {2, 6, 5, 5}, "
+    integers += "int64[4] long = {2, 6, 25, 1}, "
     integers += "int64[2] halves = {3, 3}, int64[2] high = {2, 3}, int64[1] none = {0}, int64[1] three = {3}, "
     integers += "int64[1] six = {6}, int64[1] first = {1}"
     model = parse(
-        f"g (float[2, 6, 5, 5] x, int64[1] n) => (float[2, 8, 5, 5] y) <{integers}> {{ {SHUFFLED.format(body)} }}",
+        f"g (float[2, 6, 5, 5] x, int64[1] n) => (float[2, 8, a, b] y) <{integers}> {{ {SHUFFLED.format(body)} }}",
         WEIGHTS,
     )
     found = {n.op_type for r in matches(model, "Convolutions").regions for n in r.nodes}

@@ -433,3 +433,26 @@ def test_a_sequence_is_normed_and_an_image_again() -> None:
         {"x": (2, 6, 5, 7), "w1": (8, 6, 3, 3), "s": (8,), "w2": (8, 8, 3, 3)},
     )
     assert kinds(plan) == [Pointwise, Conv, Rowwise, Pointwise, Conv, Pointwise]
+
+
+def test_what_is_no_shuffle_of_channels_is_computed_as_it_is() -> None:
+    check(
+        """g (float[2, 6, 5, 5] x, float[8, 6, 3, 3] w1, float[4, 8, 3, 3] w2) => (float[2, 4, 3, 3] y) <
+        int64[5] apart = {2, 2, 4, 5, 5}, int64[4] whole = {2, 8, 5, 5}> {
+            a = Conv <pads = [1, 1, 1, 1]> (x, w1) r = Reshape (a, apart) t = Transpose <perm = [0, 2, 1, 4, 3]> (r)
+            s = Reshape (t, whole) y = Conv (s, w2) }""",
+        {"x": (2, 6, 5, 5), "w1": (8, 6, 3, 3), "w2": (4, 8, 3, 3)},
+    )
+
+
+@pytest.mark.parametrize(("groups", "scale"), [(1, "3.0"), (3, "1.0, 1.0, 1.0")], ids=["a number", "parts of channels"])
+def test_groups_of_one_weight_and_of_parts_of_channels(groups: int, scale: str) -> None:
+    plan = check(
+        f"""g (float[2, 6, 6, 6] x, float[8, 6, 3, 3] w1, float[4, 8, 3, 3] w2) => (float[2, 4, 4, 4] y) <
+        int64[3] grouped = {{2, {groups}, -1}}, int64[4] whole = {{2, 8, 6, 6}}, float[{groups}] scale = {{{scale}}},
+        float[{groups}] shift = {{{scale.replace("1", "0")}}}> {{
+            a = Conv <pads = [1, 1, 1, 1]> (x, w1) r = Reshape (a, grouped) t = InstanceNormalization (r, scale, shift)
+            s = Reshape (t, whole) y = Conv (s, w2) }}""",
+        {"x": (2, 6, 6, 6), "w1": (8, 6, 3, 3), "w2": (4, 8, 3, 3)},
+    )
+    assert (Moments in kinds(plan)) == (groups == 1)
