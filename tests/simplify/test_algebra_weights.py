@@ -88,8 +88,8 @@ def with_tables(body: str, inputs: str, dtype: type = np.float32) -> onnx.ModelP
     floats = {"table": (1024, 32), "square": (32, 32), "scale": (32,), "shift": (32,), "image": (1, 1, 160, 160)}
     arrays = {n: rng.standard_normal(s).astype(dtype) for n, s in floats.items()}
     arrays |= {
-        "line": rng.standard_normal((1, 260)).astype(dtype),
-        "column": rng.standard_normal((260, 1)).astype(dtype),
+        "line": rng.standard_normal((1, 800)).astype(dtype),
+        "column": rng.standard_normal((82, 1)).astype(dtype),
         "bytes": np.ones((1024, 32), np.int8),
         "large": np.ones((64, 512), dtype),
         "huge": np.full((1024, 32), 3e38, np.float32),
