@@ -186,6 +186,16 @@ def test_what_others_leave_of_a_pointwise_region_is_one() -> None:
     assert taken == {("Neg", "Exp", "Mul", "Add", "Add"), ("Neg", "Exp", "Mul")}
 
 
+def test_what_each_of_several_leaves_is_one_too() -> None:
+    """Either of two products may be taken, or both."""
+    body = "e = Exp (x) c = Mul (e, x) m = MatMul (x, w0) l = Sub (m, c) "
+    body += "k = MatMul (x, w1) z = Mul (k, c) y = Tanh (z)"
+    text = f"g ({X}) => ({Y}, {Y.replace(' y', ' l')}) {{ {body} }}"
+    regions = matches(parse(text, WEIGHTS), "PointwiseRegion", "LinearActivation").regions
+    taken = {tuple(n.op_type for n in r.nodes) for r in regions if r.rule == "PointwiseRegion"}
+    assert {("Exp", "Mul"), ("Exp", "Mul", "Sub"), ("Exp", "Mul", "Mul", "Tanh")} < taken
+
+
 @pytest.mark.parametrize(("groups", "least"), [(1, 2), (2, 1), (8, 2)], ids=["one group", "two", "depthwise"])
 def test_one_convolution_is_turned_over_for_its_groups_alone(groups: int, least: int) -> None:
     convolution = f"Conv <group = {groups}, pads = [1, 1, 1, 1]>"
