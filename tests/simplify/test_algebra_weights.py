@@ -155,7 +155,8 @@ def test_casts_on_the_way_round_nothing() -> None:
 
 
 def test_no_more_than_their_share_is_computed() -> None:
-    body = "a = Exp (table) b = Tanh (table) k = Neg (table) c = MatMul (x, a) d = MatMul (x, b) g = MatMul (x, k) h = MatMul (x, table)"
+    body = "a = Exp (table) b = Tanh (table) k = Neg (table) c = MatMul (x, a) d = MatMul (x, b) "
+    body += "g = MatMul (x, k) h = MatMul (x, table)"
     found = same(with_tables(f"{body} y = Sum (c, d, g, h)", "float[2, n, 1024] x, float[512, m] e"))
     assert [r.places for r in found.algebra if r.rule == "ConstantFolding"] == [2]
 
