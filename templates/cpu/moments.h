@@ -1,7 +1,9 @@
 // The mean and the inverse deviation of groups of channels of images whose channels come last.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "cpu/vendor.h"
 
@@ -14,35 +16,54 @@ class Moments {
 
   // x [n, ..., c], out [2, n, c].
   void operator()(Run& run, const Array<float>& x, const Array<float>& out) const {
-    const int64_t channels = x.dims.back(), images = x.dims[0];
-    if (!images || !channels) return;
-    const int64_t each = channels / groups_, places = count(x.dims) / (images * channels);
-    parallel(run, images * groups_, std::max<int64_t>(1, kGrain / std::max<int64_t>(1, places * each)),
-             [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t to = i / groups_ * channels + i % groups_ * each;
-        const float* const first = x.data + i / groups_ * places * channels + i % groups_ * each;
-        const double mean = summed(first, places, channels, each, 0.0, false) / (places * each);
-        const double variance = summed(first, places, channels, each, mean, true) / (places * each);
-        std::fill_n(out.data + to, each, static_cast<float>(mean));
-        std::fill_n(out.data + images * channels + to, each, static_cast<float>(1.0 / std::sqrt(variance + epsilon_)));
-      }
-    });
+    const int64_t channels = x.dims.back(), images = x.dims[0], total = images * channels;
+    if (!total) return;
+    float* const means = out.data;
+    float* const inverses = out.data + total;
+    std::fill_n(means, total, 0.0f);
+    average(summed<false>(run, x, means), channels, count(x.dims) / total, means);
+    average(summed<true>(run, x, means), channels, count(x.dims) / total, inverses);
+    for (int64_t i = 0; i < total; ++i) inverses[i] = 1.0f / std::sqrt(inverses[i] + epsilon_);
   }
 
  private:
-  static constexpr int64_t kGrain = 1 << 14;  // numbers that are read by one piece of the work
+  static constexpr int64_t kPositions = 128;  // that are summed up before the sum is added to those of others
 
-  // Of the distances from a number, or of their squares.
-  static double summed(const float* x, int64_t places, int64_t step, int64_t each, double from, bool squares) {
-    double total = 0.0;
-    for (int64_t p = 0; p < places; ++p) {
-      for (int64_t c = 0; c < each; ++c) {
-        const double distance = x[p * step + c] - from;
-        total += squares ? distance * distance : distance;
+  // The sums, for each channel of each image, of the distances of its numbers from one of `from`, or of their squares.
+  template <bool kSquares>
+  std::vector<double> summed(Run& run, const Array<float>& x, const float* from) const {
+    const int64_t channels = x.dims.back(), images = x.dims[0], places = count(x.dims) / (images * channels);
+    const int64_t blocks = (places + kPositions - 1) / kPositions;
+    std::vector<float> parts(images * blocks * channels);
+    parallel(run, images * blocks, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t image = i / blocks, first = i % blocks * kPositions, last = std::min(places, first + kPositions);
+        const float* const center = from + image * channels;
+        float* const sum = parts.data() + i * channels;
+        for (int64_t p = first; p < last; ++p) {
+          const float* const at = x.data + (image * places + p) * channels;
+          for (int64_t c = 0; c < channels; ++c) {
+            const float distance = at[c] - center[c];
+            sum[c] += kSquares ? distance * distance : distance;
+          }
+        }
       }
+    });
+    std::vector<double> sums(images * channels);
+    for (int64_t i = 0; i < images * blocks; ++i) {
+      for (int64_t c = 0; c < channels; ++c) sums[i / blocks * channels + c] += parts[i * channels + c];
     }
-    return total;
+    return sums;
+  }
+
+  // What the sums of a group's channels come to for each number, at each of its channels.
+  void average(const std::vector<double>& sums, int64_t channels, int64_t places, float* to) const {
+    const int64_t each = channels / groups_;
+    for (size_t first = 0; first < sums.size(); first += each) {
+      double total = 0.0;
+      for (int64_t c = 0; c < each; ++c) total += sums[first + c];
+      std::fill_n(to + first, each, static_cast<float>(total / static_cast<double>(places * each)));
+    }
   }
 
   int64_t groups_;

@@ -43,7 +43,15 @@ GIVEN = {
     "half": weight(32, 32, 1, 1),
     "broad": weight(1040, 32, 1, 1),
     "each": weight(32, 1, 3, 3),
+    "sixteen": weight(16, 1, 3, 3),
     "scale": weight(96, 1, 1),
+    "grouping": np.array([0, 4, -1]),
+    "whole": np.array([0, 32, 14, 13]),
+    "apart": np.array([0, 2, 16, 14, 13]),
+    "ones": np.ones(4, np.float32),
+    "nil": np.zeros(4, np.float32),
+    "gamma": weight(32, 1, 1),
+    "twice": np.array([1, 1, 2, 2], np.float32),
     "triple": weight(8, 96, 1, 1),
 }
 EACH = {"pads": [1, 1, 1, 1], "group": 32}
@@ -88,6 +96,22 @@ def pooled(x: Array) -> Array:
     return conv(joined * GIVEN["scale"].astype(np.float64), "triple")
 
 
+def normed(x: Array) -> Array:
+    made = conv(x, "half")
+    groups = made.reshape(len(made), 4, -1)
+    centred = groups - groups.mean(axis=2, keepdims=True)
+    normal = centred / np.sqrt(groups.var(axis=2, keepdims=True) + 1e-3)
+    active = relu(normal.reshape(made.shape) * GIVEN["gamma"].astype(np.float64))
+    return conv(active.repeat(2, axis=2).repeat(2, axis=3), "first", SAME)
+
+
+def shuffled(x: Array) -> Array:
+    made = conv(x, "half")
+    batch, _, *sides = made.shape
+    mixed = made.reshape(batch, 2, 16, *sides).swapaxes(1, 2).reshape(made.shape)
+    return np.concatenate([mixed[:, :16], conv(mixed[:, 16:], "sixteen", SAME | {"group": 16})], axis=1)
+
+
 TEXTS: dict[str, tuple[str, Callable[[Array], Array]]] = {
     "bottleneck": (
         "a = Conv (x, widen, bias) b = Relu (a) c = Conv <pads = [1, 1, 1, 1]> (b, small, bias) d = Relu (c) "
@@ -120,9 +144,27 @@ TEXTS: dict[str, tuple[str, Callable[[Array], Array]]] = {
 }
 
 
+SIDES = (14, 13)
+OF_ONE_SIZE: dict[str, tuple[str, Callable[[Array], Array]]] = {
+    "normed": (
+        "a = Conv (x, half) r = Reshape (a, grouping) i = InstanceNormalization <epsilon = 1e-3> (r, ones, nil) "
+        "e = Reshape (i, whole) g = Mul (e, gamma) u = Relu (g) "
+        'z = Resize <mode = "nearest"> (u, , twice) y = Conv <pads = [1, 1, 1, 1]> (z, first)',
+        normed,
+    ),
+    "shuffled": (
+        "a = Conv (x, half) r = Reshape (a, apart) t = Transpose <perm = [0, 2, 1, 3, 4]> (r) "
+        "e = Reshape (t, whole) p, q = Split <axis = 1> (e) d = Conv <pads = [1, 1, 1, 1], group = 16> (q, sixteen) "
+        "y = Concat <axis = 1> (p, d)",
+        shuffled,
+    ),
+}
+
+
 def model(kind: str) -> onnx.ModelProto:
-    text, _ = TEXTS[kind]
-    found = parse(f"g (float[n, 32, h, w] x) => (float[n, m, a, b] y) {{ {text} }}")
+    text, _ = (TEXTS | OF_ONE_SIZE)[kind]
+    sides = "h, w" if kind in TEXTS else ", ".join(map(str, SIDES))
+    found = parse(f"g (float[n, 32, {sides}] x) => (float[n, m, a, b] y) {{ {text} }}")
     given = {k: v for k, v in (GIVEN | {"one": np.float32(1)}).items() if k in text}
     found.graph.initializer.extend(numpy_helper.from_array(np.asarray(a), n) for n, a in given.items())
     return found
@@ -132,7 +174,7 @@ def model(kind: str) -> onnx.ModelProto:
 def sessions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ort.InferenceSession]:
     folder = tmp_path_factory.mktemp("rows")
     opened = {}
-    for kind in TEXTS:
+    for kind in TEXTS | OF_ONE_SIZE:
         onnx.save(model(kind), folder / f"{kind}.onnx")
         made = folder / f"{kind}.fused.onnx"
         rules = ["Convolutions"]
@@ -161,8 +203,23 @@ def test_results_are_right(sessions: dict[str, ort.InferenceSession], kind: str,
     assert np.abs(found - expected).max() <= ERROR * np.abs(expected).max()
 
 
-def test_no_image_gives_none(sessions: dict[str, ort.InferenceSession]) -> None:
-    assert run(sessions["bottleneck"], images(0, 9, 9)).shape == (0, 32, 9, 9)
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("kind", OF_ONE_SIZE)
+def test_results_of_one_size_are_right(sessions: dict[str, ort.InferenceSession], kind: str, batch: int) -> None:
+    x = images(batch, *SIDES)
+    expected, found = OF_ONE_SIZE[kind][1](x.astype(np.float64)), run(sessions[kind], x)
+    assert found.shape == expected.shape
+    assert np.abs(found - expected).max() <= ERROR * np.abs(expected).max()
+
+
+@pytest.mark.parametrize(
+    ("kind", "sides", "result"),
+    [("bottleneck", (9, 9), (32, 9, 9)), ("normed", SIDES, (16, 28, 26)), ("shuffled", SIDES, (32, 14, 13))],
+)
+def test_no_image_gives_none(
+    sessions: dict[str, ort.InferenceSession], kind: str, sides: tuple[int, int], result: tuple[int, ...]
+) -> None:
+    assert run(sessions[kind], images(0, *sides)).shape == (0, *result)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38])
