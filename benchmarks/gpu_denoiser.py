@@ -32,11 +32,8 @@ class Attended(nn.Module):
     def __init__(self, channels: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        self.norm, self.norm1, self.norm2 = (
-            nn.GroupNorm(GROUPS, channels),
-            nn.LayerNorm(channels),
-            nn.LayerNorm(channels),
-        )
+        self.norm = nn.GroupNorm(GROUPS, channels)
+        self.norm1, self.norm2 = nn.LayerNorm(channels), nn.LayerNorm(channels)
         self.into, self.back = nn.Conv2d(channels, channels, 1), nn.Conv2d(channels, channels, 1)
         self.q, self.k, self.v = (nn.Linear(channels, channels, bias=False) for _ in range(3))
         self.out, self.up = nn.Linear(channels, channels), nn.Linear(channels, 8 * channels)

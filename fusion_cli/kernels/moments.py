@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusion_cli.codegen.cpu_parts import ProductStage, dense, product_dtype, product_stage
-from fusion_cli.codegen.cuda_parts import Buffer, CudaStage, Load, Member, Names, Out
+from fusion_cli.codegen.cpu_parts import ProductStage, product_dtype
+from fusion_cli.codegen.cuda_parts import Buffer, CudaStage, Load, Names, Out
 from fusion_cli.codes import emit as codes
-from fusion_cli.devices.work import Work
+from fusion_cli.devices.work import Work, count
 from fusion_cli.errors import Unsupported
 from fusion_cli.kernels.family import Family, Kind, Schedule, Sized
+from fusion_cli.kernels.images import by_channels, cpu_image_stage, image_load
 from fusion_cli.kernels.pointwise import vector_width
 from fusion_cli.planir.stages import Moments, Plan
 
@@ -33,34 +34,23 @@ class MomentsFamily(Family):
     stages = (Moments,)
 
     def work(self, at: Sized) -> list[Work]:
-        read = at.shape(at.stage.x)
-        elements = float(read[0] * read[-1])
-        for size in read[1:-1]:
-            elements *= size
-        return [Work("Moments", at.moved(at.stage.tensors), simple=_PER_ELEMENT * elements)]
+        elements = count(at.shape(at.stage.x))
+        return [Work("Moments", at.moved(at.stage.tensors), simple=float(_PER_ELEMENT * elements))]
 
     def schedules(self, plan: Plan, stage: Moments, kind: Kind) -> tuple[Schedule, ...]:
         if kind == "cpu":
             return (Schedule("groups", "always: a group of an image at a time, twice"),)
-        width = self.cuda(plan, stage, 0).width
-        return (
-            Schedule("vectors", "channels are whole vectors, which lie on their boundaries", (("channels", width),)),
-            Schedule("elements", "otherwise", (("channels", 1),)),
-        )
+        return by_channels(self.cuda(plan, stage, 0).width)
 
     def cpu(self, plan: Plan, stage: Moments, index: int, arch: str) -> ProductStage:
-        operand = stage.operands[stage.x]
-        dtype = product_dtype(plan, operand)
+        dtype = product_dtype(plan, stage.operands[stage.x])
         if dtype != "float32":
             raise Unsupported(codes.DTYPE, "an image of floats", dtype)
-        member = Member("Moments", f"product_{index}", f"api, info, {stage.groups}, {stage.epsilon!r}f")
-        return product_stage(plan, stage, dtype, member, dense(dtype, operand.tensor, operand.perm))
+        return cpu_image_stage(plan, stage, "Moments", index, f"{stage.groups}, {stage.epsilon!r}f")
 
     def cuda(self, plan: Plan, stage: Moments, index: int) -> MomentsStage:
         names = Names(plan, stage)
-        x, (out,) = names.load(stage.x), names.outs()
-        if stage.operands[stage.x].perm is not None:
-            raise Unsupported(codes.LIMIT, "an image as it lies in memory", "another")
+        x, (out,) = image_load(stage, names), names.outs()
         name = f"moments_{index}"
         size = f"gpu::moment_bytes(device, h{plan.tensors[stage.operands[stage.x].tensor].dims}, {stage.groups})"
         return MomentsStage(

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from fusion_cli.codegen.cpu_parts import ProductStage, dense, product_dtype, product_stage
-from fusion_cli.codegen.cuda_parts import Member, Names
+from fusion_cli.codegen.cpu_parts import ProductStage
+from fusion_cli.codegen.cuda_parts import Names
 from fusion_cli.codegen.text import flag, int_lists
-from fusion_cli.codes import emit as codes
 from fusion_cli.devices.work import Work
-from fusion_cli.errors import Unsupported
 from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, operations
+from fusion_cli.kernels.images import by_channels, cpu_image_stage, image_load
 from fusion_cli.kernels.pointwise import vector_width
 from fusion_cli.kernels.windows import WindowStage, on_two_axes, window_form, window_parts
 from fusion_cli.planir.stages import Plan, Pool
@@ -37,26 +36,16 @@ class PoolFamily(Family):
     def schedules(self, plan: Plan, stage: Pool, kind: Kind) -> tuple[Schedule, ...]:
         if kind == "cpu":
             return (Schedule("pixels", "always: a result of all channels at a time"),)
-        width = self.cuda(plan, stage, 0).width
-        return (
-            Schedule("vectors", "channels are whole vectors, which lie on their boundaries", (("channels", width),)),
-            Schedule("elements", "otherwise", (("channels", 1),)),
-        )
+        return by_channels(self.cuda(plan, stage, 0).width)
 
     def cpu(self, plan: Plan, stage: Pool, index: int, arch: str) -> ProductStage:
-        operand = stage.operands[stage.x]
-        dtype = product_dtype(plan, operand)
         lists = int_lists(stage.kernel, stage.strides, stage.pads, stage.dilations)
-        options = f"api, info, {lists}, {flag(stage.mean)}, {flag(stage.counts_pads)}"
-        member = Member("Pool", f"product_{index}", options)
-        given = dense(dtype, operand.tensor, operand.perm)
-        return product_stage(plan, stage, dtype, member, given)
+        options = f"{lists}, {flag(stage.mean)}, {flag(stage.counts_pads)}"
+        return cpu_image_stage(plan, stage, "Pool", index, options)
 
     def cuda(self, plan: Plan, stage: Pool, index: int) -> PoolStage:
         names = Names(plan, stage)
-        x = names.load(stage.x)
-        if stage.operands[stage.x].perm is not None:
-            raise Unsupported(codes.LIMIT, "an image as it lies in memory", "another")
+        x = image_load(stage, names)
         parts = window_parts(plan, stage, names)
         return PoolStage(
             **names.common("pool", "pool.cuh"),

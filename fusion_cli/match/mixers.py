@@ -32,9 +32,9 @@ def _ways(index: GraphIndex, least: int, is_between: Callable[[ir.Node], bool]) 
     starts, ends, turned = set[ir.Node](), set[ir.Node](), set[ir.Node]()
     for node in index.nodes:
         within = any(index.producer(v) in turned for v in node.inputs)
-        if within and puts(index, node, first=True, least=least):
+        if within and puts(index, node, least, first=True):
             ends.add(node)
-        if puts(index, node, first=False, least=least):
+        if puts(index, node, least, first=False):
             starts.add(node)
         if node in starts or (within and (node in ends or is_between(node))):
             turned.add(node)

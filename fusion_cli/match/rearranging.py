@@ -19,7 +19,7 @@ def arranges(index: GraphIndex, node: ir.Node) -> bool:
     repeats the pixels."""
     if node.domain or node.op_type not in ARRANGEMENTS:
         return False
-    turns = any(puts(index, node, first=f, least=IMAGE) for f in (True, False))
+    turns = any(puts(index, node, IMAGE, first=f) for f in (True, False))
     return turns or _joins(index, node) or _cuts(index, node) or _repeats(node)
 
 
@@ -99,8 +99,8 @@ def _repeats(node: ir.Node) -> bool:
     return factors is not None and len(factors) >= IMAGE and factors[:2] == (1, 1)
 
 
-def puts(index: GraphIndex, node: ir.Node, *, first: bool, least: int = IMAGE + 1) -> bool:
-    """Whether the node is a Transpose that puts the channels of an image of so many axes first, or last."""
+def puts(index: GraphIndex, node: ir.Node, least: int, *, first: bool) -> bool:
+    """Whether the node is a Transpose that puts the channels of an image, of so many axes at least, first or last."""
     perm = _permutation(index, node)
     rank = len(perm)
     return rank >= least and perm == (to_first(rank) if first else to_last(rank))

@@ -105,22 +105,11 @@ def _gather(ctx: Context, node: ir.Node) -> Val:
 
 
 def _tile(ctx: Context, node: ir.Node) -> Val:
-    """Each repeated axis as a new axis in front of it, broadcast, and the two merged."""
-    b, x = ctx.b, ctx.operand(node, 0)
-    repeats = ctx.ints(node, "repeats")
+    """The whole of each axis, so and so often."""
+    x, repeats = ctx.operand(node, 0), ctx.ints(node, "repeats")
     if repeats is None or len(repeats) != len(x.shape):
         raise Unsupported(codes.CONSTANT, "repeats of Tile, one per axis", str(repeats))
-    apart: list[int] = []
-    repeated: list[int] = []
-    for axis, count in enumerate(repeats):
-        size = b.shapes.emit("take", (x.dims,), (axis,))
-        if count != 1 and b.sizes.norm(x.shape[axis]) != ONE:
-            apart.append(b.shapes.const((1,)))
-            repeated.append(b.shapes.const((count,)))
-        apart.append(size)
-        repeated.append(b.shapes.const((count,)) if b.sizes.norm(x.shape[axis]) == ONE else size)
-    tiled = b.expand(b.reshape(x, b.shapes.emit("concat", apart)), b.shapes.emit("concat", repeated))
-    return b.reshape(tiled, b.shapes.emit("mul", (x.dims, b.shapes.const(repeats))))
+    return _repeated(ctx, x, repeats, each=False)
 
 
 def _resize(ctx: Context, node: ir.Node) -> Val:
@@ -129,20 +118,27 @@ def _resize(ctx: Context, node: ir.Node) -> Val:
     if factors is None:
         raise Unsupported(codes.ATTRIBUTE, f"a {node.op_type} that repeats each pixel as often", "another")
     if not ctx.region.channels_last or len(factors) < IMAGE:
-        return _repeated(ctx, x, factors)
+        return _repeated(ctx, x, factors, each=True)
     last = to_last(len(factors))
-    return b.transpose(_repeated(ctx, b.transpose(x, last), [factors[p] for p in last]), to_first(len(factors)))
+    made = _repeated(ctx, b.transpose(x, last), [factors[p] for p in last], each=True)
+    return b.transpose(made, to_first(len(factors)))
 
 
-def _repeated(ctx: Context, x: Val, factors: Sequence[int]) -> Val:
-    """Every element so often along each axis: an axis behind it, broadcast, and the two merged."""
+def _repeated(ctx: Context, x: Val, factors: Sequence[int], *, each: bool) -> Val:
+    """Each element of an axis so often, or all of it: a new axis behind it, or in front, broadcast, and the two
+    merged."""
     b = ctx.b
     apart: list[int] = []
     repeated: list[int] = []
     for axis, factor in enumerate(factors):
-        size = b.shapes.emit("take", (x.dims,), (axis,))
-        apart += [size, b.shapes.const((1,))] if factor > 1 else [size]
-        repeated += [size, b.shapes.const((factor,))] if factor > 1 else [size]
+        size, one, often = b.shapes.emit("take", (x.dims,), (axis,)), b.shapes.const((1,)), b.shapes.const((factor,))
+        is_one = b.sizes.norm(x.shape[axis]) == ONE
+        if factor == 1 or is_one:
+            apart.append(size)
+            repeated.append(often if is_one else size)
+        else:
+            apart += (size, one) if each else (one, size)
+            repeated += (size, often) if each else (often, size)
     whole = b.expand(b.reshape(x, b.shapes.emit("concat", apart)), b.shapes.emit("concat", repeated))
     return b.reshape(whole, b.shapes.emit("mul", (x.dims, b.shapes.const(tuple(factors)))))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import onnx
 import pytest
 
 from tests.helpers.graphs import matches, parse
@@ -21,6 +22,11 @@ BLOCK = """b = Conv (x, w) c = Conv <pads = [1, 1, 1, 1], group = 6> (b, w1) t =
 ALL = sorted(
     ["Conv", "Conv", "Transpose", "LayerNormalization", "MatMul", "Relu", "MatMul", "Transpose", "Add", "Conv"]
 )
+
+
+def taken(model: onnx.ModelProto) -> set[str]:
+    """The operators of all regions of convolutions."""
+    return {n.op_type for r in matches(model, "Convolutions").regions for n in r.nodes}
 
 
 def largest(body: str) -> list[str]:
@@ -113,7 +119,7 @@ def test_channels_in_another_order_belong_to_the_convolutions(body: str, belongs
         f"g (float[2, 6, 5, 5] x, int64[1] n) => (float[2, 8, a, b] y) <{integers}> {{ {SHUFFLED.format(body)} }}",
         WEIGHTS,
     )
-    found = {n.op_type for r in matches(model, "Convolutions").regions for n in r.nodes}
+    found = taken(model)
     assert bool(found & {"Reshape", "Split", "Slice"}) == belongs
 
 
@@ -141,7 +147,7 @@ def test_pixels_that_are_repeated_belong_to_the_convolutions(body: str, belongs:
         f"g (float[2, 6, 5, 5] x, float[4] z) => (float[2, a, b, d] y) <{constants}> {{ {SHUFFLED.format(body)} }}",
         WEIGHTS,
     )
-    found = {n.op_type for r in matches(model, "Convolutions").regions for n in r.nodes}
+    found = taken(model)
     assert ("Resize" in found) == belongs
 
 
@@ -177,7 +183,7 @@ def test_norms_of_groups_belong_to_the_convolutions(body: str, belongs: bool) ->
         WEIGHTS,
         21,
     )
-    found = {n.op_type for r in matches(model, "Convolutions").regions for n in r.nodes}
+    found = taken(model)
     assert bool(found & {"InstanceNormalization", "GroupNormalization"}) == belongs
 
 
@@ -186,7 +192,7 @@ def test_norms_with_weights_by_group_do_not() -> None:
     body = NORMED.format("n = GroupNormalization <num_groups = 2> (b, two, two)")
     given = "float[2] two = {1, 2}"
     model = parse(f"g (float[2, 6, 5, 5] x) => (float[2, 8, 5, 5] y) <{given}> {{ {body} }}", WEIGHTS, 18)
-    found = {n.op_type for r in matches(model, "Convolutions").regions for n in r.nodes}
+    found = taken(model)
     assert "GroupNormalization" not in found
 
 
@@ -216,5 +222,5 @@ def test_sequences_of_positions_belong_to_the_convolutions(flat: str, belongs: b
     constants = "int64[3] flat = {2, 8, 25}, int64[3] mixed = {2, 25, 8}, int64[3] rows = {2, 40, 5}"
     body = f"b = Conv (x, w) c = Conv (b, w2) r = Reshape (c, {flat}) y = Transpose <perm = [0, 2, 1]> (r)"
     model = parse(f"g (float[2, 6, 5, 5] x) => (float[2, m, n] y) <{constants}> {{ {body} }}", WEIGHTS)
-    found = {n.op_type for r in matches(model, "Convolutions").regions for n in r.nodes}
+    found = taken(model)
     assert ({"Reshape", "Transpose"} <= found) == belongs

@@ -16,7 +16,7 @@ from onnx.reference import ReferenceEvaluator
 
 from fusion_cli.load.overridable import is_constant
 from fusion_cli.operators.dtypes import ONNX_FLOATS
-from fusion_cli.operators.registry import is_elementwise
+from fusion_cli.operators.registry import MOVES, is_elementwise
 from fusion_cli.simplify.algebra.edits import (
     Applied,
     Array,
@@ -27,11 +27,9 @@ from fusion_cli.simplify.algebra.edits import (
     rounded,
 )
 from fusion_cli.simplify.algebra.layers import MOST_BYTES
+from fusion_cli.sizes.dims import numbers
 
-_MOVES = frozenset(
-    "Cast Concat Expand Flatten Gather GatherElements GatherND Identity Reshape ScatterElements ScatterND Slice "
-    "Squeeze Tile Transpose Unsqueeze".split()
-)
+_MOVES = MOVES.union("Cast Concat Gather GatherElements GatherND Identity ScatterElements ScatterND Slice Tile".split())
 """What computes nothing: a table that is only read stays as small as it is."""
 _COMPUTES = frozenset("Gemm LayerNormalization MatMul ReduceL2 ReduceSum ReduceSumSquare Resize".split())
 _JUMPS = frozenset("Ceil Floor Mod Round Sign Where".split())
@@ -90,10 +88,8 @@ def _computes(node: ir.Node) -> bool:
 
 def _bytes(value: ir.Value) -> float:
     """What a value takes, in bytes; infinite where that is not known."""
-    sizes = None if value.shape is None else value.shape.dims
-    if sizes is None or value.dtype is None or not all(isinstance(d, int) for d in sizes):
-        return math.inf
-    return math.prod(d for d in sizes if isinstance(d, int)) * float(value.dtype.itemsize)
+    sizes = numbers(value, {})
+    return math.inf if sizes is None or value.dtype is None else math.prod(sizes) * float(value.dtype.itemsize)
 
 
 def _is_result(value: ir.Value, known: Mapping[ir.Value, _Nodes]) -> bool:
@@ -126,14 +122,14 @@ def _freed(nodes: _Nodes) -> float:
 
 def _computed(value: ir.Value, nodes: _Nodes) -> Array | None:
     """What nodes make in float64, rounded once; None where something on the way does not fit the type that it has."""
-    made = [n.outputs[0] for n in nodes]
-    names = {v: f"v{i}" for i, v in enumerate((*_constants(nodes), *made))}
+    read, made = _constants(nodes), [n.outputs[0] for n in nodes]
+    names = {v: f"v{i}" for i, v in enumerate((*read, *made))}
     graph = onnx.helper.make_graph([_proto(n, names) for n in nodes], "constants", [], [])
     graph.output.extend(onnx.helper.make_empty_tensor_value_info(names[v]) for v in made)
-    graph.input.extend(onnx.helper.make_empty_tensor_value_info(names[v]) for v in _constants(nodes))
+    graph.input.extend(onnx.helper.make_empty_tensor_value_info(names[v]) for v in read)
     opset = onnx.helper.make_opsetid("", graph_of(next(iter(nodes))).opset_imports[""])
     model = onnx.helper.make_model(graph, opset_imports=[opset])
-    feeds = {names[v]: _array(v) for v in _constants(nodes)}
+    feeds = {names[v]: _array(v) for v in read}
     try:
         with np.errstate(all="ignore"):
             found = [np.asarray(a) for a in ReferenceEvaluator(model).run(None, feeds)]

@@ -9,8 +9,6 @@ import numpy as np
 import onnx_ir as ir
 
 from fusion_cli.load.overridable import is_constant
-from fusion_cli.operators.registry import OPERATORS, evaluate
-from fusion_cli.operators.versions import attribute
 
 Array = np.ndarray[Any, Any]
 Applied = tuple[str, Sequence[ir.Node]]
@@ -28,8 +26,8 @@ def become(node: ir.Node, operator: str, inputs: Sequence[ir.Value | None], *att
     """Let the node compute its result by another operator of ONNX's own domain."""
     node.op_type = operator
     node.attributes.clear()
-    for given in attributes:
-        node.attributes.add(given)
+    for attribute in attributes:
+        node.attributes.add(attribute)
     node.resize_inputs(len(inputs))
     for i, value in enumerate(inputs):
         node.replace_input_with(i, value)
@@ -120,14 +118,6 @@ def array_of(value: ir.Value | None) -> Array | None:
         return None
     tensor = value.const_value
     return tensor.numpy() if tensor is not None and tensor.size <= _MOST_ELEMENTS else None
-
-
-def computed(node: ir.Node, arguments: Sequence[Array | None]) -> Array:
-    """What an elementwise node makes of these arguments; an omitted one is None."""
-    names = OPERATORS[node.domain, node.op_type].parameters
-    given = {n: value for n in names if (value := attribute(node, n)) is not None}
-    with np.errstate(all="ignore"):
-        return evaluate(node.domain, node.op_type, arguments, given)
 
 
 def with_constant(node: ir.Node) -> Iterator[tuple[ir.Value, int, Array]]:

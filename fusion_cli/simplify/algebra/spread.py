@@ -10,7 +10,7 @@ import onnx_ir as ir
 from fusion_cli.load.overridable import is_constant
 from fusion_cli.operators.registry import is_elementwise
 from fusion_cli.simplify.algebra.edits import Applied, hand_on, is_one_of
-from fusion_cli.sizes.dims import dims_of
+from fusion_cli.sizes.dims import dims_of, numbers
 
 _MOST_RESULTS = 64
 
@@ -39,10 +39,9 @@ def take_smaller(node: ir.Node, value: ir.Value, readers: tuple[ir.Node, ...]) -
         each.outputs[0].shape = None
     node.outputs[0].shape = value.shape
     for each in readers:
-        shapes = [None if v.shape is None or not v.shape.is_static() else v.shape.numpy() for v in each.inputs if v]
-        static = [s for s in shapes if s is not None]
-        is_known = len(static) == len(shapes)
-        each.outputs[0].shape = ir.Shape(np.broadcast_shapes(*static)) if is_known else None
+        shapes = [numbers(v, {}) for v in each.inputs if v is not None]
+        known = [s for s in shapes if s is not None]
+        each.outputs[0].shape = ir.Shape(np.broadcast_shapes(*known)) if len(known) == len(shapes) else None
 
 
 def has_shape_of(value: ir.Value, result: ir.Value) -> bool:
