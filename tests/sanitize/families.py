@@ -12,7 +12,7 @@ _PREFIXES = {
     "rowwise": ("layer_norm", "softmax", "ranges"),
     "linear": ("linear", "batched", "chain"),
     "attention": ("attention", "causal", "bare", "alibi", "masked"),
-    "convolution": ("conv", "pool"),
+    "convolution": ("conv", "pool", "moments"),
     "views": ("",),
 }
 """What names of cases begin with; a case belongs to the first that fits."""
