@@ -52,7 +52,8 @@ class MomentsFamily(Family):
         names = Names(plan, stage)
         x, (out,) = image_load(stage, names), names.outs()
         name = f"moments_{index}"
-        size = f"gpu::moment_bytes(device, h{plan.tensors[stage.operands[stage.x].tensor].dims}, {stage.groups})"
+        width, dims = vector_width([x.dtype]), plan.tensors[stage.operands[stage.x].tensor].dims
+        size = f"gpu::moment_bytes(device, h{dims}, {stage.groups}, {width})"
         return MomentsStage(
             **names.common("moments", "moments.cuh"),
             takes=("void* parts", "unsigned* done"),
@@ -60,7 +61,7 @@ class MomentsFamily(Family):
             buffers=(Buffer(name, (size,)),),
             x=x,
             out=out,
-            width=vector_width([x.dtype]),
+            width=width,
             groups=stage.groups,
             epsilon=f"{stage.epsilon!r}f",
         )

@@ -1,9 +1,13 @@
 // The mean and the deviation of groups of channels over all positions of images whose channels come last.
 //
-// Blocks share the positions of an image. A thread sums up the distances of what it reads of a channel from the first of it,
-// so that nothing is lost where the mean is far from zero; means and squares of different numbers are then put together by
-// Chan's formula, in an order that is always the same: in a block, and by the last block of an image.
+// Blocks share the groups of an image, some whole groups to each, and its positions. A thread sums up the distances of what
+// it reads of a channel from the first of it, so that nothing is lost where the mean is far from zero; what several found is
+// put together in two steps, their mean first and then the squares of the distances from that, in an order that is always the
+// same: in a block, and by the last block of its groups.
 #pragma once
+
+#include <algorithm>
+#include <numeric>
 
 #include "include/vector.cuh"
 #include "include/workspace.cuh"
@@ -11,7 +15,8 @@
 namespace fusion::gpu {
 
 constexpr int kMomentThreads = 512;
-constexpr int kMomentChannels = 4096;  // or fewer: shared memory has a part for each, and for eight of each thread
+constexpr int kMomentWidth = 64;       // channels of a block, or more: lines of memory are read whole
+constexpr int kMomentChannels = 4096;  // of a group, or fewer: shared memory has a part for each, and for eight of each thread
 constexpr int kMomentAhead = 4;        // positions that a thread asks for before it uses the first
 
 // The mean of some numbers, and the sum of the squares of their distances from it.
@@ -22,80 +27,98 @@ struct MomentPart {
 // The same, and how many they are.
 struct Moment : MomentPart {
   float count = 0.0f;
-
-  __device__ __forceinline__ void join(float others, const MomentPart& of) {
-    const float total = count + others;
-    if (total == 0.0f) return;
-    const float apart = of.mean - mean, share = others / total;
-    squares += of.squares + apart * apart * count * share;
-    mean += apart * share;
-    count = total;
-  }
-
-  // What all lanes of a warp have, in the first of them.
-  __device__ __forceinline__ void join_lanes() {
-#pragma unroll
-    for (int step = 16; step > 0; step /= 2) {
-      const MomentPart of{__shfl_xor_sync(0xffffffffu, mean, step), __shfl_xor_sync(0xffffffffu, squares, step)};
-      join(__shfl_xor_sync(0xffffffffu, count, step), of);
-    }
-  }
 };
 
-// Images of so many positions and channels, of which each has `chunks` blocks, and what these leave for the last of them.
+__device__ __forceinline__ float lanes_sum(float x) {
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
+  return x;
+}
+
+// What all lanes of a warp visit, put together: `visit` calls what it is given with each Moment of the lane's. Twice.
+template <class Visit>
+__device__ __forceinline__ Moment together(float near, Visit visit) {
+  Moment all;
+  float sum = 0.0f;
+  visit([&](const Moment& one) {
+    all.count += one.count;
+    sum += one.count * (one.mean - near);
+  });
+  all.count = lanes_sum(all.count);
+  all.mean = near + lanes_sum(sum) / all.count;
+  visit([&](const Moment& one) {
+    const float apart = one.mean - all.mean;
+    all.squares += one.squares + one.count * apart * apart;
+  });
+  all.squares = lanes_sum(all.squares);
+  return all;
+}
+
+// How many of `length` positions each of so many rows of threads reads.
+struct MomentRows {
+  int64_t each = 0, left = 0;
+
+  __device__ __forceinline__ MomentRows(int64_t length, int rows) : each(length / rows), left(length % rows) {}
+  __device__ __forceinline__ float number(int row) const { return static_cast<float>(each + (row < left ? 1 : 0)); }
+};
+
+// Images of so many positions and channels. `slices` blocks beside one another have the channels of an image, `chunks` of these
+// its positions, and leave what they found for the last of them.
 struct Moments {
   int64_t images = 0, positions = 0, each = 0;  // positions of a block
-  int channels = 0, groups = 1, chunks = 1;
+  int channels = 0, size = 1, width = 1;        // of an image, a group and a block
+  int slices = 1, chunks = 1;
   MomentPart* parts = nullptr;
-  unsigned* done = nullptr;  // how many blocks of an image are through; zeros between launches
+  unsigned* done = nullptr;  // how many blocks of a slice of an image are through; zeros between launches
   float* out = nullptr;
   float epsilon = 0.0f;
 
+  int64_t blocks() const { return images * slices * chunks; }
   __device__ __forceinline__ int64_t length(int chunk) const {
     const int64_t left = positions - chunk * each;
     return left < each ? left : each;
   }
+  __device__ __forceinline__ MomentPart* part(int64_t image, int channel) const {
+    return parts + (image * channels + channel) / size * chunks;
+  }
 
-  // What a group came to, of which the first lane of a warp has it.
-  __device__ __forceinline__ void finish(int64_t image, int group, const Moment& found) const {
-    const float mean = __shfl_sync(0xffffffffu, found.mean, 0);
-    const float variance = __shfl_sync(0xffffffffu, found.squares, 0) / __shfl_sync(0xffffffffu, found.count, 0);
-    const float inverse = 1.0f / sqrtf(variance + epsilon);
-    const int size = channels / groups;
-    float* const means = out + image * channels + group * size;
+  // What the group that begins with a channel came to, by all lanes of a warp.
+  __device__ __forceinline__ void finish(int64_t image, int channel, const Moment& found) const {
+    const float inverse = 1.0f / sqrtf(found.squares / found.count + epsilon);
+    float* const means = out + image * channels + channel;
     for (int c = threadIdx.x % 32; c < size; c += 32) {
-      means[c] = mean;
+      means[c] = found.mean;
       means[images * channels + c] = inverse;
     }
   }
 };
 
-inline Moments moments_of(const Device& device, const Ints& dims, int64_t groups) {
+// `vector`: channels of an access.
+inline Moments moments_of(const Device& device, const Ints& dims, int64_t groups, int vector) {
   constexpr int64_t kLeast = 8 * kMomentAhead * kMomentThreads;  // numbers of a block
   Moments m;
-  m.images = dims[0], m.channels = narrow(dims.back()), m.groups = narrow(groups);
-  m.positions = m.images * m.channels == 0 ? 0 : count(dims) / (m.images * m.channels);
-  const int64_t most = m.positions * m.channels / kLeast;
-  const int64_t wanted = m.images == 0 || m.images > kCounters ? 1 : 2 * device.multiprocessors / m.images;
-  const int64_t chunks = most < wanted ? most : wanted;
+  m.images = dims[0], m.channels = narrow(dims.back()), m.size = narrow(dims.back() / groups);
+  if (m.images * m.channels == 0) return m;
+  m.positions = count(dims) / (m.images * m.channels);
+  const int whole = m.channels % vector == 0 ? std::lcm(m.size, vector) : m.size;
+  m.width = std::min<int>(m.channels, whole * ((kMomentWidth + whole - 1) / whole));
+  m.slices = (m.channels + m.width - 1) / m.width;
+  const int64_t apart = m.images * m.slices, most = m.positions * m.width / kLeast;
+  const int64_t chunks = apart > kCounters ? 1 : std::min(most, 2 * device.multiprocessors / apart);
   m.each = chunks <= 1 ? m.positions : ceil_div(m.positions, chunks);
   m.chunks = m.each == 0 ? 1 : narrow(ceil_div(m.positions, m.each));
   return m;
 }
 
-inline size_t moment_bytes(const Device& device, const Ints& dims, int64_t groups) {
-  const Moments m = moments_of(device, dims, groups);
-  return m.chunks == 1 ? 0 : static_cast<size_t>(m.images * m.groups * m.chunks) * sizeof(MomentPart);
+inline size_t moment_bytes(const Device& device, const Ints& dims, int64_t groups, int vector) {
+  const Moments m = moments_of(device, dims, groups, vector);
+  return m.chunks == 1 ? 0 : static_cast<size_t>(m.images * groups * m.chunks) * sizeof(MomentPart);
 }
 
-// How many of `length` positions a row of threads reads, of which there are `rows`.
-__device__ __forceinline__ int64_t read_by(int row, int rows, int64_t length) {
-  return row < length ? (length - row - 1) / rows + 1 : 0;
-}
-
-// What a thread finds of V channels at every `rows`-th of the positions.
+// What a thread finds of V channels at every `rows`-th of the positions, of which it reads so many.
 template <int V, class T>
-__device__ __forceinline__ void measure(const T* x, int64_t step, int row, int rows, int64_t length, MomentPart* found) {
+__device__ __forceinline__ void measure(
+    const T* x, int64_t step, int row, int rows, int64_t length, float number, MomentPart* found) {
   float first[V] = {}, sum[V] = {}, squares[V] = {};
   for (int64_t position = row; position < length; position += rows * kMomentAhead) {
     Vector<T, V> read[kMomentAhead];
@@ -119,8 +142,7 @@ __device__ __forceinline__ void measure(const T* x, int64_t step, int row, int r
       }
     }
   }
-  const int64_t number = read_by(row, rows, length);
-  const float share = number == 0 ? 0.0f : 1.0f / static_cast<float>(number);
+  const float share = number == 0.0f ? 0.0f : 1.0f / number;
 #pragma unroll
   for (int v = 0; v < V; ++v) {
     const float apart = sum[v] * share;
@@ -129,44 +151,50 @@ __device__ __forceinline__ void measure(const T* x, int64_t step, int row, int r
   }
 }
 
+// What the rows of a block's threads found of a group's channels, which lie `width` parts apart, by all lanes of a warp.
+__device__ __forceinline__ Moment of_rows(const MomentPart* found, int size, int width, int rows, const MomentRows& of) {
+  const int lane = threadIdx.x % 32, beside = size < 32 ? size : 32, down = 32 / beside;
+  const int first = lane < down * beside ? lane / beside : rows;
+  return together(found->mean, [&](auto use) {
+    for (int row = first; row < rows; row += down) {
+      for (int c = lane % beside; c < size; c += beside) use(Moment{found[row * width + c], of.number(row)});
+    }
+  });
+}
+
 template <int V, class T>
 __device__ __forceinline__ void moments(const T* x, const Moments& m) {
   constexpr int kParts = kMomentThreads * V > kMomentChannels ? kMomentThreads * V : kMomentChannels;
   __shared__ MomentPart found[kParts];
-  const int64_t image = blockIdx.x / m.chunks;
-  const int chunk = blockIdx.x % m.chunks, size = m.channels / m.groups;
+  const int slice = blockIdx.x % m.slices, chunk = blockIdx.x / m.slices % m.chunks;
+  const int64_t image = blockIdx.x / m.slices / m.chunks;
+  const int begin = slice * m.width, width = min(m.width, m.channels - begin);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int vectors = m.channels / V, rows = vectors < kMomentThreads ? kMomentThreads / vectors : 1;
+  const int vectors = width / V, rows = vectors < kMomentThreads ? kMomentThreads / vectors : 1;
   const int row = vectors < kMomentThreads ? threadIdx.x / vectors : 0;
   const int64_t length = m.length(chunk);
-  x += (image * m.positions + chunk * m.each) * m.channels;
+  const MomentRows of(length, rows);
+  x += (image * m.positions + chunk * m.each) * m.channels + begin;
   for (int i = threadIdx.x - row * vectors; i < vectors && row < rows; i += kMomentThreads) {
-    measure<V>(x + i * V, m.channels, row, rows, length, found + row * m.channels + i * V);
+    measure<V>(x + i * V, m.channels, row, rows, length, of.number(row), found + row * width + i * V);
   }
   __syncthreads();
-  for (int group = warp; group < m.groups; group += kMomentThreads / 32) {
-    Moment all;
-    for (int i = lane; i < rows * size; i += 32) {
-      const int from = i / size;
-      const float number = static_cast<float>(read_by(from, rows, length));
-      all.join(number, found[from * m.channels + group * size + i % size]);
-    }
-    all.join_lanes();
+  for (int c = warp * m.size; c < width; c += kMomentThreads / 32 * m.size) {
+    const Moment all = of_rows(found + c, m.size, width, rows, of);
     if (m.chunks == 1) {
-      m.finish(image, group, all);
+      m.finish(image, begin + c, all);
     } else if (lane == 0) {
-      m.parts[(image * m.groups + group) * m.chunks + chunk] = all;
+      m.part(image, begin + c)[chunk] = all;
     }
   }
-  if (m.chunks == 1 || !is_last(m.done + image, m.chunks)) return;
-  for (int group = warp; group < m.groups; group += kMomentThreads / 32) {
-    Moment all;
-    for (int i = lane; i < m.chunks; i += 32) {
-      const MomentPart* const part = m.parts + (image * m.groups + group) * m.chunks + i;
-      all.join(static_cast<float>(m.length(i) * size), {__ldcg(&part->mean), __ldcg(&part->squares)});
-    }
-    all.join_lanes();
-    m.finish(image, group, all);
+  if (m.chunks == 1 || !is_last(m.done + image * m.slices + slice, m.chunks)) return;
+  for (int c = warp * m.size; c < width; c += kMomentThreads / 32 * m.size) {
+    const MomentPart* const parts = m.part(image, begin + c);
+    m.finish(image, begin + c, together(__ldcg(&parts->mean), [&](auto use) {
+      for (int i = lane; i < m.chunks; i += 32) {
+        use(Moment{{__ldcg(&parts[i].mean), __ldcg(&parts[i].squares)}, static_cast<float>(m.length(i) * m.size)});
+      }
+    }));
   }
 }
 

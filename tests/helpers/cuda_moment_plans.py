@@ -28,9 +28,10 @@ def moments() -> list[Case]:
     """Vectors of channels and single ones, few and very many of them, images that many blocks share and empty ones."""
     return [
         of_groups("float16", 64, 8, (2, 9, 7), (1, 71, 63), (0, 4, 4)),
-        of_groups("float16", 96, 3, (3, 5, 11), (1, 2, 3)),
-        of_groups("bfloat16", 30, 5, (2, 8, 9)),
+        of_groups("bfloat16", 96, 3, (3, 5, 11), (1, 2, 3), (2, 40, 30)),
+        of_groups("float32", 30, 5, (2, 8, 9)),
         of_groups("float32", 12, 12, (2, 33), (5, 1)),
-        of_groups("float32", 4096, 32, (1, 5, 2), (1, 11, 3)),
+        of_groups("float32", 4096, 32, (1, 5, 2), (2, 11, 3)),
+        of_groups("float32", 4096, 1, (2, 13, 1)),
         of_groups("float16", 1032, 1, (2, 4, 5)),
     ]
