@@ -26,6 +26,7 @@ from fusion_cli.plan.channels_last import put_channels_last
 from fusion_cli.plan.concat_sinking import compute_by_parts
 from fusion_cli.plan.context import Context
 from fusion_cli.plan.fuse_attention import Roles, fuse_attention
+from fusion_cli.plan.gated_products import split_gates
 from fusion_cli.plan.graph import LEAVES, Val
 from fusion_cli.plan.grouping import find_groups
 from fusion_cli.plan.lower_shapes import HOST_RULES
@@ -67,7 +68,7 @@ def plan_region(region: Region) -> Plan:
     if region.channels_last:
         outputs = put_channels_last(context.b, outputs)
     outputs = fuse_attention(context.b, outputs, _roles(context))
-    outputs = compute_by_parts(context.b, outputs)
+    outputs = compute_by_parts(context.b, split_gates(context.b, outputs))
     outputs = _distinct(outputs)
     partition = Partition(context.b, outputs)
     sink_into_rows(partition)

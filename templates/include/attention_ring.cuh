@@ -11,10 +11,11 @@
 namespace fusion::gpu {
 
 // kAlike: what the score program reads is the same for all queries.
-template <int kHead, int kValueHead, bool kBare, bool kAlike_>
+template <int kHead_, int kValueHead_, bool kBare, bool kAlike_>
 struct RingAttention {
   static constexpr bool kAlike = kAlike_;
-  static constexpr int kDepth = kHead, kValueDepth = kValueHead, kKeys = kTileKeys, kSlots = 2;
+  static constexpr int kHead = kHead_, kValueHead = kValueHead_;
+  static constexpr int kDepth = whole_panels(kHead), kValueDepth = whole_panels(kValueHead), kKeys = kTileKeys, kSlots = 2;
   // With more of them the warpgroups of attention_wgmma.cuh are faster, or may be: they leave out more of what is hidden.
   static constexpr int kMostTiles = kAlike ? 8 : 4;
   static constexpr int kRows = 64, kThreads = kWarpgroup, kResident = 3, kPitch = kValueDepth + 8;  // of results
@@ -82,7 +83,8 @@ __device__ __forceinline__ void attention_ring(const T* q, const T* k, const T* 
   };
 
   const int first_row = tile.first_query + warp * 16;
-  WarpgroupRows<T, kDepth, kValueDepth, kKeys, Order, N, Program, Tile::kAlike> mine(s, program, tile.at, tile.batch, first_row, whole);
+  WarpgroupRows<T, Tile::kHead, Tile::kValueHead, kKeys, Order, N, Program, Tile::kAlike> mine(s, program, tile.at, tile.batch,
+                                                                                               first_row, whole);
   int t = next();
   load(t, 0);
 #pragma unroll 1
@@ -114,7 +116,7 @@ __device__ __forceinline__ void attention_ring(const T* q, const T* k, const T* 
   __syncthreads();  // results lie where keys did
   T* const result = reinterpret_cast<T*>(ring_k) + warp * 16 * Tile::kPitch;
   const Matrix<T> to{out + tile.at[3], s.out_row, s.out_column, s.queries, s.value_depth};
-  store_result<kProb, 1, kValueDepth, Tile::kPitch>(to, first_row, mine.o, mine.rows.sum, keys, result);
+  store_result<kProb, 1, Tile::kValueHead, Tile::kPitch>(to, first_row, mine.o, mine.rows.sum, keys, result);
 }
 
 }  // namespace fusion::gpu

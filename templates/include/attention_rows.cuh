@@ -9,6 +9,9 @@
 #if FUSION_HOPPER
 namespace fusion::gpu {
 
+// The columns of the panels that so many fit in. Those past the end are zeros, which nobody multiplies but for up to 16 of them.
+constexpr int whole_panels(int columns) { return (columns + kPanel - 1) / kPanel * kPanel; }
+
 // Whether the rows of every batch are made of 16-byte pieces that are aligned if the first is.
 inline bool in_pieces(const View& x) {
   bool whole = x.step(1) <= 1 && x.step(2) <= INT32_MAX;

@@ -7,9 +7,10 @@
 #if FUSION_HOPPER
 namespace fusion::gpu {
 
-template <int kHead, int kValueHead, bool kBare, int kTiles_>
+template <int kHead_, int kValueHead_, bool kBare, int kTiles_>
 struct ShortAttention {
-  static constexpr int kDepth = kHead, kValueDepth = kValueHead, kTiles = kTiles_, kKeys = 128;
+  static constexpr int kHead = kHead_, kValueHead = kValueHead_;
+  static constexpr int kDepth = whole_panels(kHead), kValueDepth = whole_panels(kValueHead), kTiles = kTiles_, kKeys = 128;
   static constexpr int kRows = 64, kThreads = kWarpgroup, kPitch = kValueDepth + 8;  // of results
   using Order = std::conditional_t<kBare, InOrder, Dealt<8>>;                        // of the keys
   static constexpr int kQueryBytes = 2 * kRows * kDepth, kResultBytes = 2 * kRows * kPitch;
@@ -47,7 +48,8 @@ __device__ __forceinline__ void attention_short(const T* q, const T* k, const T*
   const int warp = threadIdx.x / 32, first_row = tile.first_query + warp * 16;
   bool whole = false;
   if constexpr (!Program::kBare) whole = s.keys % 8 == 0 && program.is_whole(tile.at);
-  WarpgroupRows<T, kDepth, kValueDepth, kKeys, Order, N, Program> mine(s, program, tile.at, tile.batch, first_row, whole);
+  WarpgroupRows<T, Tile::kHead, Tile::kValueHead, kKeys, Order, N, Program> mine(s, program, tile.at, tile.batch, first_row,
+                                                                                 whole);
   const auto walk = [&](auto tile) {
     constexpr int t = decltype(tile)::value, kLater = 2 * (kTiles - 1 - t);
     mine.read_operands(t);
@@ -67,7 +69,7 @@ __device__ __forceinline__ void attention_short(const T* q, const T* k, const T*
   if constexpr (kTiles > 1) walk(std::integral_constant<int, 1>{});
   T* const result = reinterpret_cast<T*>(tiles_v + kTiles * Tile::kValueBytes) + warp * 16 * Tile::kPitch;
   const Matrix<T> to{out + tile.at[3], s.out_row, s.out_column, s.queries, s.value_depth};
-  store_result<kProb, 1, kValueDepth, Tile::kPitch>(to, first_row, mine.o, mine.rows.sum, s.keys, result);
+  store_result<kProb, 1, Tile::kValueHead, Tile::kPitch>(to, first_row, mine.o, mine.rows.sum, s.keys, result);
 }
 
 }  // namespace fusion::gpu

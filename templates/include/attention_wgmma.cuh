@@ -7,12 +7,13 @@
 #if FUSION_HOPPER
 namespace fusion::gpu {
 
-template <class T, int kDepth, int kValueDepth, Prob kProb, int N, class Program>
+template <class T, int kHead, int kValueHead, Prob kProb, int N, class Program>
 __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T* v, T* out, const AttentionShape& s,
                                                 const Space<N>& batches, const TileMap& map, const Program& program) {
-  using Tile = WarpgroupAttention<kDepth, kValueDepth, Program::kBare>;
+  using Tile = WarpgroupAttention<kHead, kValueHead, Program::kBare>;
   using Order = typename Tile::Order;
-  constexpr int kKeys = Tile::kKeys, kSlots = Tile::kSlots, kWorkers = Tile::kWorkers;
+  constexpr int kDepth = Tile::kDepth, kValueDepth = Tile::kValueDepth, kKeys = Tile::kKeys;
+  constexpr int kSlots = Tile::kSlots, kWorkers = Tile::kWorkers;
   constexpr int kBrought = kWorkers + 1;  // a barrier; those before are the workers' turns
   extern __shared__ uint4 dynamic[];
   char* const tiles_q = reinterpret_cast<char*>(dynamic) + (1024 - shared_address(dynamic) % 1024) % 1024;
@@ -107,7 +108,7 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
   unsigned read = 0;
   while (walk.find(done)) {
     const int first_row = walk.first_query + worker * 64 + warp * 16;
-    WarpgroupRows<T, kDepth, kValueDepth, kKeys, Order, N, Program> mine(s, program, walk.at, walk.batch, first_row,
+    WarpgroupRows<T, kHead, kValueHead, kKeys, Order, N, Program> mine(s, program, walk.at, walk.batch, first_row,
                                                                          walk.whole);
     const uint32_t tile_q = shared_address(queries_of(worker));
     // What the score program reads is asked for first: it is on its way while the keys and the turn are waited for.
@@ -173,7 +174,7 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
     if constexpr (walk.kSkips) {
       if (walk.left_out()) {
         const T* const own = reinterpret_cast<const T*>(queries_of(worker));
-        const float top = walk.highest_left_out(Program::kFirm ? 0.0f : longest_row<kDepth>(own, warp * 16));
+        const float top = walk.highest_left_out(Program::kFirm ? 0.0f : longest_row<kHead>(own, warp * 16));
         const bool far = mine.rows.is_far(top, 0, 0) && mine.rows.is_far(top, 0, 1);
         if (first_row < queries && !far) again[walk.round] = true;
       }
@@ -181,7 +182,7 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
     if (!frees_early || !any) release(q_empty[place()]);
     __syncwarp();  // the last result has been stored
     const Matrix<T> to{out + walk.at[3], s.out_row, s.out_column, s.queries, s.value_depth};
-    store_result<kProb, 1, kValueDepth, Tile::kPitch>(to, first_row, mine.o, mine.rows.sum, keys, result);
+    store_result<kProb, 1, kValueHead, Tile::kPitch>(to, first_row, mine.o, mine.rows.sum, keys, result);
   }
   // Who came before has arrived once more than it was waited for.
   my_turn();

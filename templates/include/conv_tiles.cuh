@@ -40,6 +40,24 @@ struct GatheredRow {
   }
 };
 
+// Where a product's depth is as it is gathered: at a place of the filter, past the last one's at the end, and at a channel of its
+// group.
+struct GatheredDepth {
+  int tap[Convolution::kAxes], channel;
+  __device__ __forceinline__ GatheredDepth(const Convolution& c, int k, int each) : channel(k % each) {
+    const int place = k / each, last = static_cast<int>(c.kernel[2]), middle = static_cast<int>(c.kernel[1]);
+    tap[0] = place / last / middle, tap[1] = place / last % middle, tap[2] = place % last;
+  }
+  // Without divisions, which would take longer than the product.
+  __device__ __forceinline__ void advance(const Convolution& c, int by, int each) {
+    for (channel += by; channel >= each; channel -= each) {
+      if (++tap[2] < c.kernel[2]) continue;
+      tap[2] = 0;
+      if (++tap[1] == c.kernel[1]) tap[1] = 0, ++tap[0];
+    }
+  }
+};
+
 // out [positions, filters] of x [positions, channels] and w [filters, taps * channels of a group]. A block has kColumns
 // filters of one group at 64 positions, a warp 32 by 32 of them, or fewer; `parts` blocks of a cluster share its depth, and then
 // its rows.
@@ -72,18 +90,17 @@ __global__ void __launch_bounds__(kConvTileThreads) convolve_tiles(const T* x, c
   GatheredRow mine[kMine];
 #pragma unroll
   for (int i = 0; i < kMine; ++i) mine[i] = GatheredRow(c, min(first + line + i * kStep, rows - 1));
+  GatheredDepth next(c, begin * kConvDepth + piece, each);
   const auto fetch = [&](int step) {
     if (step < end) {
       T* const a = tiles_a + step % kConvStages * kTileA;
-      const int k = step * kConvDepth + piece, place = k / each, channel = group * each + k % each;
-      const int t2 = static_cast<int>(c.kernel[2]), t1 = static_cast<int>(c.kernel[1]);
-      const int tap[] = {place / t2 / t1, place / t2 % t1, place % t2};
 #pragma unroll
       for (int i = 0; i < kMine; ++i) {
-        const int position = k < depth ? mine[i].meets(c, tap) : -1;
-        const T* const from = x + (position < 0 ? 0 : int64_t{position} * c.channels + channel);
+        const int position = next.tap[0] < c.kernel[0] ? mine[i].meets(c, next.tap) : -1;
+        const T* const from = x + (position < 0 ? 0 : int64_t{position} * c.channels + group * each + next.channel);
         copy_async(a + (line + i * kStep) * kPitch + piece, from, position < 0 ? 0 : 16);
       }
+      next.advance(c, kConvDepth, each);
       load_tile<kColumns, kConvDepth, kPitch, kConvTileThreads>(tiles_b + step % kConvStages * kTileB, filter, column,
                                                                 int64_t{step} * kConvDepth, wide);
     }

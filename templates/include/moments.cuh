@@ -29,7 +29,7 @@ struct Moment : MomentPart {
   float count = 0.0f;
 };
 
-__device__ __forceinline__ float lanes_sum(float x) {
+__device__ __forceinline__ float warp_sum(float x) {
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
   return x;
@@ -44,13 +44,13 @@ __device__ __forceinline__ Moment together(float near, Visit visit) {
     all.count += one.count;
     sum += one.count * (one.mean - near);
   });
-  all.count = lanes_sum(all.count);
-  all.mean = near + lanes_sum(sum) / all.count;
+  all.count = warp_sum(all.count);
+  all.mean = near + warp_sum(sum) / all.count;
   visit([&](const Moment& one) {
     const float apart = one.mean - all.mean;
     all.squares += one.squares + one.count * apart * apart;
   });
-  all.squares = lanes_sum(all.squares);
+  all.squares = warp_sum(all.squares);
   return all;
 }
 

@@ -39,12 +39,14 @@ from tests.helpers.norm_graphs import KEPT_SUM
 from tests.helpers.region_tools import whole
 from tests.helpers.slice_graphs import (
     CACHE,
+    GATED_PARTS,
     GRAPHS,
     NORM_OF_PARTS,
     PACKED_ATTENTION,
     REVERSED,
     ROPE_HALVES,
     ROPE_PAIRS,
+    TURNED_PARTS,
     Graph,
 )
 
@@ -153,7 +155,7 @@ def all_cases() -> list[Case]:
     # One type each, in turn: a kernel is the same for all but for what it reads and writes.
     types = itertools.cycle(("float16", "float32", "bfloat16"))
     cases += [compiled(graph, dtype) for graph, dtype in zip(GRAPHS, types, strict=False)]
-    cases.append(compiled(KEPT_SUM, "float16"))
+    cases += [compiled(KEPT_SUM, "float16"), compiled(GATED_PARTS, "float16"), compiled(TURNED_PARTS, "bfloat16")]
     return cases
 
 

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from tests.helpers.region_tools import parsed
 
 _CONSTANTS = {
-    "zero": [0], "one": [1], "two": [2], "minus": [-1], "least": [-(2**63)], "most": [2**63 - 1], "half": [4],
+    "zero": [0], "one": [1], "two": [2], "minus": [-1], "least": [-(2**63)], "most": [2**63 - 1], "half": [4], "middle": [24],
     "eight": [8], "back": [0, 0, -1], "heads": [0, 0, 2, -1],
 }  # fmt: skip
 
@@ -117,6 +117,18 @@ GATED = Graph("gated", """
     g = Mul (f, c)  y = MatMul (g, v)
 }""", 3, ({"B": 2, "S": 5}, {"B": 1, "S": 1}))  # fmt: skip
 
+GATED_PARTS = Graph("gated_parts", """
+    g (float[B, S, 40] x, float[40, 48] w, float[48] bias, float[24, 16] v) => (float[B, S, 16] y) {
+    h = MatMul (x, w)  b = Add (h, bias)  a, c = Split <axis = -1, num_outputs = 2> (b)
+    e = Sigmoid (a)  f = Mul (e, a)  g = Mul (f, c)  y = MatMul (g, v)
+}""", 3, ({"B": 2, "S": 5}, {"B": 1, "S": 1}, {"B": 3, "S": 50}))  # fmt: skip
+
+TURNED_PARTS = Graph("turned_parts", """
+    g (float[R, 40] x, float[48, 40] w, float[48] bias) => (float[R, 24] y) {
+    h = Gemm <transB = 1> (x, w, bias)  a = Slice (h, zero, middle, minus)  c = Slice (h, middle, most, minus)
+    t = Tanh (c)  y = Mul (a, t)
+}""", 2, ({"R": 5}, {"R": 1}, {"R": 150}))  # fmt: skip
+
 CACHE = Graph("cache", """
     g (float[B, 2, P, 8] k, float[B, S, 2, 8] n) => (float[B, 2, T, 8] y) {
     t = Transpose <perm = [0, 2, 1, 3]> (n)  y = Concat <axis = -2> (k, t)
@@ -173,5 +185,6 @@ OLD_FORMS = Graph("old_forms", """
 
 GRAPHS = (
     ROPE_HALVES, ROPE_PAIRS, ROPE_SWAPPED_PAIRS, ROPE_PARTIAL, ROPE_TABLES, PACKED_ATTENTION, STACKED_ATTENTION, GATED,
-    CACHE, CACHED_ATTENTION, NORM_OF_PARTS, REVERSED, RUN_TIME_BOUNDS, NESTED, ALONG_TWO_AXES, TILED, OLD_FORMS,
+    GATED_PARTS, TURNED_PARTS, CACHE, CACHED_ATTENTION, NORM_OF_PARTS, REVERSED, RUN_TIME_BOUNDS, NESTED,
+    ALONG_TWO_AXES, TILED, OLD_FORMS,
 )  # fmt: skip

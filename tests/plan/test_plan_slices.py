@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import onnx.parser
 import onnx_ir as ir
@@ -11,8 +13,9 @@ from fusion_cli.codes import plan as codes
 from fusion_cli.errors import Unsupported
 from fusion_cli.plan import Plan, plan_region
 from fusion_cli.plan.shape_program import run_shape_program
+from fusion_cli.planir.stages import Linear, Pointwise
 from tests.helpers.region_tools import all_values, check_model, check_region, parsed, region_of, whole
-from tests.helpers.slice_graphs import CACHE, GATED, GRAPHS, ROPE_HALVES, Graph, feeds
+from tests.helpers.slice_graphs import CACHE, GATED, GATED_PARTS, GRAPHS, ROPE_HALVES, TURNED_PARTS, Graph, feeds
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
@@ -42,6 +45,47 @@ def test_slices_are_read_where_they_lie() -> None:
     product, gate, _ = plan.stages
     (packed,) = (s.tensor for s in product.stores)
     assert [plan.root(o.tensor) for o in gate.operands] == [packed, packed]
+
+
+@pytest.mark.parametrize("graph", [GATED_PARTS, TURNED_PARTS], ids=lambda g: g.name)
+def test_parts_that_gate_one_another_are_products_of_parts_of_the_weights(graph: Graph) -> None:
+    """The second's epilogue reads what the first made; nobody writes both, and the weights are read where they lie."""
+    plan = plan_region(whole(graph.model("float16")))
+    first, second, *_ = (s for s in plan.stages if isinstance(s, Linear))
+    assert not any(isinstance(s, Pointwise) for s in plan.stages)
+    weights = [plan.tensors[s.operands[s.b].tensor] for s in (first, second)]
+    assert [t.role for t in weights] == ["view", "view"]
+    assert len({plan.root(s.operands[s.b].tensor) for s in (first, second)}) == 1
+    (made,) = (s.tensor for s in first.stores)
+    assert made in {o.tensor for o in second.operands}
+
+
+GATE, CUT = "g = Mul (f, c)", "a, c = Split <axis = -1, num_outputs = 2> (b)"
+
+
+@pytest.mark.parametrize(
+    ("of", "instead"),
+    [
+        (GATE, "r = Softmax (c)  g = Mul (f, r)"),  # rows of a part are asked for
+        (GATE, "i = Mul (f, c)  r = ReduceMax <axes = [-1]> (b)  g = Add (i, r)"),  # and of the whole
+        (CUT, "a = Slice (b, zero, middle, minus)  c, d = Split <axis = -1> (b)"),  # three parts
+        (GATE, "i = Mul (f, c)  r = ReduceMax <axes = [-1]> (h)  g = Add (i, r)"),  # and of the product
+        ("b = Add (h, bias)", "d = Mul (h, h)  b = Add (d, bias)"),  # no product with a bias
+    ],
+)
+def test_other_parts_are_cut_of_the_whole(of: str, instead: str) -> None:
+    text = GATED_PARTS.text.replace(of, instead)
+    assert text != GATED_PARTS.text
+    plan = plan_region(whole(replace(GATED_PARTS, text=text, opset=17).model("float16")))
+    assert sum(isinstance(s, Linear) for s in plan.stages) == 2
+
+
+@pytest.mark.parametrize(("dtype", "half"), [("float", "24"), ("float16", "20")])
+def test_parts_that_kernels_of_two_products_do_not_take_are_cut_of_the_whole(dtype: str, half: str) -> None:
+    """Parts in float32 would be copied, and those of other than eights are read one by one."""
+    text = GATED_PARTS.text.replace("48", str(2 * int(half))).replace("24", half)
+    plan = plan_region(whole(replace(GATED_PARTS, text=text).model(dtype)))
+    assert sum(isinstance(s, Linear) for s in plan.stages) == 2
 
 
 def test_joined_values_are_written_in_place() -> None:
