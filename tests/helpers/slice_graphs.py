@@ -12,8 +12,8 @@ import onnx_ir as ir
 from tests.helpers.region_tools import parsed
 
 _CONSTANTS = {
-    "zero": [0], "one": [1], "two": [2], "minus": [-1], "least": [-(2**63)], "most": [2**63 - 1], "half": [4], "middle": [24],
-    "eight": [8], "back": [0, 0, -1], "heads": [0, 0, 2, -1],
+    "zero": [0], "one": [1], "two": [2], "minus": [-1], "least": [-(2**63)], "most": [2**63 - 1], "half": [4],
+    "middle": [24], "eight": [8], "back": [0, 0, -1], "heads": [0, 0, 2, -1],
 }  # fmt: skip
 
 

@@ -100,12 +100,12 @@ __global__ void __launch_bounds__(gpu::kAttentionThreads)
 }
 
 #if FUSION_HOPPER
-template <int kDepth, int kValueDepth>
-__global__ void __launch_bounds__((gpu::WarpgroupAttention<kDepth, kValueDepth, stage_0_program::kBare>::kThreads), 1)
+template <int kHead, int kValueHead>
+__global__ void __launch_bounds__((gpu::WarpgroupAttention<kHead, kValueHead, stage_0_program::kBare>::kThreads), 1)
     stage_0_warpgroups(const fusion::half* q, const fusion::half* k, const fusion::half* v, fusion::half* out,
                    const gpu::AttentionShape shape, const gpu::Space<4> batches, const gpu::TileMap map,
                    const stage_0_program program) {
-  gpu::attention_wgmma<fusion::half, kDepth, kValueDepth, gpu::Prob::kIdentity>(q, k, v, out, shape, batches, map, program);
+  gpu::attention_wgmma<fusion::half, kHead, kValueHead, gpu::Prob::kIdentity>(q, k, v, out, shape, batches, map, program);
 }
 
 template <class Tile>
