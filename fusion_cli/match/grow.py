@@ -9,9 +9,10 @@ from itertools import chain
 
 import onnx_ir as ir
 
-from fusion_cli.graph.convexity import is_convex, joins
+from fusion_cli.graph.convexity import is_convex, joins, way_back
 from fusion_cli.graph.index import GraphIndex
 from fusion_cli.language.pattern import Call
+from fusion_cli.match.carried import carried
 from fusion_cli.match.members import Members
 from fusion_cli.operators.registry import MOVES
 
@@ -182,7 +183,10 @@ class Grower:
         if not self.members.have_one_shape(call, chain(group, joined)):
             return False
         # By itself a node is looked at alone: large groups grow by one after the other.
-        return joins(self.index, node, group) if len(joined) == 1 else is_convex(self.index, group | joined)
+        if joins(self.index, node, group) if len(joined) == 1 else is_convex(self.index, group | joined):
+            return True
+        copies = carried(self.index, group | joined) if call.op == "Convolutions" else None
+        return bool(copies) and way_back(self.index, group | joined, copies or ()) is None
 
     def _between(self, source: ir.Value, target: ir.Value, reached: Iterable[ir.Node]) -> frozenset[ir.Node]:
         """The reached nodes that lie on a path from source to target."""

@@ -17,14 +17,12 @@ import onnx_ir as ir
 from fusion_cli.codes.match import NO_WORK, NOT_CONVEX, OPSET, UNKNOWN
 from fusion_cli.graph.convexity import way_back
 from fusion_cli.graph.index import GraphIndex
+from fusion_cli.match.carried import carried
 from fusion_cli.match.stops import NoRegion
-from fusion_cli.operators.registry import ARRANGING, COUNTING, MOVES, ROW_OPERATORS, having, is_elementwise
-from fusion_cli.operators.versions import SHAPE_INPUTS
+from fusion_cli.operators.registry import ARRANGING, MOVES, ROW_OPERATORS, having, is_elementwise
 from fusion_cli.types import Region
 
 _PRODUCTS = having("product")
-_SHAPED = frozenset(op for op, _ in SHAPE_INPUTS)
-_MAX_SHAPE_NODES = 64
 _MOST_PRODUCTS, _FEW_ROWS = 3, 16
 """Of a region that takes in embeddings: a whole layer would be another operator with them than those after it are, and
 one kernel goes through layers of few rows, of whose instructions each operator has its own to fetch. Measured on an
@@ -69,7 +67,7 @@ def _convex(index: GraphIndex, inside: set[ir.Node], kernel: str) -> tuple[list[
         if foreign is not None:
             raise NoRegion(OPSET, foreign)
         remade = _remade(index, inside) if kernel == "auto" else set()
-        copied = _shape_nodes(index, ordered) | remade
+        copied = carried(index, ordered) | remade
         back = way_back(index, inside, copied)
         if back is None:
             return ordered, copied, remade
@@ -168,47 +166,6 @@ def _remade(index: GraphIndex, inside: set[ir.Node]) -> set[ir.Node]:
         found.update(fresh)
         stack += fresh
     return found
-
-
-def _shape_nodes(index: GraphIndex, nodes: list[ir.Node]) -> set[ir.Node]:
-    """The shape arithmetic to copy: everything that leads from the region's tensors to its shape operands."""
-    inside = set(nodes)
-    shapes = [
-        v
-        for n in nodes
-        if n.op_type in _SHAPED
-        for i, v in enumerate(n.inputs)
-        if v is not None and (n.op_type, i) in SHAPE_INPUTS and not index.is_constant(v)
-    ]
-    if not shapes:
-        return set()
-    tensors = {v for n in nodes for v in (*n.inputs, *n.outputs) if v is not None} - set(shapes)
-    copied: set[ir.Node] = set()
-    for value in shapes:
-        chain = _chain(index, value, inside, tensors)
-        if chain is not None:
-            copied |= chain
-    return copied
-
-
-def _chain(index: GraphIndex, value: ir.Value, inside: set[ir.Node], tensors: set[ir.Value]) -> set[ir.Node] | None:
-    """The nodes that compute a shape value from `tensors`, or None where it depends on anything else."""
-    chain: set[ir.Node] = set()
-    stack = [value]
-    while stack:
-        current = stack.pop()
-        node = index.producer(current)
-        if index.is_constant(current) or node in chain or node in inside:
-            continue
-        if node is None or node.domain or node.op_type not in COUNTING or len(chain) >= _MAX_SHAPE_NODES:
-            return None
-        chain.add(node)
-        if node.op_type in ("Shape", "Size"):
-            if node.inputs[0] not in tensors:
-                return None
-        else:
-            stack += [v for v in node.inputs if v is not None]
-    return chain
 
 
 def _inputs(

@@ -224,3 +224,22 @@ def test_sequences_of_positions_belong_to_the_convolutions(flat: str, belongs: b
     model = parse(f"g (float[2, 6, 5, 5] x) => (float[2, m, n] y) <{constants}> {{ {body} }}", WEIGHTS)
     found = taken(model)
     assert ({"Reshape", "Transpose"} <= found) == belongs
+
+
+def test_shapes_that_are_computed_come_along() -> None:
+    """Of sizes that are open exporters compute the shape that an image had."""
+    body = """b = Conv (x, w) k = Shape (b) g = Reshape (b, apart) i = InstanceNormalization (g, ones, zeros)
+        n = Reshape (i, k) r = Relu (n) y = Conv (r, w2)"""
+    given = "int64[3] apart = {0, 2, -1}, float[2] ones = {1, 1}, float[2] zeros = {0, 0}"
+    model = parse(f"g (float[n, 6, h, v] x) => (float[n, 8, h, v] y) <{given}> {{ {body} }}", WEIGHTS)
+    found = max(matches(model, "Convolutions").regions, key=lambda r: len(r.nodes))
+    assert sum(n.op_type == "Conv" for n in found.nodes) == 2
+    assert [n.op_type for n in found.shape_nodes] == ["Shape"]
+
+
+def test_shapes_of_something_else_do_not() -> None:
+    body = """b = Conv (x, w) h = Softmax (b) k = Shape (h) g = Reshape (b, apart)
+        i = InstanceNormalization (g, ones, zeros) n = Reshape (i, k) r = Add (n, h) y = Conv (r, w2)"""
+    given = "int64[3] apart = {0, 2, -1}, float[2] ones = {1, 1}, float[2] zeros = {0, 0}"
+    model = parse(f"g (float[n, 6, h, v] x) => (float[n, 8, h, v] y) <{given}> {{ {body} }}", WEIGHTS)
+    assert all(sum(n.op_type == "Conv" for n in r.nodes) < 2 for r in matches(model, "Convolutions").regions)
