@@ -15,7 +15,7 @@ from fusion_cli.codes import emit as codes
 from fusion_cli.devices.work import ATTENTION_ROWS, Work, count
 from fusion_cli.errors import Unsupported
 from fusion_cli.kernels.attention_rows import softmax_program
-from fusion_cli.kernels.attention_work import check_room, efficiency, has_small_scores, is_bare, panels_of, visible
+from fusion_cli.kernels.attention_work import check_room, efficiency, has_small_scores, is_bare, multiplied, visible
 from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, operations
 from fusion_cli.operators.dtypes import FLOATS
 from fusion_cli.plan.attention_kind import hides_later
@@ -195,7 +195,7 @@ class AttentionFamily(Family):
         general = kind.probabilities == "general"
         splits = _splits(stage)
         dims = _head_dims(plan, stage)
-        panels = {d: p for d in dims if splits and not may_round and (p := _panels(plan, stage, d))}
+        panels = {d: p for d in dims if splits and not may_round and (p := multiplied(plan, stage, *d))}
         headers = ["attention_decode.cuh", *(("attention_scalar.cuh", "provider.h") if may_round else ())]
         headers += ["attention_ring.cuh", "attention_short.cuh", "attention_wgmma.cuh"] if panels else []
         name, shapes = f"parts_{index}", ", ".join(_shape(plan, stage.operands[i]) for i in (stage.k, stage.v))
@@ -288,16 +288,6 @@ def _head_dims(plan: Plan, stage: Attention) -> tuple[tuple[int, int], ...]:
     if max(depth, value_depth) > HEAD_DIMS[-1]:
         raise Unsupported(codes.LIMIT, f"a head dimension of at most {HEAD_DIMS[-1]}", str(max(depth, value_depth)))
     return ((_padded(depth), _padded(value_depth)),)
-
-
-def _panels(plan: Plan, stage: Attention, dims: tuple[int, int]) -> tuple[int, int] | None:
-    """The depths that Hopper's own kernels multiply of such heads: of known ones no more than there is, by sixteens."""
-    panels = panels_of(*dims)
-    known = (plan.viewed(stage.operands[k])[-1] for k in (stage.q, stage.v))
-    if panels is None:
-        return None
-    first, second = (p if isinstance(d, str) else -(-d // 16) * 16 for p, d in zip(panels, known, strict=True))
-    return first, second
 
 
 def _padded(dim: int) -> int:

@@ -10,7 +10,7 @@ from fusion_cli.devices.work import ATTENTION_ROWS
 from fusion_cli.errors import Unsupported
 from fusion_cli.operators.dtypes import FLOATS
 from fusion_cli.plan.attention_kind import hides_later
-from fusion_cli.planir.stages import Attention, Instr
+from fusion_cli.planir.stages import Attention, Instr, Plan
 
 PANELS = (64, 128)
 """Head dimensions of Hopper's own kernels: whole panels of shared memory, and results that fit in registers."""
@@ -53,6 +53,17 @@ def panels_of(depth: int, value_depth: int) -> tuple[int, int] | None:
     """The depths of Hopper's own kernels that heads of these run by, with zeros after them; None if there are none."""
     found = [next((p for p in PANELS if _LEAST_IN_PANELS <= d <= p), 0) for d in (depth, value_depth)]
     return (found[0], found[1]) if all(found) else None
+
+
+def multiplied(plan: Plan, stage: Attention, depth: int, value_depth: int) -> tuple[int, int] | None:
+    """The depths that these kernels multiply, by the depths that heads are padded to: of known heads no more than there
+    is, by sixteens."""
+    panels = panels_of(depth, value_depth)
+    if panels is None:
+        return None
+    heads = (plan.viewed(stage.operands[k])[-1] for k in (stage.q, stage.v))
+    first, second = (p if isinstance(d, str) else -(-d // 16) * 16 for p, d in zip(panels, heads, strict=True))
+    return first, second
 
 
 def efficiency(profile: DeviceProfile, dtype: str, depth: int, masked: bool) -> float:

@@ -38,7 +38,7 @@ def split_gates(builder: Builder, outputs: Sequence[Val]) -> list[Val]:
 
 def _parts(b: Builder, uses: Uses, whole: Val) -> list[Val]:
     """The parts that a product's result is cut in, if they gate one another and it is read by nobody else."""
-    if whole.dtype not in NARROW or whole in uses.outputs or not _is_product(b, uses, whole):
+    if whole.dtype not in NARROW or whole in uses.outputs or not _is_product(uses, whole):
         return []
     parts = uses.readers(whole)
     if len(parts) != 2 or not all(p.op == "slice" and _is_aligned(b, p) for p in parts):
@@ -47,7 +47,7 @@ def _parts(b: Builder, uses: Uses, whole: Val) -> list[Val]:
     return parts if not first.isdisjoint(second) else []
 
 
-def _is_product(b: Builder, uses: Uses, whole: Val) -> bool:
+def _is_product(uses: Uses, whole: Val) -> bool:
     """Whether a value is a product with a matrix of weights, with numbers by column or a bias on it at most."""
     for _ in range(_MOST):
         if whole.op == "matmul":

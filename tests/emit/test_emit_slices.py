@@ -12,10 +12,19 @@ from fusion_cli.types import FusedOp, Region
 from tests.helpers.emit_helpers import library, open_session, run
 from tests.helpers.plan_builder import fused_op
 from tests.helpers.region_tools import all_values, largest_error, whole
-from tests.helpers.slice_graphs import CACHE, GRAPHS, PACKED_ATTENTION, ROPE_HALVES, ROPE_PAIRS, Graph, feeds
+from tests.helpers.slice_graphs import (
+    CACHE,
+    GATED_PARTS,
+    GRAPHS,
+    PACKED_ATTENTION,
+    ROPE_HALVES,
+    ROPE_PAIRS,
+    Graph,
+    feeds,
+)
 
 DTYPES = {"float": 2e-5, "float16": 4e-3}
-NARROW = (ROPE_HALVES, ROPE_PAIRS, PACKED_ATTENTION, CACHE)
+NARROW = (ROPE_HALVES, ROPE_PAIRS, PACKED_ATTENTION, GATED_PARTS, CACHE)
 """Those that show everything that 16-bit floats take other code for."""
 
 CASES = [*((graph, "float") for graph in GRAPHS), *((graph, "float16") for graph in NARROW)]

@@ -66,6 +66,7 @@ GATE, CUT = "g = Mul (f, c)", "a, c = Split <axis = -1, num_outputs = 2> (b)"
 @pytest.mark.parametrize(
     ("of", "instead"),
     [
+        ("float[B, S, 16] y)", "float[B, S, 16] y, float[B, S, 48] b)"),  # all of it is asked for
         (GATE, "r = Softmax (c)  g = Mul (f, r)"),  # rows of a part are asked for
         (GATE, "i = Mul (f, c)  r = ReduceMax <axes = [-1]> (b)  g = Add (i, r)"),  # and of the whole
         (CUT, "a = Slice (b, zero, middle, minus)  c, d = Split <axis = -1> (b)"),  # three parts
