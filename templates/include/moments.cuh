@@ -59,7 +59,7 @@ struct MomentRows {
   int64_t each = 0, left = 0;
 
   __device__ __forceinline__ MomentRows(int64_t length, int rows) : each(length / rows), left(length % rows) {}
-  __device__ __forceinline__ float number(int row) const { return static_cast<float>(each + (row < left ? 1 : 0)); }
+  __device__ __forceinline__ int64_t number(int row) const { return each + (row < left ? 1 : 0); }
 };
 
 // Images of so many positions and channels. `slices` blocks beside one another have the channels of an image, `chunks` of these
@@ -115,25 +115,23 @@ inline size_t moment_bytes(const Device& device, const Ints& dims, int64_t group
   return m.chunks == 1 ? 0 : static_cast<size_t>(m.images * groups * m.chunks) * sizeof(MomentPart);
 }
 
-// What a thread finds of V channels at every `rows`-th of the positions, of which it reads so many.
+// What a thread finds of V channels at so many positions, `step` numbers apart.
 template <int V, class T>
-__device__ __forceinline__ void measure(
-    const T* x, int64_t step, int row, int rows, int64_t length, float number, MomentPart* found) {
+__device__ __forceinline__ void measure(const T* x, int64_t step, int64_t positions, MomentPart* found) {
   float first[V] = {}, sum[V] = {}, squares[V] = {};
-  for (int64_t position = row; position < length; position += rows * kMomentAhead) {
+  for (int64_t done = 0; done < positions; done += kMomentAhead, x += kMomentAhead * step) {
     Vector<T, V> read[kMomentAhead];
 #pragma unroll
     for (int u = 0; u < kMomentAhead; ++u) {
-      const int64_t at = position + int64_t{u} * rows;
-      if (at < length) read[u] = load_whole<T, V>(x + at * step);
+      if (done + u < positions) read[u] = load_whole<T, V>(x + u * step);
     }
-    if (position == row) {
+    if (done == 0) {
 #pragma unroll
       for (int v = 0; v < V; ++v) first[v] = get(read[0], v);
     }
 #pragma unroll
     for (int u = 0; u < kMomentAhead; ++u) {
-      if (position + int64_t{u} * rows >= length) break;
+      if (done + u >= positions) break;
 #pragma unroll
       for (int v = 0; v < V; ++v) {
         const float apart = get(read[u], v) - first[v];
@@ -142,7 +140,7 @@ __device__ __forceinline__ void measure(
       }
     }
   }
-  const float share = number == 0.0f ? 0.0f : 1.0f / number;
+  const float share = positions == 0 ? 0.0f : 1.0f / static_cast<float>(positions);
 #pragma unroll
   for (int v = 0; v < V; ++v) {
     const float apart = sum[v] * share;
@@ -151,36 +149,38 @@ __device__ __forceinline__ void measure(
   }
 }
 
-// What the rows of a block's threads found of a group's channels, which lie `width` parts apart, by all lanes of a warp.
-__device__ __forceinline__ Moment of_rows(const MomentPart* found, int size, int width, int rows, const MomentRows& of) {
+// What the rows of a block's threads found of a group's channels, each row `pitch` parts after the one before, by all lanes of a
+// warp.
+__device__ __forceinline__ Moment of_rows(const MomentPart* found, int size, int pitch, int rows, const MomentRows& of) {
   const int lane = threadIdx.x % 32, beside = size < 32 ? size : 32, down = 32 / beside;
   const int first = lane < down * beside ? lane / beside : rows;
   return together(found->mean, [&](auto use) {
     for (int row = first; row < rows; row += down) {
-      for (int c = lane % beside; c < size; c += beside) use(Moment{found[row * width + c], of.number(row)});
+      for (int c = lane % beside; c < size; c += beside) use(Moment{found[row * pitch + c], static_cast<float>(of.number(row))});
     }
   });
 }
 
 template <int V, class T>
 __device__ __forceinline__ void moments(const T* x, const Moments& m) {
-  constexpr int kParts = kMomentThreads * V > kMomentChannels ? kMomentThreads * V : kMomentChannels;
+  constexpr int kRows = kMomentThreads * (V + 1), kRow = kMomentChannels + 1, kParts = kRows > kRow ? kRows : kRow;
   __shared__ MomentPart found[kParts];
   const int slice = blockIdx.x % m.slices, chunk = blockIdx.x / m.slices % m.chunks;
   const int64_t image = blockIdx.x / m.slices / m.chunks;
   const int begin = slice * m.width, width = min(m.width, m.channels - begin);
+  const int pitch = width + 1;  // rows in other banks
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int vectors = width / V, rows = vectors < kMomentThreads ? kMomentThreads / vectors : 1;
   const int row = vectors < kMomentThreads ? threadIdx.x / vectors : 0;
-  const int64_t length = m.length(chunk);
-  const MomentRows of(length, rows);
+  const MomentRows of(m.length(chunk), rows);
   x += (image * m.positions + chunk * m.each) * m.channels + begin;
   for (int i = threadIdx.x - row * vectors; i < vectors && row < rows; i += kMomentThreads) {
-    measure<V>(x + i * V, m.channels, row, rows, length, of.number(row), found + row * width + i * V);
+    const T* const from = x + int64_t{row} * m.channels + i * V;
+    measure<V>(from, int64_t{rows} * m.channels, of.number(row), found + row * pitch + i * V);
   }
   __syncthreads();
   for (int c = warp * m.size; c < width; c += kMomentThreads / 32 * m.size) {
-    const Moment all = of_rows(found + c, m.size, width, rows, of);
+    const Moment all = of_rows(found + c, m.size, pitch, rows, of);
     if (m.chunks == 1) {
       m.finish(image, begin + c, all);
     } else if (lane == 0) {
@@ -188,13 +188,22 @@ __device__ __forceinline__ void moments(const T* x, const Moments& m) {
     }
   }
   if (m.chunks == 1 || !is_last(m.done + image * m.slices + slice, m.chunks)) return;
-  for (int c = warp * m.size; c < width; c += kMomentThreads / 32 * m.size) {
-    const MomentPart* const parts = m.part(image, begin + c);
-    m.finish(image, begin + c, together(__ldcg(&parts->mean), [&](auto use) {
-      for (int i = lane; i < m.chunks; i += 32) {
-        use(Moment{{__ldcg(&parts[i].mean), __ldcg(&parts[i].squares)}, static_cast<float>(m.length(i) * m.size)});
-      }
-    }));
+  // What the blocks found is asked for at once, of as many groups as there is room for.
+  const int groups = width / m.size, most = kParts / m.chunks;
+  for (int first = 0; first < groups; first += most) {
+    const int here = min(most, groups - first), channel = begin + first * m.size;
+    const MomentPart* const parts = m.part(image, channel);
+    __syncthreads();
+    for (int i = threadIdx.x; i < here * m.chunks; i += kMomentThreads) {
+      found[i] = {__ldcg(&parts[i].mean), __ldcg(&parts[i].squares)};
+    }
+    __syncthreads();
+    for (int g = warp; g < here; g += kMomentThreads / 32) {
+      const MomentPart* const own = found + g * m.chunks;
+      m.finish(image, channel + g * m.size, together(own->mean, [&](auto use) {
+        for (int i = lane; i < m.chunks; i += 32) use(Moment{own[i], static_cast<float>(m.length(i) * m.size)});
+      }));
+    }
   }
 }
 

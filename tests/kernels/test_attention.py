@@ -57,6 +57,24 @@ def test_what_a_mask_hides_by_the_key_alone(case: Case, by_key: bool, firm: bool
     assert (stage.by_key, stage.by_key and stage.firm) == (by_key, by_key and firm)
 
 
+@pytest.mark.parametrize(
+    ("heads", "multiplied"),
+    [
+        ((40,), (48, 48)),
+        ((64,), (64, 64)),
+        ((72,), (80, 80)),
+        ((80, 40), (80, 48)),
+        ((128, 100), (128, 112)),
+        ((16,), ()),
+    ],
+    ids=str,
+)
+def test_no_more_is_multiplied_than_heads_have(heads: tuple[int, ...], multiplied: tuple[int, ...]) -> None:
+    """By sixteens, of the panels of 64 columns that heads lie in; shallow heads run by another kernel."""
+    found = view(attention("float16", *heads)).panels
+    assert list(found.values()) == ([multiplied] if multiplied else [])
+
+
 def test_later_keys_that_are_lowered_need_no_score_program() -> None:
     stage = view(lowered("float16"))
     assert (stage.bare, stage.causal, stage.later, stage.firm) == (True, False, "(-65504.0f)", False)
