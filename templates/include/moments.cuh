@@ -103,7 +103,9 @@ inline Moments moments_of(const Device& device, const Ints& dims, int64_t groups
   const int whole = m.channels % vector == 0 ? std::lcm(m.size, vector) : m.size;
   m.width = std::min<int>(m.channels, whole * ((kMomentWidth + whole - 1) / whole));
   m.slices = (m.channels + m.width - 1) / m.width;
-  const int64_t apart = m.images * m.slices, most = m.positions * m.width / kLeast;
+  // What the chunks of a slice found has room in one block.
+  const int64_t room = kMomentChannels / (m.width / m.size);
+  const int64_t apart = m.images * m.slices, most = std::min(room, m.positions * m.width / kLeast);
   const int64_t chunks = apart > kCounters ? 1 : std::min(most, 2 * device.multiprocessors / apart);
   m.each = chunks <= 1 ? m.positions : ceil_div(m.positions, chunks);
   m.chunks = m.each == 0 ? 1 : narrow(ceil_div(m.positions, m.each));
@@ -188,22 +190,17 @@ __device__ __forceinline__ void moments(const T* x, const Moments& m) {
     }
   }
   if (m.chunks == 1 || !is_last(m.done + image * m.slices + slice, m.chunks)) return;
-  // What the blocks found is asked for at once, of as many groups as there is room for.
-  const int groups = width / m.size, most = kParts / m.chunks;
-  for (int first = 0; first < groups; first += most) {
-    const int here = min(most, groups - first), channel = begin + first * m.size;
-    const MomentPart* const parts = m.part(image, channel);
-    __syncthreads();
-    for (int i = threadIdx.x; i < here * m.chunks; i += kMomentThreads) {
-      found[i] = {__ldcg(&parts[i].mean), __ldcg(&parts[i].squares)};
-    }
-    __syncthreads();
-    for (int g = warp; g < here; g += kMomentThreads / 32) {
-      const MomentPart* const own = found + g * m.chunks;
-      m.finish(image, channel + g * m.size, together(own->mean, [&](auto use) {
-        for (int i = lane; i < m.chunks; i += 32) use(Moment{own[i], static_cast<float>(m.length(i) * m.size)});
-      }));
-    }
+  const int groups = width / m.size;
+  const MomentPart* const parts = m.part(image, begin);
+  for (int i = threadIdx.x; i < groups * m.chunks; i += kMomentThreads) {  // asked for at once
+    found[i] = {__ldcg(&parts[i].mean), __ldcg(&parts[i].squares)};
+  }
+  __syncthreads();
+  for (int g = warp; g < groups; g += kMomentThreads / 32) {
+    const MomentPart* const own = found + g * m.chunks;
+    m.finish(image, begin + g * m.size, together(own->mean, [&](auto use) {
+      for (int i = lane; i < m.chunks; i += 32) use(Moment{own[i], static_cast<float>(m.length(i) * m.size)});
+    }));
   }
 }
 
