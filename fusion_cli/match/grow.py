@@ -185,8 +185,8 @@ class Grower:
         # By itself a node is looked at alone: large groups grow by one after the other.
         if joins(self.index, node, group) if len(joined) == 1 else is_convex(self.index, group | joined):
             return True
-        copies = carried(self.index, group | joined) if call.op == "Convolutions" else None
-        return bool(copies) and way_back(self.index, group | joined, copies or ()) is None
+        copies = carried(self.index, group | joined) if call.op == "Convolutions" else set()
+        return bool(copies) and way_back(self.index, group | joined, copies) is None
 
     def _between(self, source: ir.Value, target: ir.Value, reached: Iterable[ir.Node]) -> frozenset[ir.Node]:
         """The reached nodes that lie on a path from source to target."""

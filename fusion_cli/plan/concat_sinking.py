@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from fusion_cli.plan.graph import LEAVES, Uses, Val
 from fusion_cli.plan.lowering import Builder
 from fusion_cli.plan.row_axes import with_row_axes
-from fusion_cli.plan.slicing import Slice, Split, sliced, viewed
+from fusion_cli.plan.slicing import Slice, Split, sliced, taken_of, viewed
 from fusion_cli.sizes.algebra import ONE
 
 
@@ -32,8 +32,7 @@ def _again(b: Builder, uses: Uses, val: Val, new: dict[Val, Val]) -> Val:
     if val.op == "concat":
         return b.concat(args, val.axis)
     if val.op == "slice":
-        axes = tuple(range(-len(val.shape), 0))
-        taken = Slice(axes, val.shape_value("starts"), val.dims, val.shape_value("steps")).trimmed(b, args[0])
+        taken = taken_of(b, val, args[0])
         return viewed(b, args[0], taken) if taken.fits(b, args[0], args[0]) else sliced(b, args[0], taken)
     result = None
     if val.op in ("reshape", "transpose"):

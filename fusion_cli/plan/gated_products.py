@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from fusion_cli.operators.dtypes import NARROW
 from fusion_cli.plan.graph import Uses, Val
 from fusion_cli.plan.lowering import Builder
-from fusion_cli.plan.slicing import Slice
+from fusion_cli.plan.slicing import Slice, taken_of
 
 _ALIGNED = 8
 """Numbers of 16 bits that kernels read at once: parts begin at multiples."""
@@ -30,7 +30,7 @@ def split_gates(builder: Builder, outputs: Sequence[Val]) -> list[Val]:
         builder.node = val.node
         args = [new[a] for a in val.args]
         if val in cut:
-            new[val] = _part(builder, args[0], _columns(builder, val))
+            new[val] = _part(builder, args[0], taken_of(builder, val, val.args[0]))
         else:
             new[val] = val if args == list(val.args) else builder.again(val, args, val.dims)
     return [new[o] for o in outputs]
@@ -64,19 +64,14 @@ def _is_product(uses: Uses, whole: Val) -> bool:
 
 def _is_aligned(b: Builder, part: Val) -> bool:
     """Whether a slice takes columns beside one another, as kernels read them."""
-    columns = _columns(b, part)
+    columns = taken_of(b, part, part.args[0])
     known = [*b.literals(columns.first), *b.literals(columns.counts)]
     beside = columns.axes == (-1,) and b.literals(columns.steps) == [1]
     return beside and all(n is not None and n % _ALIGNED == 0 for n in known)
 
 
-def _columns(b: Builder, part: Val) -> Slice:
-    axes = tuple(range(-len(part.shape), 0))
-    return Slice(axes, part.shape_value("starts"), part.dims, part.shape_value("steps")).trimmed(b, part.args[0])
-
-
 def _computed(uses: Uses, part: Val) -> set[Val]:
-    """What is computed from a value element by element; nothing where something else reads it or any of that."""
+    """What is computed from a value element by element; nothing where something else reads it."""
     found: set[Val] = set()
     stack = [part]
     while stack:

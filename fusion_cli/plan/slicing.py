@@ -90,6 +90,12 @@ class Split:
         return all(_covers(b, x, full, axis) for axis in range(-len(full.shape), 0))
 
 
+def taken_of(b: Builder, part: Val, x: Val) -> Slice:
+    """What a slice takes of x, without the axes of which it takes all."""
+    axes = tuple(range(-len(part.shape), 0))
+    return Slice(axes, part.shape_value("starts"), part.dims, part.shape_value("steps")).trimmed(b, x)
+
+
 def viewed(b: Builder, x: Val, view: View) -> Val:
     """The view of x: where x is computed by a few cheap operations, the same operations on views of their operands;
     else of x in memory."""

@@ -1,7 +1,7 @@
 // softmax(score(Q K^T)) V with an online softmax: scores live in registers, one tile of keys at a time.
 #pragma once
 
-#include "include/gpu.cuh"
+#include "include/vector.cuh"
 
 namespace fusion::gpu {
 
@@ -45,12 +45,6 @@ template <int kLanes>
 __device__ __forceinline__ float lanes_max(float x) {
 #pragma unroll
   for (int o = kLanes / 2; o > 0; o >>= 1) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, o));
-  return x;
-}
-template <int kLanes>
-__device__ __forceinline__ float lanes_sum(float x) {
-#pragma unroll
-  for (int o = kLanes / 2; o > 0; o >>= 1) x += __shfl_xor_sync(0xffffffffu, x, o);
   return x;
 }
 

@@ -29,12 +29,6 @@ struct Moment : MomentPart {
   float count = 0.0f;
 };
 
-__device__ __forceinline__ float warp_sum(float x) {
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
-  return x;
-}
-
 // What all lanes of a warp visit, put together: `visit` calls what it is given with each Moment of the lane's. Twice.
 template <class Visit>
 __device__ __forceinline__ Moment together(float near, Visit visit) {
@@ -44,13 +38,13 @@ __device__ __forceinline__ Moment together(float near, Visit visit) {
     all.count += one.count;
     sum += one.count * (one.mean - near);
   });
-  all.count = warp_sum(all.count);
-  all.mean = near + warp_sum(sum) / all.count;
+  all.count = lanes_sum<32>(all.count);
+  all.mean = near + lanes_sum<32>(sum) / all.count;
   visit([&](const Moment& one) {
     const float apart = one.mean - all.mean;
     all.squares += one.squares + one.count * apart * apart;
   });
-  all.squares = warp_sum(all.squares);
+  all.squares = lanes_sum<32>(all.squares);
   return all;
 }
 

@@ -202,4 +202,12 @@ void launch_passes(const Device& device, Kernel once, Kernel twice, const int64_
   if (all > 0) launch(any_long ? twice : once, grid_size(all, what), kPassThreads, 0, stream, what, arguments..., blocks);
 }
 
+// Of so many neighbouring lanes, for all of them.
+template <int kLanes>
+__device__ __forceinline__ float lanes_sum(float x) {
+#pragma unroll
+  for (int o = kLanes / 2; o > 0; o >>= 1) x += __shfl_xor_sync(0xffffffffu, x, o);
+  return x;
+}
+
 }  // namespace fusion::gpu
