@@ -20,6 +20,7 @@ from fusion_cli.explain.potential import Potential
 from fusion_cli.explain.rank import rank
 from fusion_cli.explain.why import Answer, answer, unconcerned
 from fusion_cli.files import file_sha256
+from fusion_cli.handed_over import hand_over
 from fusion_cli.load import fix_sizes, is_fused, load_model
 from fusion_cli.match import find_regions, load_rules
 from fusion_cli.measured import Choice
@@ -143,6 +144,8 @@ def analyse(
     if node is not None and traced is not None:
         concerning = [r for r in ranked if not set(watched).isdisjoint(r.nodes)]
         asked = answer(node, traced, model.graph, rules, chosen, concerning, meanings)
+    with clock.stage("select"):
+        chosen = hand_over(chosen, planner, baselines, sizes)
     return Analysis(
         model,
         signature,

@@ -78,7 +78,8 @@ def for_model(profile: DeviceProfile, graph: ir.Graph) -> DeviceProfile:
 
 
 def at_run_time(graph: ir.Graph) -> list[ir.Node]:
-    """The nodes but those that ONNX Runtime runs once, as it loads the model: they depend on constants alone."""
+    """The nodes but those that ONNX Runtime runs once, as it loads the model, for they depend on constants alone, and
+    the Transposes that it takes out, for they undo one another."""
     once: set[ir.Node] = set()
 
     def is_known(value: ir.Value) -> bool:
@@ -88,7 +89,24 @@ def at_run_time(graph: ir.Graph) -> list[ir.Node]:
         read = [v for v in node.inputs if v is not None]
         if read and not _is_drawn(node) and not bodies_of(node) and all(map(is_known, read)):
             once.add(node)
-    return [n for n in graph if n not in once]
+    gone = once | _undone(graph)
+    return [n for n in graph if n not in gone]
+
+
+def _undone(graph: ir.Graph) -> set[ir.Node]:
+    """Each Transpose that all readers of its result turn back, and these."""
+    found: set[ir.Node] = set()
+    for node in graph:
+        perm = _perm(node)
+        readers = [user for user, _ in node.outputs[0].uses()] if perm else []
+        back = tuple(perm.index(axis) for axis in range(len(perm)))
+        if readers and not node.outputs[0].is_graph_output() and all(_perm(r) == back for r in readers):
+            found |= {node, *readers}
+    return found
+
+
+def _perm(node: ir.Node) -> tuple[int, ...]:
+    return tuple(node.attributes.get_ints("perm") or ()) if node.op_type == "Transpose" and not node.domain else ()
 
 
 def _is_drawn(node: ir.Node) -> bool:

@@ -17,6 +17,7 @@ from fusion_cli.devices.profile import DeviceProfile
 from fusion_cli.devices.work import Work
 from fusion_cli.plan import plan_region
 from fusion_cli.score import Baseline, forecasts, load_profile, score_region
+from fusion_cli.score.baseline import at_run_time
 from fusion_cli.score.prediction import own_work
 from fusion_cli.score.spans import Span, nodes_span, nodes_terms, operator_span
 from fusion_cli.types import Candidate, Target
@@ -183,3 +184,20 @@ def test_nothing_is_said_of_what_loops_do_or_what_nothing_is_built_for() -> None
     assert forecasts(parsed(text).graph, (), CPU, {"b": 8}) == ()
     portable = load_profile(Target("portable", "portable"))
     assert forecasts(parsed(CHAIN).graph, (), portable, {"b": 8}) == ()
+
+
+@pytest.mark.parametrize(
+    ("back", "others", "kept"),
+    [
+        ("[0, 3, 1, 2]", "", 1),
+        ("[0, 2, 3, 1]", "", 3),
+        ("[0, 3, 1, 2]", "u = Relu (t)", 4),
+    ],
+    ids=["undone", "turned on", "read in between"],
+)
+def test_transposes_that_undo_one_another_take_no_time(back: str, others: str, kept: int) -> None:
+    outputs = "float[2, 3, 4, 5] y" + ", float[2, 4, 5, 3] u" * bool(others)
+    text = f"""g (float[2, 3, 4, 5] x) => ({outputs}) {{
+        t = Transpose <perm = [0, 2, 3, 1]> (x) v = Transpose <perm = {back}> (t) y = Neg (v) {others}
+    }}"""
+    assert len(at_run_time(parsed(text.replace("2, 3, 4, 5] y", "a, b, c, d] y")).graph)) == kept
