@@ -1,6 +1,7 @@
 """What networks of convolutions compute besides: norms and products over the channels, which are put last for it and
-first again behind (ConvNeXt), one number of all positions of a channel (squeeze and excitation) or of those in a window
-(ResNet's pool), and norms of channels or groups of them that no convolution takes in."""
+first again behind (ConvNeXt; with one number of all positions in between ConvNeXt V2), one number of all positions of a
+channel (squeeze and excitation) or of those in a window (ResNet's pool), and norms of channels or groups that no
+convolution takes in."""
 
 from __future__ import annotations
 
@@ -17,14 +18,19 @@ from fusion_cli.operators.versions import has_weights_by_group
 PRODUCTS = ("MatMul", "Gemm")
 """Operators of products, which may be over channels."""
 _NORMS = ("BatchNormalization", "GroupNormalization", "InstanceNormalization")
-_REDUCTIONS = ("ReduceMean", "ReduceMax", "ReduceSum")
+_REDUCTIONS = ("ReduceMean", "ReduceMax", "ReduceSum", "ReduceL2")
 
 
 def mixers(index: GraphIndex, is_rowwise: Callable[[ir.Node], bool]) -> frozenset[ir.Node]:
     """The nodes on the ways from a Transpose that puts the channels of images last to one that puts them first again,
-    both included, if all between is elementwise or of rows (`is_rowwise`), or a product with a constant. What has one
-    axis beside the channels, and products over them, is rather a sequence, of layers with kernels of their own."""
-    images = _ways(index, IMAGE + 1, lambda node: is_rowwise(node) or _is_product(index, node))
+    both included, if all between is elementwise or of rows (`is_rowwise`), a product with a constant, or one number of
+    all positions. What has one axis beside the channels, and products over them, is rather a sequence, of layers with
+    kernels of their own."""
+
+    def mixes_rows(node: ir.Node) -> bool:
+        return is_rowwise(node) or _is_product(index, node) or _reduces_positions(index, node, first=1)
+
+    images = _ways(index, IMAGE + 1, mixes_rows)
     return images | _ways(index, IMAGE, is_rowwise)
 
 
@@ -75,14 +81,20 @@ def _is_norm(index: GraphIndex, node: ir.Node, *operators: str) -> bool:
 
 def _is_global_pool(index: GraphIndex, node: ir.Node) -> bool:
     """Whether the node makes one number of all positions of each channel of an image, as an image of one position."""
-    if node.op_type not in GLOBAL_POOLS.union(_REDUCTIONS) or node.inputs[0] is None:
+    if node.op_type in GLOBAL_POOLS:
+        return node.inputs[0] is not None and node.inputs[0].shape is not None
+    return _reduces_positions(index, node, first=2)
+
+
+def _reduces_positions(index: GraphIndex, node: ir.Node, first: int) -> bool:
+    """The same of a reduction, of an image whose positions are its axes from the `first` one on: 1 with the channels
+    last, else 2."""
+    if node.domain or node.op_type not in _REDUCTIONS or node.inputs[0] is None or node.inputs[0].shape is None:
         return False
-    shape = node.inputs[0].shape
-    if node.op_type in GLOBAL_POOLS or shape is None:
-        return shape is not None
-    attributes = index.attributes(node)
-    axes = [a % len(shape) for a in attributes.get("axes") or ()]
-    return len(shape) > IMAGE and sorted(axes) == list(range(2, len(shape))) and attributes.get("keepdims", 1) == 1
+    rank, attributes = len(node.inputs[0].shape), index.attributes(node)
+    axes = [a % rank for a in attributes.get("axes") or ()]
+    positions = list(range(first, first + rank - 2))
+    return rank > IMAGE and sorted(axes) == positions and attributes.get("keepdims", 1) == 1
 
 
 def _is_product(index: GraphIndex, node: ir.Node) -> bool:

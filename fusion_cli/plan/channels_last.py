@@ -18,6 +18,8 @@ from fusion_cli.plan.lowering import Builder
 from fusion_cli.plan.slicing import Slice, sliced
 from fusion_cli.sizes.algebra import ONE
 
+_BEFORE_SUMS = ("Abs", "Cast", "Mul")
+"""What is computed of each element before it is summed: norms of vectors."""
 _MANY = 1024
 """Positions of an image from which on there are too few channels for what would be reduced at once."""
 
@@ -57,7 +59,7 @@ class _Turner:
             dims = self.b.shapes.emit("permute", (val.dims,), to_last(rank))
             made = self.b.again(val, [self._with_last(a, rank) for a in val.args], dims)
         else:
-            self.first[val] = self._line_by_line(val) or self._as_it_was(val)
+            self.first[val] = self._of_positions(val) or self._as_it_was(val)
             if self._puts_first(val):
                 self._last[val] = self.first[val].args[0]
             return
@@ -81,20 +83,37 @@ class _Turner:
             return self.b.reshape(args[0], val.dims)
         return val if val.op in LEAVES or args == list(val.args) else self.b.again(val, args, val.dims)
 
-    def _line_by_line(self, val: Val) -> Val | None:
-        """A reduction over all positions of a large image as one over lines, and of what those come to."""
-        rows = self.first[val.args[0]] if val.op in REDUCTIONS - {"reduce_prod"} else None
-        if rows is None or rows.op != "transpose" or rows.perm != (0, 2, 1) or rows.args[0].op != "reshape":
+    def _of_positions(self, val: Val) -> Val | None:
+        """A reduction over all positions of an image: what it is of is computed as the image is read, and for a large
+        one it is one over lines, and one of what those come to."""
+        if val.op not in REDUCTIONS:
             return None
-        b, image = self.b, rows.args[0].args[0]
-        match b.literals(image.dims):
-            case [_, int(high), int(wide), _] if high * wide >= _MANY:
-                pass
-            case _:
-                return None
-        lines = b.reduce(val.op, b.cast(b.transpose(image, (0, 1, 3, 2)), "float32"))
+        read, steps = val.args[0], list[Val]()
+        while read.op in _BEFORE_SUMS and len(set(read.args)) == 1:
+            steps.insert(0, read)
+            read = read.args[0]
+        b, rows = self.b, self.first[read]
+        if rows.op != "transpose" or rows.perm != (0, 2, 1):
+            return None
+        image = rows.args[0].args[0] if rows.args[0].op == "reshape" else rows.args[0]
+        if val.op == "reduce_prod" or not self._is_large(image):
+            return b.reduce(val.op, self._computed(steps, rows)) if steps else None
+        lines = b.reduce(val.op, self._computed(steps, b.cast(b.transpose(image, (0, 1, 3, 2)), "float32")))
         each = b.reshape(lines, b.shapes.emit("slice", (lines.dims,), (0, 3, 1)))
         return b.cast(b.reduce(val.op, b.transpose(each, (0, 2, 1))), val.dtype)
+
+    def _is_large(self, image: Val) -> bool:
+        match self.b.literals(image.dims):
+            case [_, int(high), int(wide), _]:
+                return high * wide >= _MANY
+            case _:
+                return False
+
+    def _computed(self, steps: Sequence[Val], val: Val) -> Val:
+        """What these steps, each of the one before alone, make of a value; at least as exact as they are."""
+        for step in steps:
+            val = self.b.cast(val, step.dtype) if step.op == "Cast" else self.b.apply(step.op, *[val] * len(step.args))
+        return val
 
     def _is_turned(self, val: Val) -> bool:
         """Whether an elementwise value is computed with its channels last: something it reads is."""

@@ -9,6 +9,7 @@ import onnx_ir as ir
 from fusion_cli.codes import plan as codes
 from fusion_cli.errors import Unsupported
 from fusion_cli.operators.dtypes import FLOATS
+from fusion_cli.operators.image_axes import IMAGE, to_first
 from fusion_cli.operators.versions import attribute, has_weights_by_group, is_over_later_axes
 from fusion_cli.plan.context import Context, normalized_axis, read_besides, trailing
 from fusion_cli.plan.graph import Val
@@ -26,6 +27,7 @@ _REDUCE = {
 
 
 def _reduce(ctx: Context, node: ir.Node) -> Val:
+    """Over trailing axes, or over all positions of an image whose channels are last."""
     b, x = ctx.b, ctx.operand(node, 0)
     rank = len(x.shape)
     axes = ctx.ints(node, "axes")
@@ -33,12 +35,14 @@ def _reduce(ctx: Context, node: ir.Node) -> Val:
         return x
     axes = axes or tuple(range(rank))
     # Axes of size 1 change nothing, wherever they are.
-    real = [a for a in axes if b.sizes.norm(x.shape[a]) != ONE]
-    first = trailing(real, rank) if real else rank
+    real = sorted({normalized_axis(a, rank) for a in axes if b.sizes.norm(x.shape[a]) != ONE})
+    is_turned = rank >= IMAGE and real == list(range(1, rank - 1))
+    first = 2 if is_turned else trailing(real, rank) if real else rank
     dims = b.shapes.emit("reduce", (x.dims,), (attribute(node, "keepdims"), *axes))
-    flat = b.flatten_from(x, first)
+    flat = b.flatten_from(b.transpose(x, to_first(rank)) if is_turned else x, first)
     before = _BEFORE.get(node.op_type)
     if before == "square":
+        flat = b.cast(flat, "float32") if x.dtype in FLOATS and is_turned else flat
         flat = b.apply("Mul", flat, flat)
     elif before:
         flat = b.apply(before, flat)
@@ -48,7 +52,7 @@ def _reduce(ctx: Context, node: ir.Node) -> Val:
         result = b.reduce(_REDUCE.get(node.op_type, "reduce_sum"), flat)
     if node.op_type in ("ReduceL2", "ReduceLogSum"):
         result = b.apply("Sqrt" if node.op_type == "ReduceL2" else "Log", result)
-    return b.reshape(result, dims)
+    return b.reshape(b.cast(result, x.dtype), dims)
 
 
 def _log_sum_exp(ctx: Context, x: Val) -> Val:

@@ -54,6 +54,24 @@ def test_what_is_not_back_where_it_was_does_not(old: str, new: str) -> None:
     assert "MatMul" not in largest(BLOCK.replace(old, new))
 
 
+@pytest.mark.parametrize(
+    ("op", "belongs"),
+    [
+        ("ReduceL2 <axes = [1, 2]> (r)", True),
+        ("ReduceMean <axes = [-2, -3], keepdims = 1> (r)", True),
+        ("ReduceMax <axes = [2]> (r)", False),
+        ("ReduceLogSum <axes = [1, 2]> (r)", False),
+    ],
+)
+def test_all_positions_of_channels_that_are_last_belong_to_them(op: str, belongs: bool) -> None:
+    """What ConvNeXt V2 norms its channels by."""
+    normed = f"r = Relu (u) g = {op} k = ReduceMean <axes = [3]> (g) q = Div (g, k) h = Mul (r, q)"
+    block = BLOCK.replace("r = Relu (u)", normed).replace("MatMul (r, down)", "MatMul (h, down)")
+    assert (op.split()[0] in largest(block)) == belongs
+    if belongs:
+        assert len(largest(block)) == len(ALL) + 4
+
+
 SQUEEZED = "c = Conv (x, w) m = {} a = Conv (m, {}) g = Sigmoid (a) p = Mul (c, g) y = Conv (p, w2)"
 
 
@@ -64,6 +82,7 @@ SQUEEZED = "c = Conv (x, w) m = {} a = Conv (m, {}) g = Sigmoid (a) p = Mul (c, 
         ("GlobalMaxPool (c)", True),
         ("ReduceMean <axes = [2, 3]> (c)", True),
         ("ReduceMean <axes = [-1, -2], keepdims = 1> (c)", True),
+        ("ReduceL2 <axes = [2, 3]> (c)", True),
         ("ReduceMean <axes = [1]> (c)", False),
         ("ReduceMean <axes = [3]> (c)", False),
         ("AveragePool <kernel_shape = [5, 5]> (c)", True),

@@ -204,6 +204,58 @@ def test_of_a_large_image_lines_come_first(op: str) -> None:
         assert [o.perm for s in plan.stages if isinstance(s, Rowwise) for o in s.operands] == read
 
 
+@pytest.mark.parametrize("op", ["ReduceL2", "ReduceMean", "ReduceSumSquare", "ReduceL1"])
+@pytest.mark.parametrize("high", [40, 8], ids=["line by line", "at once"])
+@pytest.mark.parametrize("turned", [True, False], ids=["channels last", "channels first"])
+def test_what_is_summed_of_positions_is_computed_as_they_are_read(op: str, high: int, turned: bool) -> None:
+    """What ConvNeXt V2 norms its channels by: nothing is stored for it, of squares too little would be left."""
+    axes, first = ("{1, 2}", "t = Transpose <perm = [0, 2, 3, 1]> (r)") if turned else ("{2, 3}", "t = Identity (r)")
+    last = "y = Transpose <perm = [0, 3, 1, 2]> (p)" if turned else "y = Identity (p)"
+    plan = check(
+        f"""g (float[n, 3, {high}, 30] x, float[6, 3, 1, 1] w) => (float[n, 6, {high}, 30] y)
+        <int64[2] axes = {axes}> {{
+            c = Conv (x, w) r = Relu (c) {first} m = {op} <keepdims = 1> (t, axes) p = Mul (t, m) {last}
+        }}""",
+        {"x": (2, 3, high, 30), "w": (6, 3, 1, 1)},
+    )
+    lines = [Rowwise] * (2 if high == 40 else 1)
+    assert kinds(plan) == [Pointwise, Linear, *lines, Pointwise, Pointwise]
+    (linear,) = (s for s in plan.stages if isinstance(s, Linear))
+    assert len(linear.stores) == 1
+
+
+@pytest.mark.parametrize("high", [40, 8], ids=["line by line", "at once"])
+def test_what_is_summed_may_be_of_two_images(high: int) -> None:
+    check(
+        f"""g (float[n, 3, {high}, 30] x, float[6, 3, 1, 1] w, float[6, 3, 1, 1] v) => (float[n, 6, 1] y)
+        <int64[3] to = {{0, 6, -1}}, int64[1] axis = {{-1}}> {{
+            c = Conv (x, w) d = Conv (x, v) r = Reshape (c, to) s = Reshape (d, to) p = Mul (r, s)
+            y = ReduceMean (p, axis)
+        }}""",
+        {"x": (2, 3, high, 30), "w": (6, 3, 1, 1), "v": (6, 3, 1, 1)},
+    )
+
+
+@pytest.mark.parametrize("high", [40, 8], ids=["line by line", "at once"])
+def test_a_norm_of_positions_in_16_bits_is_summed_in_32(high: int) -> None:
+    """Squares of numbers that 16 bits hold need more."""
+    text = f"""g (float16[1, 4, {high}, 30] x, float16[4, 4, 1, 1] w) => (float16[1, 4, {high}, 30] y)
+    <int64[2] axes = {{1, 2}}> {{
+        c = Conv (x, w) t = Transpose <perm = [0, 2, 3, 1]> (c) m = ReduceL2 <keepdims = 1> (t, axes) p = Div (t, m)
+        y = Transpose <perm = [0, 3, 1, 2]> (p)
+    }}"""
+    model = parsed(text, opset=18)
+    region = replace(whole(model), channels_last=True)
+    x, w = RNG.uniform(500, 600, (1, 4, high, 30)), np.eye(4).reshape(4, 4, 1, 1)
+    arrays = {"x": x.astype(np.float16), "w": w.astype(np.float16)}
+    exact = arrays["x"].astype(np.float64)
+    expected = exact / np.sqrt((exact**2).sum(axis=(2, 3), keepdims=True))
+    plan = check_region(region, {**arrays, "y": expected.astype(np.float16)}, 2e-3)
+    assert {plan.tensors[s.tensor].dtype for r in plan.stages if isinstance(r, Rowwise) for s in r.stores} <= {
+        "float16", "float32",
+    }  # fmt: skip
+
+
 WINDOWS = [
     ("MaxPool <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]>", (2, 4, 7, 8)),
     ("MaxPool <kernel_shape = [2, 3], dilations = [3, 2], pads = [1, 0, 1, 1]>", (2, 4, 9, 8)),

@@ -130,6 +130,13 @@ def test_reduction_axes_as_attribute() -> None:
     check_model(text, {"x": floats(3, 9)}, opset=17)
 
 
+def test_axes_of_size_one_may_lie_anywhere() -> None:
+    text = (
+        "g (float[1, n, 1, m] x) => (float[n, 1] y) { r = ReduceMean <axes = [0, -1], keepdims = 0> (x) y = Exp (r) }"
+    )
+    check_model(text, {"x": RNG.standard_normal((1, 3, 1, 5)).astype(np.float32)}, opset=17)
+
+
 def test_reduction_over_other_axes_is_turned_down() -> None:
     text = "g (float[n, m] x) => (float[1, m] y) { a = Constant <value_ints = [0]> () y = ReduceMean(x, a) }"
     with pytest.raises(Unsupported) as error:
