@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from fusion_cli.plan.graph import CHEAP, LEAVES, RECOMPUTED, Val
+from fusion_cli.plan.graph import CHEAP, LEAVES, RECOMPUTED, REDUCTIONS, Val
 from fusion_cli.plan.lowering import Builder
 from fusion_cli.sizes.algebra import ONE
 
@@ -21,6 +21,10 @@ class View(Protocol):
 
     def fits(self, b: Builder, x: Val, full: Val) -> bool:
         """Whether x is provably either broadcast or as long as `full` wherever the view looks."""
+
+    @property
+    def cuts_rows(self) -> bool:
+        """Whether it takes less than all of rows."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,10 @@ class Slice:
 
     def fits(self, b: Builder, x: Val, full: Val) -> bool:
         return all(_covers(b, x, full, a) and b.sizes.norm(full.shape[a]) != ONE for a in self.axes)
+
+    @property
+    def cuts_rows(self) -> bool:
+        return -1 in self.axes
 
     def only(self, b: Builder, positions: list[int]) -> Slice:
         """The slice of some of the axes."""
@@ -89,6 +97,10 @@ class Split:
     def fits(self, b: Builder, x: Val, full: Val) -> bool:
         return all(_covers(b, x, full, axis) for axis in range(-len(full.shape), 0))
 
+    @property
+    def cuts_rows(self) -> bool:
+        return False
+
 
 def taken_of(b: Builder, part: Val, x: Val) -> Slice:
     """What a slice takes of x, without the axes of which it takes all."""
@@ -98,9 +110,10 @@ def taken_of(b: Builder, part: Val, x: Val) -> Slice:
 
 def viewed(b: Builder, x: Val, view: View) -> Val:
     """The view of x: where x is computed by a few cheap operations, the same operations on views of their operands;
-    else of x in memory."""
+    else of x in memory. Rows that are normed stay whole, as they are where they are reduced."""
     made: dict[Val, Val] = {}
-    for val in _cheap_tree(x):
+    rows = _Rows(b) if view.cuts_rows else None
+    for val in _cheap_tree(x, rows):
         for arg in val.args:
             if arg not in made:
                 if not view.fits(b, arg, x):
@@ -113,16 +126,44 @@ def viewed(b: Builder, x: Val, view: View) -> Val:
     return made[x] if x in made else view.of(b, x)
 
 
-def _cheap_tree(x: Val) -> list[Val]:
-    """The operations that compute x, arguments first, as far as they are cheap; none where there are many, or where
-    they belong behind a product."""
+class _Rows:
+    """What is computed from reductions of rows."""
+
+    def __init__(self, b: Builder) -> None:
+        self._b = b
+        self._normed: dict[Val, bool] = {}
+
+    def is_normed(self, x: Val) -> bool:
+        """Whether x is rows that meet numbers of their own, and then others that are the same for all rows."""
+        if x not in self._normed:
+            self._normed[x] = x.is_elementwise and self._meets(x)
+        return self._normed[x]
+
+    def _meets(self, x: Val) -> bool:
+        if any(map(self._is_of_each, x.args)):
+            return True
+        others = [a for a in x.args if not self.is_normed(a)]
+        return len(others) < len(x.args) and all(self._is_of_all(a) for a in others)
+
+    def _is_of_each(self, x: Val) -> bool:
+        """Whether x is one number of each row, from a reduction."""
+        is_one = bool(x.shape) and self._b.sizes.norm(x.shape[-1]) == ONE
+        return x.op in REDUCTIONS or (is_one and x.is_elementwise and any(map(self._is_of_each, x.args)))
+
+    def _is_of_all(self, x: Val) -> bool:
+        return all(self._b.sizes.norm(size) == ONE for size in x.shape[:-1])
+
+
+def _cheap_tree(x: Val, rows: _Rows | None) -> list[Val]:
+    """The operations that compute x, arguments first, as far as they are cheap, and with `rows` up to those; none where
+    there are many, or where they belong behind a product."""
     found: list[Val] = []
     stack = [(x, False)]
     while stack:
         val, expanded = stack.pop()
         if val.op in ("matmul", "conv", "pool", "moments"):
             return []
-        if val in found or not (val.is_elementwise and val.op in CHEAP):
+        if val in found or not (val.is_elementwise and val.op in CHEAP) or (rows is not None and rows.is_normed(val)):
             continue
         if expanded:
             found.append(val)

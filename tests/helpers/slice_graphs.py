@@ -148,6 +148,13 @@ NORM_OF_PARTS = Graph("norm_of_parts", """
     y = LayerNormalization <axis = -1> (a, w)  z = Softmax <axis = -1> (b)
 }""", 1, _ODD)  # fmt: skip
 
+NORMED_ROPE = Graph("normed_rope", """
+    g (float[B, 3, S, 8] x, float[8] w, float[S, 8] c, float[S, 8] s) => (float[B, 3, S, 8] y) {
+    h = LayerNormalization <axis = -1> (x, w)
+    a = Slice (h, zero, half, minus)  b = Slice (h, half, most, minus)
+    n = Neg (b)  r = Concat <axis = -1> (n, a)  p = Mul (h, c)  q = Mul (r, s)  y = Add (p, q)
+}""", 2, _ODD)  # fmt: skip
+
 REVERSED = Graph("reversed", """
     g (float[B, S, 9] x) => (float[B, R, C] y) {
     from = Constant <value_ints = [-1, 7]> ()  to = Constant <value_ints = [-9223372036854775807, -20]> ()
@@ -186,6 +193,6 @@ OLD_FORMS = Graph("old_forms", """
 
 GRAPHS = (
     ROPE_HALVES, ROPE_PAIRS, ROPE_SWAPPED_PAIRS, ROPE_PARTIAL, ROPE_TABLES, PACKED_ATTENTION, STACKED_ATTENTION, GATED,
-    GATED_PARTS, TURNED_PARTS, CACHE, CACHED_ATTENTION, NORM_OF_PARTS, REVERSED, RUN_TIME_BOUNDS, NESTED,
+    GATED_PARTS, TURNED_PARTS, CACHE, CACHED_ATTENTION, NORM_OF_PARTS, NORMED_ROPE, REVERSED, RUN_TIME_BOUNDS, NESTED,
     ALONG_TWO_AXES, TILED, OLD_FORMS,
 )  # fmt: skip

@@ -15,7 +15,17 @@ from fusion_cli.plan import Plan, plan_region
 from fusion_cli.plan.shape_program import run_shape_program
 from fusion_cli.planir.stages import Linear, Pointwise
 from tests.helpers.region_tools import all_values, check_model, check_region, parsed, region_of, whole
-from tests.helpers.slice_graphs import CACHE, GATED, GATED_PARTS, GRAPHS, ROPE_HALVES, TURNED_PARTS, Graph, feeds
+from tests.helpers.slice_graphs import (
+    CACHE,
+    GATED,
+    GATED_PARTS,
+    GRAPHS,
+    NORMED_ROPE,
+    ROPE_HALVES,
+    TURNED_PARTS,
+    Graph,
+    feeds,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
@@ -45,6 +55,15 @@ def test_slices_are_read_where_they_lie() -> None:
     product, gate, _ = plan.stages
     (packed,) = (s.tensor for s in product.stores)
     assert [plan.root(o.tensor) for o in gate.operands] == [packed, packed]
+
+
+def test_rows_that_are_normed_are_whole_and_read_by_parts() -> None:
+    """As Qwen 3 turns its heads: a norm is not computed again for the halves that it is turned by."""
+    plan = plan_region(whole(NORMED_ROPE.model()))
+    rows, turned = plan.stages
+    (normed,) = (s.tensor for s in rows.stores)
+    read = [plan.tensors[o.tensor] for o in turned.operands if plan.root(o.tensor) == normed]
+    assert [t.role for t in read] == ["view", "view"]
 
 
 @pytest.mark.parametrize("graph", [GATED_PARTS, TURNED_PARTS], ids=lambda g: g.name)

@@ -163,3 +163,27 @@ def test_numbers_are_compared(op: str, first: str, second: str, expected: bool |
     text = f"g (int64 n) => (bool[k] y) <{INTS}> {{ e = Expand ({first}, axes) y = {op} (e, {second}) }}"
     (found,) = ir.from_proto(parse(text)).graph.outputs
     assert uniform(found) is expected
+
+
+CHOICES = [
+    ("c = Where (seen, x, z) y = Softmax <axis = -1> (c)", True),
+    ("c = Where (hidden, z, x) y = Softmax <axis = -1> (c)", True),
+    ("c = Where (some, x, z) y = Softmax <axis = -1> (c)", False),
+    ("c = Where (seen, row, x) y = Softmax <axis = -1> (c)", False),  # as large as x, which is not chosen
+    ("c = Where (seen, row, x) y = Mul (c, x)", True),
+    ("y = Where (seen, row, x)", False),
+]
+
+
+@pytest.mark.parametrize(("body", "goes"), CHOICES, ids=[body for body, _ in CHOICES])
+def test_a_choice_that_is_always_the_same_is_handed_on(body: str, goes: bool) -> None:
+    inputs = "float[2, 3, 5, 5] x, float[2, 3, 5, 5] z, float[1, 1, 1, 5] row"
+
+    def model() -> ir.Model:
+        proto = parse(f"g ({inputs}) => (float[2, 3, 5, 5] y) {{ {body} }}")
+        proto.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in VISIBLE.items())
+        return ir.from_proto(proto)
+
+    found = simplify(model(), model)
+    assert ("WhereAlways" in {r.rule for r in found.algebra}) == goes
+    assert ("Where" in [n.op_type for n in found.model.graph]) == (not goes)

@@ -1,5 +1,5 @@
-"""Arithmetic and logic with tensors of one value that change nothing, such as the mask of an attention that hides no
-key, or what a mask by key is met with for every query."""
+"""Arithmetic, logic and choices with tensors of one value that change nothing, such as the mask of an attention that
+hides no key, or what a mask by key is met with for every query."""
 
 from __future__ import annotations
 
@@ -30,6 +30,19 @@ def drop_neutral(graph: ir.Graph) -> Iterator[Applied]:
                 take_smaller(node, kept, readers)
                 yield "NeutralTensor", [node]
                 break
+
+
+def drop_choices(graph: ir.Graph) -> Iterator[Applied]:
+    """Hand on what a Where chooses everywhere, in place."""
+    for node in list(graph):
+        condition = uniform(node.inputs[0]) if is_one_of(node, "Where") else None
+        chosen = None if condition is None else node.inputs[1 if condition else 2]
+        if chosen is None:
+            continue
+        readers = () if has_shape_of(chosen, node.outputs[0]) else readers_that_spread(node.outputs[0])
+        if readers is not None:
+            take_smaller(node, chosen, readers)
+            yield "WhereAlways", [node]
 
 
 def _is_weight(value: ir.Value) -> bool:
