@@ -24,7 +24,7 @@ class View(Protocol):
 
     @property
     def cuts_rows(self) -> bool:
-        """Whether it takes less than all of rows."""
+        """Whether what it makes of a row is no row."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Split:
 
     @property
     def cuts_rows(self) -> bool:
-        return False
+        return len(self.runs[-1]) > 1
 
 
 def taken_of(b: Builder, part: Val, x: Val) -> Slice:

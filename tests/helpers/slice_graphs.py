@@ -155,6 +155,14 @@ NORMED_ROPE = Graph("normed_rope", """
     n = Neg (b)  r = Concat <axis = -1> (n, a)  p = Mul (h, c)  q = Mul (r, s)  y = Add (p, q)
 }""", 2, _ODD)  # fmt: skip
 
+NORMED_PAIRS = Graph("normed_pairs", """
+    g (float[B, 3, S, 8] x, float[8] w, float[S, 8] c, float[S, 8] s) => (float[B, 3, S, 8] y) {
+    pairs = Constant <value_ints = [0, 3, -1, 4, 2]> ()
+    h = LayerNormalization <axis = -1> (x, w)  p = Reshape (h, pairs)
+    a, b = Split <axis = -1, num_outputs = 2> (p)  n = Neg (b)  t = Concat <axis = -1> (n, a)
+    d = Shape (h)  r = Reshape (t, d)  f = Mul (h, c)  q = Mul (r, s)  y = Add (f, q)
+}""", 2, ({"B": 2, "S": 5}, {"B": 3, "S": 1}))  # fmt: skip
+
 REVERSED = Graph("reversed", """
     g (float[B, S, 9] x) => (float[B, R, C] y) {
     from = Constant <value_ints = [-1, 7]> ()  to = Constant <value_ints = [-9223372036854775807, -20]> ()
@@ -193,6 +201,6 @@ OLD_FORMS = Graph("old_forms", """
 
 GRAPHS = (
     ROPE_HALVES, ROPE_PAIRS, ROPE_SWAPPED_PAIRS, ROPE_PARTIAL, ROPE_TABLES, PACKED_ATTENTION, STACKED_ATTENTION, GATED,
-    GATED_PARTS, TURNED_PARTS, CACHE, CACHED_ATTENTION, NORM_OF_PARTS, NORMED_ROPE, REVERSED, RUN_TIME_BOUNDS, NESTED,
-    ALONG_TWO_AXES, TILED, OLD_FORMS,
+    GATED_PARTS, TURNED_PARTS, CACHE, CACHED_ATTENTION, NORM_OF_PARTS, NORMED_ROPE, NORMED_PAIRS, REVERSED,
+    RUN_TIME_BOUNDS, NESTED, ALONG_TWO_AXES, TILED, OLD_FORMS,
 )  # fmt: skip
