@@ -59,7 +59,7 @@ class _Turner:
             dims = self.b.shapes.emit("permute", (val.dims,), to_last(rank))
             made = self.b.again(val, [self._with_last(a, rank) for a in val.args], dims)
         else:
-            self.first[val] = self._of_positions(val) or self._as_it_was(val)
+            self.first[val] = self._of_positions(val) or self._of_sequence(val) or self._as_it_was(val)
             if self._puts_first(val):
                 self._last[val] = self.first[val].args[0]
             return
@@ -101,6 +101,28 @@ class _Turner:
         lines = b.reduce(val.op, self._computed(steps, b.cast(b.transpose(image, (0, 1, 3, 2)), "float32")))
         each = b.reshape(lines, b.shapes.emit("slice", (lines.dims,), (0, 3, 1)))
         return b.cast(b.reduce(val.op, b.transpose(each, (0, 2, 1))), val.dtype)
+
+    def _of_sequence(self, val: Val) -> Val | None:
+        """What is computed of a sequence of an image's positions, of the image: its kernel computes that too."""
+        if not val.is_elementwise:
+            return None
+        b, args = self.b, [self.first[a] for a in val.args]
+        images = dict.fromkeys(a.args[0] for a in args if self._is_sequence(a, val))
+        others = [a for a in args if not self._is_sequence(a, val)]
+        if len({i.dims for i in images}) != 1 or any(
+            a.op == "index" or len(b.sizes.strip(a.shape)) > 1 for a in others
+        ):
+            return None
+        (dims,) = {i.dims for i in images}
+        return b.reshape(b.again(val, [a if a in others else a.args[0] for a in args], dims), val.dims)
+
+    def _is_sequence(self, x: Val, like: Val) -> bool:
+        """Whether x is an image, of which the positions became one axis, and of the shape of another value."""
+        if x.op != "reshape" or len(x.shape) != IMAGE or not self.b.sizes.same_shape(x.shape, like.shape):
+            return False
+        (image,) = x.args
+        is_made = image.op == "conv" or image.is_elementwise
+        return is_made and len(image.shape) > IMAGE and self.b.sizes.equal(image.shape[-1], x.shape[-1])
 
     def _is_large(self, image: Val) -> bool:
         match self.b.literals(image.dims):

@@ -256,6 +256,30 @@ def test_a_norm_of_positions_in_16_bits_is_summed_in_32(high: int) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("follows", "between"),
+    [
+        ("e = Sigmoid (t) f = Mul (e, t) g = Add (f, b)", []),
+        ("f = Relu (t) g = Add (f, r)", [Pointwise]),
+        ("f = Relu (t) g = Mul (f, q)", [Pointwise]),
+    ],
+    ids=["by channels", "another sequence", "by positions"],
+)
+def test_a_sequence_of_an_image_is_computed_as_the_image_is(follows: str, between: list[type]) -> None:
+    """As SegFormer's feed-forward: what is computed of the positions in a row is made by the convolution's kernel."""
+    plan = check(
+        f"""g (float[n, 30, 6] x, float[6, 8] u, float[8, 1, 3, 3] w, float[8] b, float[n, 30, 8] r, float[30, 1] q,
+        float[8, 6] v) => (float[n, 30, 6] y)
+        <int64[4] image = {{0, 8, 5, 6}}, int64[3] rows = {{0, 8, 30}}> {{
+            h = MatMul (x, u) o = Transpose <perm = [0, 2, 1]> (h) i = Reshape (o, image)
+            c = Conv <group = 8, pads = [1, 1, 1, 1]> (i, w) l = Reshape (c, rows)
+            t = Transpose <perm = [0, 2, 1]> (l) {follows} y = MatMul (g, v)
+        }}""",
+        {"x": (2, 30, 6), "u": (6, 8), "w": (8, 1, 3, 3), "b": (8,), "r": (2, 30, 8), "q": (30, 1), "v": (8, 6)},
+    )
+    assert kinds(plan) == [Linear, Conv, *between, Linear]
+
+
 WINDOWS = [
     ("MaxPool <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]>", (2, 4, 7, 8)),
     ("MaxPool <kernel_shape = [2, 3], dilations = [3, 2], pads = [1, 0, 1, 1]>", (2, 4, 9, 8)),
