@@ -23,7 +23,7 @@ from fusion_cli.plan import (
 )
 from fusion_cli.plan.assemble import assemble
 from fusion_cli.plan.channels_last import put_channels_last
-from fusion_cli.plan.concat_sinking import compute_by_parts
+from fusion_cli.plan.concat_sinking import compute_by_parts, join_at_once
 from fusion_cli.plan.context import Context
 from fusion_cli.plan.fuse_attention import Roles, fuse_attention
 from fusion_cli.plan.gated_products import split_gates
@@ -69,6 +69,7 @@ def plan_region(region: Region) -> Plan:
         outputs = put_channels_last(context.b, outputs)
     outputs = fuse_attention(context.b, outputs, _roles(context))
     outputs = compute_by_parts(context.b, split_gates(context.b, outputs))
+    outputs = join_at_once(context.b, outputs)
     outputs = _distinct(outputs)
     partition = Partition(context.b, outputs)
     sink_into_rows(partition)

@@ -6,7 +6,7 @@ expressions over one space, whose kernel writes both parts of the result.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fusion_cli.plan.graph import LEAVES, Uses, Val
 from fusion_cli.plan.lowering import Builder
@@ -23,6 +23,38 @@ def compute_by_parts(builder: Builder, outputs: Sequence[Val]) -> list[Val]:
         builder.node = val.node
         new[val] = val if val.op in LEAVES else _again(builder, uses, val, new)
     return [new[o] for o in outputs]
+
+
+def join_at_once(builder: Builder, outputs: Sequence[Val]) -> list[Val]:
+    """The program with what is joined of joined values joined once: the heads that a rotary embedding turns by halves,
+    behind those that it leaves."""
+    uses = Uses(outputs)
+    if not any(_nested(uses, part) for val in uses.order if val.op == "concat" for part in val.args):
+        return list(outputs)
+    new: dict[Val, Val] = {}
+    for val in uses.order:
+        builder.node = val.node
+        if val.op == "concat":
+            parts = [p for part in val.args for p in _parts(builder, uses, part, new)]
+            new[val] = builder.again(val, parts, val.dims)
+        elif val.op != "part":  # those are made with what they are parts of
+            args = [new[a] for a in val.args]
+            new[val] = val if args == list(val.args) else builder.again(val, args, val.dims)
+    return [new[o] for o in outputs]
+
+
+def _nested(uses: Uses, part: Val) -> bool:
+    """Whether a part is joined of others, which nothing else needs as a whole."""
+    whole = part.args[0]
+    return whole.op == "concat" and whole not in uses.outputs and uses.readers(whole) == [part]
+
+
+def _parts(b: Builder, uses: Uses, part: Val, new: Mapping[Val, Val]) -> list[Val]:
+    """A part, or in its place those that it is joined of, where they lie in the whole."""
+    source = new[part.args[0]]
+    if not _nested(uses, part):
+        return [b.again(part, (source,), part.dims)]
+    return [b.moved(inner, part.shape_value("starts")) for inner in source.args]
 
 
 def _again(b: Builder, uses: Uses, val: Val, new: dict[Val, Val]) -> Val:

@@ -192,6 +192,12 @@ class Builder:
         ]
         return self._make("concat", tuple(parts), flat[0].dtype, dims, attrs=attrs[:1])
 
+    def moved(self, part: Val, by: int) -> Val:
+        """A part of joined values that lies elsewhere in them, by a shape value."""
+        starts = self.shapes.emit("add", (part.shape_value("starts"), by))
+        attrs = tuple((name, starts if name == "starts" else value) for name, value in part.attrs)
+        return self._make("part", part.args, part.dtype, part.dims, attrs=attrs)
+
     @staticmethod
     def _joined(concat: Val) -> list[Val]:
         return [part.args[0] for part in concat.args]

@@ -13,7 +13,7 @@ from tests.helpers.region_tools import parsed
 
 _CONSTANTS = {
     "zero": [0], "one": [1], "two": [2], "minus": [-1], "least": [-(2**63)], "most": [2**63 - 1], "half": [4],
-    "middle": [24], "eight": [8], "back": [0, 0, -1], "heads": [0, 0, 2, -1],
+    "middle": [24], "eight": [8], "back": [0, 0, -1], "back_two": [-2], "heads": [0, 0, 2, -1],
 }  # fmt: skip
 
 
@@ -163,6 +163,14 @@ NORMED_PAIRS = Graph("normed_pairs", """
     d = Shape (h)  r = Reshape (t, d)  f = Mul (h, c)  q = Mul (r, s)  y = Add (f, q)
 }""", 2, ({"B": 2, "S": 5}, {"B": 3, "S": 1}))  # fmt: skip
 
+ROPE_BEHIND = Graph("rope_behind", """
+    g (float[B, 3, S, 8] x, float[R, 8] c, float[R, 8] s) => (float[B, 3, S, 8] y) {
+    h = Slice (x, zero, one, back_two)  t = Slice (x, one, most, back_two)
+    a = Slice (t, zero, half, minus)  b = Slice (t, half, most, minus)
+    n = Neg (b)  r = Concat <axis = -1> (n, a)  p = Mul (t, c)  q = Mul (r, s)  o = Add (p, q)
+    y = Concat <axis = 2> (h, o)
+}""", 2, ({"B": 2, "S": 5, "R": 4}, {"B": 1, "S": 2, "R": 1}))  # fmt: skip
+
 REVERSED = Graph("reversed", """
     g (float[B, S, 9] x) => (float[B, R, C] y) {
     from = Constant <value_ints = [-1, 7]> ()  to = Constant <value_ints = [-9223372036854775807, -20]> ()
@@ -201,6 +209,6 @@ OLD_FORMS = Graph("old_forms", """
 
 GRAPHS = (
     ROPE_HALVES, ROPE_PAIRS, ROPE_SWAPPED_PAIRS, ROPE_PARTIAL, ROPE_TABLES, PACKED_ATTENTION, STACKED_ATTENTION, GATED,
-    GATED_PARTS, TURNED_PARTS, CACHE, CACHED_ATTENTION, NORM_OF_PARTS, NORMED_ROPE, NORMED_PAIRS, REVERSED,
+    GATED_PARTS, TURNED_PARTS, CACHE, CACHED_ATTENTION, NORM_OF_PARTS, NORMED_ROPE, NORMED_PAIRS, ROPE_BEHIND, REVERSED,
     RUN_TIME_BOUNDS, NESTED, ALONG_TWO_AXES, TILED, OLD_FORMS,
 )  # fmt: skip

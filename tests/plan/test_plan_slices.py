@@ -194,3 +194,14 @@ def test_operators_of_other_domains_are_not_compiled() -> None:
     model = ir.from_proto(onnx.parser.parse_model(text))
     with pytest.raises(Unsupported, match=r"FUS202: .*found com\.microsoft\.BiasSplitGelu"):
         plan_region(region_of(list(model.graph)))
+
+
+@pytest.mark.parametrize(
+    "others", ["z = Softmax <axis = -1> (o)", "z = Identity (o)"], ids=["reads it", "gives it out"]
+)
+def test_what_is_joined_of_joined_values_is_whole_where_something_else_needs_it(others: str) -> None:
+    text = f"""g (float[n, 3, 4] h, float[n, 5, 2] a, float[n, 5, 2] b) => (float[n, 8, 4] y, float[n, 5, 4] z) {{
+        o = Concat <axis = -1> (a, b) {others} y = Concat <axis = 1> (h, o)
+    }}"""
+    plan = check_model(text, {"h": normal(2, 3, 4), "a": normal(2, 5, 2), "b": normal(2, 5, 2)})
+    assert len([t for t in plan.tensors if t.role == "view"]) == 4
