@@ -15,6 +15,7 @@ from typing import Any
 from fusion_cli.operators.image_axes import IMAGE, to_first, to_last
 from fusion_cli.plan.graph import LEAVES, REDUCTIONS, Uses, Val
 from fusion_cli.plan.lowering import Builder
+from fusion_cli.plan.row_axes import is_of_columns
 from fusion_cli.plan.slicing import Slice, sliced
 from fusion_cli.sizes.algebra import ONE
 
@@ -107,14 +108,11 @@ class _Turner:
         if not val.is_elementwise:
             return None
         b, args = self.b, [self.first[a] for a in val.args]
-        images = dict.fromkeys(a.args[0] for a in args if self._is_sequence(a, val))
-        others = [a for a in args if not self._is_sequence(a, val)]
-        if len({i.dims for i in images}) != 1 or any(
-            a.op == "index" or len(b.sizes.strip(a.shape)) > 1 for a in others
-        ):
+        sequences = [a for a in args if self._is_sequence(a, val)]
+        dims = {a.args[0].dims for a in sequences}
+        if len(dims) != 1 or not all(a in sequences or is_of_columns(b, a) for a in args):
             return None
-        (dims,) = {i.dims for i in images}
-        return b.reshape(b.again(val, [a if a in others else a.args[0] for a in args], dims), val.dims)
+        return b.reshape(b.again(val, [a.args[0] if a in sequences else a for a in args], *dims), val.dims)
 
     def _is_sequence(self, x: Val, like: Val) -> bool:
         """Whether x is an image, of which the positions became one axis, and of the shape of another value."""

@@ -47,12 +47,12 @@ def _chain(b: Builder, uses: Uses, split: Val) -> list[Val] | None:
             return chain if is_plain and all(len(a.shape) == _MATRIX for a in val.args) else None
         whole = [a for a in val.args if len(a.shape) == len(val.shape) and b.sizes.equal(a.shape[0], val.shape[0])]
         others = [a for a in val.args if a not in whole]
-        if not val.is_elementwise or len(whole) != 1 or not all(_is_of_columns(b, a) for a in others):
+        if not val.is_elementwise or len(whole) != 1 or not all(is_of_columns(b, a) for a in others):
             return None
         val = whole[0]
     return None
 
 
-def _is_of_columns(b: Builder, val: Val) -> bool:
+def is_of_columns(b: Builder, val: Val) -> bool:
     """Whether a value is the same for all rows."""
     return val.op != "index" and len(b.sizes.strip(val.shape)) <= 1
