@@ -175,6 +175,29 @@ def images(spec: Spec) -> Example:
     return Example(module, {"x": torch.randn(spec.batch, 3, side, side)})
 
 
+def language(spec: Spec) -> Example:
+    """A language model of transformers, of the name and the sizes that the row has; few words, as for Qwen's."""
+    tiny = _TINY_ENCODER | {"model": "qwen3", "num_key_value_heads": 2, "head_dim": 16}
+    model = _named(tiny if spec.is_tiny else spec.config, vocab_size=1000, use_cache=False)
+    return Example(Encoder(model), {"x": _ids(spec, 1000)})
+
+
+def vision(spec: Spec) -> Example:
+    """A vision model of transformers, of the name that the row has."""
+    tiny = {"model": "convnextv2", "hidden_sizes": [16, 32, 32, 32], "depths": [1, 1, 1, 1]}
+    side = 32 if spec.is_tiny else 224
+    model = _named(tiny if spec.is_tiny else spec.config)
+    return Example(Encoder(model), {"x": torch.randn(spec.batch, 3, side, side)})
+
+
+def _named(config: Mapping[str, Any], **others: Any) -> nn.Module:
+    from transformers import AutoConfig, AutoModel
+
+    sizes = {name: size for name, size in config.items() if name != "model"}
+    found: nn.Module = AutoModel.from_config(AutoConfig.for_model(config["model"], **sizes, **others))
+    return found
+
+
 def audio(spec: Spec) -> Example:
     """Four layers of wav2vec 2.0 on so many numbers of sound; `large`: with a norm after each convolution."""
     from transformers import Wav2Vec2Config, Wav2Vec2Model
@@ -202,7 +225,21 @@ def _ids(spec: Spec, words: int) -> Tensor:
 
 KINDS: Mapping[str, Callable[[Spec], Example]] = {
     f.__name__: f
-    for f in (layer, decomposed, bert, masked_bert, vit, qwen, gpt2, decoder_step, images, audio, denoiser)
+    for f in (
+        layer,
+        decomposed,
+        bert,
+        masked_bert,
+        vit,
+        qwen,
+        gpt2,
+        decoder_step,
+        images,
+        language,
+        vision,
+        audio,
+        denoiser,
+    )
 }
 
 
