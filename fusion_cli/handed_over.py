@@ -21,11 +21,12 @@ from fusion_cli.plan import Planner
 from fusion_cli.score import Baseline
 from fusion_cli.score.prediction import own_work
 from fusion_cli.score.spans import operator_terms
+from fusion_cli.scored import Sizes
+from fusion_cli.simplify.algebra.edits import graph_of
 from fusion_cli.types import Candidate, Region, Target
 
 _ROUNDING_US = 1e-6
 """By which sums of equal times may differ."""
-Sizes = Sequence[Mapping[str, int]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +87,7 @@ class _Turned:
         self._value = value
         end = _transpose(value, to_last(rank), f"{value.name}_channels_last")
         self._nodes = [end]
-        graph = _graph_of(maker.nodes[-1])
+        graph = graph_of(maker.nodes[-1])
         graph.insert_after(maker.nodes[-1], end)
         given = end.outputs[0]
         outputs = tuple(given if v is value else v for v in maker.outputs)
@@ -94,7 +95,7 @@ class _Turned:
         for i, reader in enumerate(handed.readers):
             region = reader.region
             begin = _transpose(given, to_first(rank), f"{value.name}_channels_first_{i}")
-            _graph_of(region.nodes[0]).insert_before(region.nodes[0], begin)
+            graph_of(region.nodes[0]).insert_before(region.nodes[0], begin)
             self._nodes.append(begin)
             for user, index in value.uses():
                 if user in region.nodes:
@@ -107,7 +108,7 @@ class _Turned:
         for node in reversed(self._nodes):
             for user, index in node.outputs[0].uses():
                 user.replace_input_with(index, self._value)
-            _graph_of(node).remove(node, safe=True)
+            graph_of(node).remove(node, safe=True)
 
 
 def _transpose(value: ir.Value, perm: tuple[int, ...], name: str) -> ir.Node:
@@ -116,11 +117,6 @@ def _transpose(value: ir.Value, perm: tuple[int, ...], name: str) -> ir.Node:
     made = node.outputs[0]
     made.name, made.type, made.shape = name, value.type, ir.Shape([value.shape[i] for i in perm])
     return node
-
-
-def _graph_of(node: ir.Node) -> ir.Graph:
-    assert isinstance(node.graph, ir.Graph)
-    return node.graph
 
 
 def _again(

@@ -13,7 +13,7 @@ import pytest
 import fusion_cli
 from fusion_cli.analyse import Analysis, analyse
 from fusion_cli.clock import Clock
-from fusion_cli.types import Options
+from fusion_cli.types import Candidate, Options
 from tests.helpers.graphs import RNG, parse
 from tests.helpers.region_tools import largest_error
 
@@ -41,8 +41,8 @@ def written(text: str, path: Path) -> Path:
     return path
 
 
-def analysed(text: str, path: Path, target: str = "sm_90a", force: bool = True) -> Analysis:
-    options = Options(targets=(target,), force=force)
+def analysed(text: str, path: Path) -> Analysis:
+    options = Options(targets=("sm_90a",), force=True)
     return analyse(written(text, path / "model.onnx"), options, Clock(options))
 
 
@@ -86,8 +86,8 @@ def test_one_kernel_less_at_each_end_is_what_is_predicted(tmp_path: Path, monkey
     assert all(h.scores["sm_90a"].bytes_after < p.scores["sm_90a"].bytes_after for p, h in both(plain, handed))
 
 
-def both(plain: Analysis, handed: Analysis):  # type: ignore[no-untyped-def]
-    return zip(plain.chosen, handed.chosen, strict=True)
+def both(plain: Analysis, handed: Analysis) -> list[tuple[Candidate, Candidate]]:
+    return list(zip(plain.chosen, handed.chosen, strict=True))
 
 
 @pytest.mark.parametrize(

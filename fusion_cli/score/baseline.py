@@ -20,6 +20,8 @@ from fusion_cli.operators.dtypes import NARROW, element_bytes
 from fusion_cli.operators.registry import RESHAPES, having, work_of
 from fusion_cli.score.layouts import LayoutChanges, Reorder
 from fusion_cli.score.vendor_fusions import Kernel, edges, fused_kernels
+from fusion_cli.simplify.algebra.edits import permutation
+from fusion_cli.simplify.algebra.transposes import undoes
 from fusion_cli.sizes.dims import dtype_of, numbers
 from fusion_cli.types import Region
 
@@ -97,16 +99,13 @@ def _undone(graph: ir.Graph) -> set[ir.Node]:
     """Each Transpose that all readers of its result turn back, and these."""
     found: set[ir.Node] = set()
     for node in graph:
-        perm = _perm(node)
-        readers = [user for user, _ in node.outputs[0].uses()] if perm else []
-        back = tuple(perm.index(axis) for axis in range(len(perm)))
-        if readers and not node.outputs[0].is_graph_output() and all(_perm(r) == back for r in readers):
+        perm = permutation(node)
+        if perm is None or node.outputs[0].is_graph_output():
+            continue
+        readers = [user for user, _ in node.outputs[0].uses()]
+        if readers and all(undoes(perm, permutation(r)) for r in readers):
             found |= {node, *readers}
     return found
-
-
-def _perm(node: ir.Node) -> tuple[int, ...]:
-    return tuple(node.attributes.get_ints("perm") or ()) if node.op_type == "Transpose" and not node.domain else ()
 
 
 def _is_drawn(node: ir.Node) -> bool:

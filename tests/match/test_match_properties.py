@@ -6,7 +6,6 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from random import Random
 
 import onnx
@@ -14,11 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.runs import default_folder
 from fusion_cli.match import MatchResult, find_regions, load_rules
 from tests.helpers import mutations
 from tests.helpers.graphs import parse, simplified
 
-CORPUS = Path(os.environ.get("FUSION_CORPUS", Path(__file__).parents[3] / "shared" / "corpus"))
+CORPUS = default_folder()
 EXPORTED = sorted(CORPUS.glob("*.onnx"))[:: max(len(list(CORPUS.glob("*.onnx"))) // 6, 1)] if CORPUS.is_dir() else []
 EXAMPLES = int(os.environ.get("FUSION_PROPERTY_EXAMPLES", "8"))
 

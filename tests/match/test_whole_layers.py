@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
+from benchmarks.runs import default_folder
 from fusion_cli.analyse import analyse
 from fusion_cli.clock import Clock
 from fusion_cli.types import Options
 
-CORPUS = Path(os.environ.get("FUSION_CORPUS", Path(__file__).parents[3] / "shared" / "corpus"))
+CORPUS = default_folder()
 LAYERS = {
     "hf.llama.ts17.dynamic": {"TransformerLayer": 2},
     "hf.mistral.ts17.dynamic": {"TransformerLayer": 2},

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
 import pytest
 
+from benchmarks.runs import default_folder
 from fusion_cli.errors import Unsupported
 from fusion_cli.plan import plan_region
 from fusion_cli.planir.stages import Attention
@@ -17,7 +17,7 @@ from tests.helpers.graphs import simplified_file
 from tests.helpers.reason_codes import explained
 from tests.helpers.region_tools import all_values, check_region, maximal_regions
 
-CORPUS = Path(os.environ.get("FUSION_CORPUS", Path(__file__).parents[3] / "shared" / "corpus"))
+CORPUS = default_folder()
 MODELS = sorted(CORPUS.glob("*.onnx"))[::3]
 _EXACT = frozenset({ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL})
 

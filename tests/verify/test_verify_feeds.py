@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ import onnx_ir as ir
 import pytest
 from onnx import helper, parser
 
+from benchmarks.runs import default_folder
 from fusion_cli.errors import ModelError
 from fusion_cli.load import load_model
 from fusion_cli.score import default_sizes
@@ -20,7 +20,7 @@ from fusion_cli.verify.feeds import load_feeds, make_feeds, open_sizes
 from fusion_cli.verify.signature import signature_of
 from fusion_cli.verify.whole_model import reference_for
 
-CORPUS = Path(os.environ.get("FUSION_CORPUS", Path(__file__).parents[2].parent / "shared" / "corpus"))
+CORPUS = default_folder()
 
 
 PREFIX = '<ir_version: 9, opset_import: ["": 17]> '

@@ -53,7 +53,7 @@ def cancel_transposes(graph: ir.Graph) -> Iterator[Applied]:
         first = None if value is None else value.producer()
         if perm is None or value is None or first is None:
             continue
-        if _undoes(perm, permutation(first)):
+        if undoes(perm, permutation(first)):
             assert first.inputs[0] is not None
             hand_on(node, first.inputs[0])
             yield "TransposeTranspose", [first, node]
@@ -67,7 +67,8 @@ def cancel_transposes(graph: ir.Graph) -> Iterator[Applied]:
                 yield "TransposeTranspose", [*firsts, *reversed(between.nodes), *lasts]
 
 
-def _undoes(perm: Permutation, before: Permutation | None) -> bool:
+def undoes(perm: Permutation, before: Permutation | None) -> bool:
+    """Whether each of two permutations turns back what the other did."""
     return before is not None and len(before) == len(perm) and all(before[p] == i for i, p in enumerate(perm))
 
 
@@ -89,7 +90,7 @@ def _between(last: ir.Node, perm: Permutation) -> _Between | None:
             source = value.producer()
             if source is None:
                 return None
-            if _undoes(perm, permutation(source)):
+            if undoes(perm, permutation(source)):
                 found.operands.append((node, index, source))
             else:
                 waiting.append(source)

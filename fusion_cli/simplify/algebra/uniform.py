@@ -25,9 +25,7 @@ def drop_neutral(graph: ir.Graph) -> Iterator[Applied]:
         for kept, other in pairs:
             if kept is None or other is None or _is_weight(other) or uniform(other) != _NEUTRAL[node.op_type]:
                 continue
-            readers = () if has_shape_of(kept, node.outputs[0]) else readers_that_spread(node.outputs[0])
-            if readers is not None:
-                take_smaller(node, kept, readers)
+            if _gives(node, kept):
                 yield "NeutralTensor", [node]
                 break
 
@@ -37,12 +35,16 @@ def drop_choices(graph: ir.Graph) -> Iterator[Applied]:
     for node in list(graph):
         condition = uniform(node.inputs[0]) if is_one_of(node, "Where") else None
         chosen = None if condition is None else node.inputs[1 if condition else 2]
-        if chosen is None:
-            continue
-        readers = () if has_shape_of(chosen, node.outputs[0]) else readers_that_spread(node.outputs[0])
-        if readers is not None:
-            take_smaller(node, chosen, readers)
+        if chosen is not None and _gives(node, chosen):
             yield "WhereAlways", [node]
+
+
+def _gives(node: ir.Node, value: ir.Value) -> bool:
+    """Let a node hand on one of its operands, if that has the shape of the result, or may be smaller."""
+    readers = () if has_shape_of(value, node.outputs[0]) else readers_that_spread(node.outputs[0])
+    if readers is not None:
+        take_smaller(node, value, readers)
+    return readers is not None
 
 
 def _is_weight(value: ir.Value) -> bool:
