@@ -123,7 +123,8 @@ def analyse(
         baselines = {t: Baseline(model.graph, load_profile(t)) for t in targets}
     planner = Planner()
     uncertain = [t for t in targets if t.name in tried or (options.tune and (t == CPU or runs_here(t.name)))]
-    scored = score_regions(regions, planner, baselines, sizes, options, clock, uncertain)
+    rule_targets = {r.name: r.targets for r in rules.fusions}
+    scored = score_regions(regions, planner, baselines, sizes, options, clock, uncertain, rule_targets)
     with clock.stage("select"):
         names_of_targets = [t.name for t in targets]
         chosen, lost = select(scored.candidates, model.graph, names_of_targets)

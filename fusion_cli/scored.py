@@ -52,9 +52,11 @@ def score_regions(
     sizes: Sizes,
     options: Options,
     clock: Clock,
-    uncertain: Collection[Target] = (),
+    uncertain: Collection[Target],
+    rule_targets: Mapping[str, Collection[str]],
 ) -> Scored:
-    """Plan each region that is not to have its rule's own kernel, and score it on each target. Regions that cannot be
+    """Plan each region that is not to have its rule's own kernel, and score it on each target, on those of
+    `rule_targets` alone where its rule says some. Regions that cannot be
     planned, have no template for a target or do not pay become rejections; for the targets of `uncertain` those that do
     not by less than predictions are off are kept beside."""
     candidates: list[Candidate] = []
@@ -69,7 +71,9 @@ def score_regions(
             clock.listener.decided(f"{rejections[-1]}")
             continue
         with clock.stage("score"):
-            candidate, reasons = _score(region, plan, baselines, sizes, options)
+            candidate, reasons = _score(
+                region, plan, _own(baselines, rule_targets.get(region.rule, ())), sizes, options
+            )
             for told in (*reasons, *_worth(candidate)):
                 clock.listener.decided(f"{told}")
             doubted = {r.target for r in reasons if r.code == score_codes.DOES_NOT_PAY}
@@ -78,6 +82,11 @@ def score_regions(
         if candidate.targets:
             candidates.append(candidate)
     return Scored(tuple(candidates), tuple(rejections), tuple(kept))
+
+
+def _own(baselines: Mapping[Target, Baseline], names: Collection[str]) -> Mapping[Target, Baseline]:
+    """Those of the targets that a rule is for, by their names, all if it says none."""
+    return {t: b for t, b in baselines.items() if not names or t.kind == "portable" or t.name in names}
 
 
 def _worth(candidate: Candidate) -> Iterator[str]:

@@ -72,9 +72,9 @@ class AttentionRoles:
 class Region:
     """A convex set of nodes that a rule proposes to run as one operator.
 
-    `shape_nodes` compute shapes, and those of them that are `remade` masks of constants alone; they are copied into the
-    operator, never moved, so others may go on using them.
-    `inputs` and `outputs` are the operator's, in order; constants small enough to specialise on are not inputs.
+    `shape_nodes` compute shapes, and those of them that are `remade` masks of positions alone: copied, never moved.
+    `inputs` and `outputs` are the operator's, in order, without constants small enough to specialise on; `positions`
+    are inputs that count from 0 on along an axis (from the end), on the host or not: their sizes alone are read.
     """
 
     rule: str
@@ -90,6 +90,7 @@ class Region:
     channels_last: bool = False
     """Whether its kernels keep images with the channels last, turned over where they come in and go out."""
     remade: tuple[ir.Node, ...] = ()
+    positions: tuple[tuple[ir.Value, int, bool], ...] = ()
 
     @property
     def node_names(self) -> tuple[str, ...]:

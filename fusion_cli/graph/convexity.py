@@ -15,11 +15,16 @@ def is_convex(index: GraphIndex, nodes: Collection[ir.Node]) -> bool:
     return way_back(index, nodes) is None
 
 
-def way_back(index: GraphIndex, nodes: Collection[ir.Node], private: Collection[ir.Node] = ()) -> ir.Node | None:
+def way_back(
+    index: GraphIndex,
+    nodes: Collection[ir.Node],
+    private: Collection[ir.Node] = (),
+    remade: Collection[ir.Node] = (),
+) -> ir.Node | None:
     """The first node outside at which a path that left `nodes` comes back, if there is one. `nodes` do not read
-    `private` ones: they hold copies of them."""
+    `private` ones: they hold copies of them, and those that are `remade` read what these do."""
     inside = frozenset(nodes)
-    producers = frozenset().union(*map(index.predecessors, inside)) - inside
+    producers = frozenset().union(*map(index.predecessors, inside.union(remade))) - inside
     first = min(map(index.position.__getitem__, inside))
     # What comes before all of them depends on none: most regions are done with here.
     late = [n for n in producers if index.position[n] > first and n not in private]

@@ -1,4 +1,4 @@
-"""Constants that count, consecutive numbers along one axis, and the masks that are made of such positions."""
+"""Values that count, consecutive numbers along one axis alone, and the masks that are made of such positions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from fusion_cli.load.overridable import is_constant
 from fusion_cli.operators.registry import having, is_elementwise
+from fusion_cli.simplify.algebra.positions import counted_axis
+from fusion_cli.sizes.dims import shape_of
+from fusion_cli.sizes.operations import is_least_of
 
 MOST_COUNTED = 1 << 16
 """Longer ones stay arrays: functions have copies of those that they embed."""
@@ -16,21 +20,41 @@ _CHEAP = having("cheap")
 _MOST_NODES = 8
 
 
-def counted_from(array: np.ndarray[Any, Any]) -> int | None:
-    """The first of several consecutive integers that lie along the one axis of a size above one; None of others."""
-    if array.dtype.kind != "i" or not 1 < array.size <= MOST_COUNTED or max(array.shape) != array.size:
+def counted_from(array: np.ndarray[Any, Any]) -> tuple[int, int] | None:
+    """The axis (negative, from the end) along which consecutive integers lie, the same at all places of the others,
+    and the first of them; None of other numbers."""
+    if array.dtype.kind != "i" or not 1 < array.size <= MOST_COUNTED:
         return None
-    flat = array.reshape(-1)
-    first = int(flat[0])
-    return first if flat[1] == first + 1 and np.array_equal(flat, np.arange(first, first + flat.size)) else None
+    first, last = int(array.flat[0]), int(array.flat[-1])
+    for axis in range(-array.ndim, 0):
+        size = array.shape[axis]
+        if last == first + size - 1 > first:
+            counted = np.arange(size).reshape(-1, *(1,) * (-axis - 1)) + first
+            if np.array_equal(array, np.broadcast_to(counted, array.shape)):
+                return axis, first
+    return None
 
 
-def counts(value: ir.Value) -> bool:
-    """Whether a constant does."""
+def axis_of_positions(value: ir.Value) -> int | None:
+    """The axis (negative, from the end) along which integers are counted: by a constant, or from 0 on by a Range."""
+    if value.dtype not in (ir.DataType.INT32, ir.DataType.INT64):
+        return None
+    if not is_constant(value):
+        axis = counted_axis(value)
+        return None if axis is None or value.shape is None else axis - len(value.shape)
     tensor = value.const_value
-    if tensor is None or value.dtype not in (ir.DataType.INT32, ir.DataType.INT64):
-        return False
-    return 1 < tensor.size <= MOST_COUNTED and counted_from(tensor.numpy()) is not None
+    found = None if tensor is None or not 1 < tensor.size <= MOST_COUNTED else counted_from(tensor.numpy())
+    return None if found is None else found[0]
+
+
+def spreads_no_further(value: ir.Value, reader: ir.Node) -> bool:
+    """Whether what a node makes of a value by elements is as large along each of the value's axes, but those of one."""
+    shape, result = shape_of(value), shape_of(reader.outputs[0])
+    if shape is None or result is None:
+        return shape is not None and all(size.known is not None for size in shape)
+    pairs = zip(reversed(shape), reversed(result), strict=False)
+    # What is cut to the whole is not longer than that, and no single place is left of several.
+    return all(size.known is not None or size == whole or is_least_of(size, whole, 2) for size, whole in pairs)
 
 
 def made_of_positions(
@@ -44,7 +68,8 @@ def made_of_positions(
         if not is_elementwise(node) or node.domain or node.op_type not in _CHEAP:
             continue
         made = [(v, v.producer()) for v in node.inputs if v is not None]
-        if all(maker in chains or is_position(v) or is_number(v) for v, maker in made):
+        known = (maker in chains or is_position(v) or is_number(v) for v, maker in made)
+        if all(known) and all(spreads_no_further(v, node) for v, _ in made):
             chain = frozenset({node}).union(*(chains.get(maker, ()) for _, maker in made if maker is not None))
             if len(chain) <= _MOST_NODES:
                 chains[node] = chain

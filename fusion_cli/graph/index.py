@@ -13,7 +13,7 @@ import onnx
 import onnx_ir as ir
 
 from fusion_cli.graph.attributes import canonical_attributes
-from fusion_cli.graph.counted import counts, made_of_positions
+from fusion_cli.graph.counted import axis_of_positions, made_of_positions
 from fusion_cli.load.overridable import is_constant
 from fusion_cli.load.structure import bodies_of
 from fusion_cli.operators.dtypes import ONNX_FLOATS
@@ -46,7 +46,7 @@ class GraphIndex:
         self.conditions: dict[tuple[object, ...], bool] = {}
         """Conditions of rules, by their text and what they were asked of (see language/predicates.py)."""
         self._constants: dict[ir.Value, np.ndarray[Any, Any] | None] = {}
-        self._counted: dict[ir.Value, bool] = {}
+        self._counted: dict[ir.Value, int | None] = {}
         self._escapes: dict[ir.Value, bool] = {}
         self._scalars: dict[ir.Value, float | None] = {}
         self._weighted: dict[ir.Value, frozenset[str]] = {}
@@ -63,7 +63,9 @@ class GraphIndex:
     @cached_property
     def of_positions(self) -> frozenset[ir.Node]:
         """Nodes that make masks of positions and numbers alone: whoever reads one makes it anew."""
-        return made_of_positions(self.nodes, self.is_counted, lambda v: self.scalar(v) is not None)
+        return made_of_positions(
+            self.nodes, lambda v: self.axis_of_positions(v) is not None, lambda v: self.scalar(v) is not None
+        )
 
     @cached_property
     def not_imported(self) -> frozenset[ir.Node]:
@@ -215,10 +217,10 @@ class GraphIndex:
             self._constants[value] = None if tensor is None or tensor.size > MAX_EMBEDDED else tensor.numpy()
         return self._constants[value]
 
-    def is_counted(self, value: ir.Value) -> bool:
-        """Whether the value is a constant of positions: consecutive numbers along one axis."""
+    def axis_of_positions(self, value: ir.Value) -> int | None:
+        """The axis, from the end, along which the value holds consecutive integers, and alone differs."""
         if value not in self._counted:
-            self._counted[value] = self.is_constant(value) and counts(value)
+            self._counted[value] = axis_of_positions(value)
         return self._counted[value]
 
     def is_constant(self, value: ir.Value | None) -> bool:

@@ -16,7 +16,9 @@ import onnx_ir as ir
 
 from fusion_cli.codes.match import NO_WORK, NOT_CONVEX, OPSET, UNKNOWN
 from fusion_cli.graph.convexity import way_back
+from fusion_cli.graph.counted import spreads_no_further
 from fusion_cli.graph.index import GraphIndex
+from fusion_cli.graph.on_host import is_on_host
 from fusion_cli.match.carried import carried
 from fusion_cli.match.stops import NoRegion
 from fusion_cli.operators.registry import ARRANGING, MOVES, ROW_OPERATORS, having, is_elementwise
@@ -40,6 +42,7 @@ def make_region(index: GraphIndex, nodes: Iterable[ir.Node], rule: str, kernel: 
     inside = set(ordered)
     shape_nodes = sorted(copied, key=index.position.__getitem__)
     inputs, constants = _inputs(index, ordered, shape_nodes, remade)
+    positions = _positions(index, inputs, [n for n in (*ordered, *shape_nodes) if n not in remade], remade)
     outputs = tuple(v for n in ordered for v in n.outputs if v.name and _is_needed(index, v, inside, copied))
     for value in (*inputs, *outputs):
         if value.dtype is None or value.shape is None:
@@ -54,6 +57,7 @@ def make_region(index: GraphIndex, nodes: Iterable[ir.Node], rule: str, kernel: 
         kernel,
         opt_level,
         remade=tuple(n for n in shape_nodes if n in remade),
+        positions=positions,
     )
 
 
@@ -68,7 +72,7 @@ def _convex(index: GraphIndex, inside: set[ir.Node], kernel: str) -> tuple[list[
             raise NoRegion(OPSET, foreign)
         remade = _remade(index, inside) if kernel == "auto" else set()
         copied = carried(index, ordered) | remade
-        back = way_back(index, inside, copied)
+        back = way_back(index, inside, copied, remade)
         if back is None:
             return ordered, copied, remade
         leaving = _moves_towards(index, ordered, back)
@@ -161,7 +165,9 @@ def _remade(index: GraphIndex, inside: set[ir.Node]) -> set[ir.Node]:
     found: set[ir.Node] = set()
     stack = [n for n in inside if is_elementwise(n)]
     while stack:
-        makers = {maker for v in stack.pop().inputs if (maker := index.producer(v)) in index.of_positions}
+        reader = stack.pop()
+        made = [(v, index.producer(v)) for v in reader.inputs if v is not None]
+        makers = {n for v, n in made if n in index.of_positions and spreads_no_further(v, reader)}
         fresh = [n for n in makers if n is not None and n not in found]
         found.update(fresh)
         stack += fresh
@@ -182,11 +188,22 @@ def _inputs(
         for value in node.inputs:
             if value is None or value in made:
                 continue
-            if is_embedded(index, value) or (node in remade and index.is_counted(value)):
+            counted = node in remade and index.is_constant(value) and index.axis_of_positions(value) is not None
+            if is_embedded(index, value) or counted:
                 constants[value] = None
             else:
                 inputs[value] = None
     return list(inputs), list(constants)
+
+
+def _positions(
+    index: GraphIndex, inputs: Iterable[ir.Value], others: Iterable[ir.Node], remade: Iterable[ir.Node]
+) -> tuple[tuple[ir.Value, int, bool], ...]:
+    """The inputs that masks alone are made of, and only count along an axis: nobody has to read them."""
+    read = {v for n in others for v in n.inputs}
+    for_masks = {v for n in remade for v in n.inputs} - read
+    found = ((v, index.axis_of_positions(v)) for v in inputs if v in for_masks)
+    return tuple((v, axis, is_on_host(v)) for v, axis in found if axis is not None)
 
 
 def is_embedded(index: GraphIndex, value: ir.Value) -> bool:

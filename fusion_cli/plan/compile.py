@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
 import onnx_ir as ir
@@ -76,7 +76,9 @@ def plan_region(region: Region) -> Plan:
     storage = Storage(partition, _input_values(context), outputs)
     stages = tuple(assemble(partition, storage, group) for group in partition.ordered())
     tensors, buffers = assign_buffers(storage.tensors, stages)
-    return _finish(context.b.shapes, tensors, stages, storage, buffers)
+    slots = {v: i for i, v in enumerate(region.inputs)}
+    on_host = {slots[v] for v, _, is_there in region.positions if is_there}
+    return _finish(context.b.shapes, tensors, stages, storage, buffers, on_host)
 
 
 def _lower(context: Context) -> list[Val]:
@@ -130,13 +132,21 @@ def _distinct(outputs: Sequence[Val]) -> list[Val]:
 
 
 def _input_values(context: Context) -> list[Val | None]:
-    return [context.tensors.get(v) for v in context.region.inputs]
+    """What is read of each input; of positions nothing."""
+    counted = {v for v, *_ in context.region.positions}
+    return [None if v in counted else context.tensors.get(v) for v in context.region.inputs]
 
 
 def _finish(
-    shapes: ShapeProgram, tensors: Sequence[Tensor], stages: tuple[Stage, ...], storage: Storage, buffers: int
+    shapes: ShapeProgram,
+    tensors: Sequence[Tensor],
+    stages: tuple[Stage, ...],
+    storage: Storage,
+    buffers: int,
+    on_host: Set[int],
 ) -> Plan:
-    """The plan with the shape operations that something uses, in their order."""
+    """The plan with the shape operations that something uses, in their order; `on_host` are inputs that come there
+    though nothing reads them."""
     needed = {t.dims for t in tensors} | {s.dims for s in stages}
     needed |= {host_value for t in tensors if t.role == "view" for host_value in (t.starts, t.steps)}
     for index in range(len(shapes.ops) - 1, -1, -1):
@@ -152,7 +162,7 @@ def _finish(
         inputs=storage.inputs,
         outputs=storage.outputs,
         buffers=buffers,
-        host_inputs=tuple(sorted({op.ints[0] for op in ops if op.kind == "read"})),
+        host_inputs=tuple(sorted({op.ints[0] for op in ops if op.kind == "read"} | on_host)),
         groups=find_groups(tensors, stages, storage.outputs),
     )
     return check(plan)

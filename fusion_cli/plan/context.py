@@ -33,6 +33,7 @@ class Context:
         self._host_rules = host_rules
         self._constants = set(region.constants)
         self._slots = {v: i for i, v in enumerate(region.inputs)}
+        self._counted = {v: axis for v, axis, _ in region.positions}
         self._producers = {v: n for n in (*region.nodes, *region.shape_nodes) for v in n.outputs}
 
     # Operands of a node
@@ -97,20 +98,22 @@ class Context:
     def _leaf(self, value: ir.Value) -> Val:
         array = self.literal(value)
         if array is not None:
-            first = counted_from(array)
-            if first is not None:
-                return self._positions(array.shape, first, dtype_name(value.dtype))
+            counted = counted_from(array)
+            if counted is not None:
+                return self._positions(self.b.shapes.const(array.shape), *counted, dtype_name(value.dtype))
             return self.b.array(array, dtype_name(value.dtype), str(value.name))
+        if value in self._counted:
+            sizes = self.b.shapes.source("dims", self._slots[value], self.annotation(value))
+            return self._positions(sizes, self._counted[value], 0, dtype_name(value.dtype))
         if value in self._slots:
             return self.b.input(self._slots[value], dtype_name(value.dtype), self.annotation(value), str(value.name))
         if value in self._producers:
             return self._host_tensor(value)
         raise Unsupported(codes.DANGLING, "a value of the region", f"{value.name}")
 
-    def _positions(self, shape: tuple[int, ...], first: int, dtype: str) -> Val:
-        """The numbers from `first` on along the one axis that has several."""
-        axis = next(i for i, size in enumerate(shape) if size > 1) - len(shape)
-        found = self.b.cast(self.b.positions(axis, self.b.shapes.const(shape)), dtype)
+    def _positions(self, dims: int, axis: int, first: int, dtype: str) -> Val:
+        """The numbers from `first` on along an axis, which is counted from the end."""
+        found = self.b.cast(self.b.positions(axis, dims), dtype)
         return self.b.apply("Add", found, first) if first else found
 
     def _host_tensor(self, value: ir.Value) -> Val:

@@ -57,6 +57,7 @@ class Planner:
             tuple(self._type(v, symbols) for v in number if v is not None),
             tuple(number[v] for v in region.inputs),
             tuple(number[v] for v in region.outputs),
+            tuple((number[v], *counted) for v, *counted in region.positions),
             tuple(tuple(number[v] for v in (a.scores, a.weights, a.result)) for a in region.attentions),
         )
 

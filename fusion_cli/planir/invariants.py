@@ -91,8 +91,10 @@ def _check_interface(plan: Plan) -> None:
             on_host = index == -1 and role == "input"
             require(on_host or (index, slot) in known, "{} {}: tensor {} is not it", role, slot, index)
         require(len(known) == sum(i >= 0 for i in listed), "tensors that are no {0} of the plan by role {0}", role)
-    are_read = list(plan.host_inputs) == sorted({op.ints[0] for op in plan.shape_program if op.kind == "read"})
-    require(are_read, "host inputs {} are not those that the shape program reads", plan.host_inputs)
+    read = {op.ints[0] for op in plan.shape_program if op.kind == "read"}
+    unread = {slot for slot in plan.host_inputs if plan.inputs[slot] < 0}
+    are_theirs = list(plan.host_inputs) == sorted(read | unread)
+    require(are_theirs, "host inputs {} are not those that the shape program reads, or nothing does", plan.host_inputs)
 
 
 def _host_lengths(plan: Plan) -> list[int | None]:

@@ -224,7 +224,8 @@ class Group:
 @dataclass(frozen=True)
 class Plan:
     """A region as kernels. `buffers` counts workspace buffers, each as large as the largest of its tensors; a temp
-    tensor's slot says which one it lives in. `host_inputs`: operator inputs read on the host (shape tensors)."""
+    tensor's slot says which one it lives in. `host_inputs`: operator inputs on the host: shape tensors,
+    which are read there, and positions, whose sizes alone matter."""
 
     tensors: tuple[Tensor, ...]
     shape_program: tuple[ShapeOp, ...]

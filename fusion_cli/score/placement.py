@@ -1,57 +1,20 @@
-"""Which operators ONNX Runtime's CUDA provider would leave to the CPU, where ours have no kernel.
-
-The provider gives up nodes that work on what Shape and Size leave on the host and on nothing but graph inputs and small
-constants besides, none of them of 16 bits, whether or not the CPU has a kernel for them (GetCpuPreferredNodes in its
-core/framework/fallback_cpu_capability.cc); a session with such an operator of ours does not open.
-"""
+"""Operators of ours that ONNX Runtime's CUDA provider would leave to the CPU, where they have no kernel: a session with
+such a one does not open."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import onnx_ir as ir
-
 from fusion_cli.codes import score as codes
 from fusion_cli.errors import Unsupported
-from fusion_cli.operators.dtypes import DTYPES, NARROW
+from fusion_cli.graph.on_host import all_on_host
 from fusion_cli.planir.stages import Plan
 from fusion_cli.types import Region
-
-_MADE_ON_HOST = ("Shape", "Size")
-_SMALL = 100
-"""Elements of a constant that does not keep a node on the GPU."""
-_NARROW = frozenset(DTYPES[name].onnx for name in NARROW)
-_FURTHEST = 24
-"""Nodes between those and the region, of which all work on such values."""
 
 
 def require_gpu(region: Region, plan: Plan | None) -> None:
     """Raise Unsupported where a CUDA session would leave the region's operator to the CPU."""
     read = [v for i, v in enumerate(region.inputs) if plan is None or i not in plan.host_inputs]
     told = [i for i in range(len(region.inputs)) if plan is not None and i in plan.host_inputs]
-    on_host = [] if told else _all_on_host(read, _FURTHEST, {})
+    on_host = [] if told else all_on_host(read)
     if on_host:
         names = ", ".join(v.name or "?" for v in on_host)
         raise Unsupported(codes.ON_HOST, "an operand that the GPU computes", f"{names}, computed on the host")
-
-
-def _all_on_host(read: Sequence[ir.Value], left: int, known: dict[ir.Value, bool]) -> list[ir.Value]:
-    """Those made on the host of what a node reads, if they take it there with them; else none."""
-    made = [v for v in read if not _is_given(v)]
-    is_narrow = any(v.dtype in _NARROW for v in read)
-    return made if not is_narrow and all(_is_on_host(v, left, known) for v in made) else []
-
-
-def _is_given(value: ir.Value) -> bool:
-    constant = value.const_value
-    return value.is_graph_input() if constant is None else constant.size <= _SMALL
-
-
-def _is_on_host(value: ir.Value, left: int, known: dict[ir.Value, bool]) -> bool:
-    if value not in known:
-        node = value.producer()
-        if node is None or left == 0:
-            return False
-        made = node.op_type in _MADE_ON_HOST and not node.domain
-        known[value] = made or bool(_all_on_host([v for v in node.inputs if v is not None], left - 1, known))
-    return known[value]

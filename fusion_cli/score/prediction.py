@@ -132,7 +132,8 @@ def _dimensions(region: Region, plan: Plan, sizes: Mapping[str, int]) -> list[tu
         slot: [n if (n := number(d, sizes)) is not None else 1 for d in value.shape or ()]
         for slot, value in enumerate(region.inputs)
     }
-    reads = {slot: _elements(region, region.inputs[slot], sizes) for slot in plan.host_inputs}
+    read = {op.ints[0] for op in plan.shape_program if op.kind == "read"}
+    reads = {slot: _elements(region, region.inputs[slot], sizes) for slot in read}
     try:
         return run_shape_program(plan.shape_program, shapes, reads)
     except (ValueError, IndexError) as error:

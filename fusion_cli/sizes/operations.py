@@ -69,16 +69,16 @@ def broadcast(*sizes: Size) -> Size:
     if numbers:
         return Size(max(numbers))
     # What a table is cut to, Min(64, n), goes with n only if it is n.
-    members -= {m for m in members for n in members if _is_least_of(m, n)}
+    members -= {m for m in members for n in members if is_least_of(m, n)}
     return _united("broadcast", members)
 
 
-def _is_least_of(least: Size, size: Size) -> bool:
-    """Whether it is the least of the size and a positive number."""
+def is_least_of(least: Size, size: Size, others: int = 1) -> bool:
+    """Whether it is the least of the size and numbers, which are no less than `others`."""
     only = least.symbol
     if not isinstance(only, Term) or only.op != "Min" or size not in only.args:
         return False
-    return all((a.known or 0) > 0 for a in only.args if a != size)
+    return all((a.known or 0) >= others for a in only.args if a != size)
 
 
 def broadcast_shapes(shapes: Sequence[Shape]) -> Shape:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
+import numpy as np
+import onnx
+import onnxruntime as ort
 import pytest
+from onnx import numpy_helper
 
+import fusion_cli
 from fusion_cli.graph.index import GraphIndex
 from fusion_cli.match import MatchResult
 from fusion_cli.match.make_region import make_region
+from fusion_cli.plan import plan_region
+from fusion_cli.score.placement import require_gpu
 from tests.helpers.graphs import matches, operators, parse, simplified
 
 X, Y = "float[batch, seq, 64] x", "float[batch, seq, 64] y"
@@ -204,3 +212,36 @@ def test_one_convolution_is_turned_over_for_its_groups_alone(groups: int, least:
     two = f"b = {convolution} (x, k) c = {convolution} (b, k) y = Relu (c)"
     sizes = [len(found(body, "Convolutions", weights, IN, OUT).regions) for body in (one, two)]
     assert [bool(n) for n in sizes] == [least == 1, True]
+
+
+def test_a_norm_that_nothing_else_has_is_for_gpus(tmp_path: Path) -> None:
+    model = parse("g (float16[8, 512, 2048] x) => (float16[8, 512, 2048] y) { y = LayerNormalization (x, w, b) }")
+    ones = {name: np.ones(2048, np.float16) for name in ("w", "b")}
+    model.graph.initializer.extend(numpy_helper.from_array(a, name) for name, a in ones.items())
+    onnx.save(model, tmp_path / "model.onnx")
+    report = fusion_cli.optimize(tmp_path / "model.onnx", targets=["cpu", "sm_90a"])
+    assert [(f.rule, f.targets) for f in report.fusions] == [("NormRegion", ("sm_90a",))]
+
+
+def test_tables_of_rotary_embeddings_are_made_at_once(tmp_path: Path) -> None:
+    """Of positions that are counted on the host, as those of open sizes are."""
+    body = """shape = Shape (x) n = Gather (shape, one) places = Range (none, n, one) p = Unsqueeze (places, ends)
+        f = Cast <to = 1> (p) angles = Mul (f, frequencies) both = Concat <axis = -1> (angles, angles)
+        cosines = Cos (both) sines = Sin (both) c = Mul (x, cosines) t = Mul (x, sines) y = Sub (c, t)"""
+    constants = "int64 none = {0}, int64 one = {1}, int64[2] ends = {0, 2}"
+    model = parse(f"g (float[b, n, 64] x) => (float[b, n, 64] y) <{constants}> {{ {body} }}")
+    frequencies = 10.0 ** -np.linspace(0, 4, 32, dtype=np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(frequencies, "frequencies"))
+    (region,) = matches(model, "RotaryTables").regions
+    assert [(v.name, *of) for v, *of in region.positions] == [("p", -2, True)]
+    plan = plan_region(region)
+    require_gpu(region, plan)
+    assert len(plan.stages) == 1
+    path, out = tmp_path / "model.onnx", tmp_path / "out.onnx"
+    onnx.save(model, path)
+    fusion_cli.optimize(path, out, targets=["cpu"], force=True, rules=["RotaryTables"])
+    for size in ((2, 1, 64), (1, 37, 64), (1, 0, 64)):
+        x = np.random.default_rng(0).standard_normal(size).astype(np.float32)
+        want = ort.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
+        got = fusion_cli.session(out, providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
+        np.testing.assert_allclose(got, want, atol=1e-5)

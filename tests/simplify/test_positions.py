@@ -16,7 +16,8 @@ from onnx import numpy_helper
 import fusion_cli
 from fusion_cli.sessions import open_model
 from fusion_cli.simplify import simplify
-from fusion_cli.simplify.algebra.numbers import decided
+from fusion_cli.simplify.algebra.numbers import decided, uniform
+from fusion_cli.simplify.libraries import infer_shapes
 from tests.helpers.algebra_models import operators, same
 from tests.helpers.graphs import parse
 
@@ -269,3 +270,72 @@ def test_an_encoder_computes_what_it_did(batch: int, length: int, tmp_path: Path
     fused = fusion_cli.session(tmp_path / "fused.onnx", providers=["CPUExecutionProvider"])
     (got,) = fused.run(None, feeds)
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
+
+
+PACKED = """shape = Shape (x) n = Gather (shape, {of}) end = Unsqueeze (n, axis) next = Add (n, {more})
+    last = Unsqueeze (next, axis) places = Range ({first}, n, {by}) head = Slice (places, start, begin, axis)
+    before = Sub (head, {less})
+    whole = Concat <axis = 0> ({joined}) later = Slice (whole, begin, last, axis) earlier = Slice (whole, {cut}, axis)
+    y = Sub ({difference})"""
+AS_IT_IS = {
+    "of": "one",
+    "more": "one",
+    "first": "none",
+    "by": "one",
+    "less": "one",
+    "joined": "before, places",
+    "cut": "start, end",
+    "difference": "later, earlier",
+}
+
+
+def step_between(**changes: str) -> Any:
+    """What is known of the differences between positions and those before them."""
+    body = PACKED.format(**AS_IT_IS | changes)
+    constants = f"{INTS}, int64 two = {{2}}, int64[1] axis = {{0}}, int64[1] start = {{0}}, int64[1] begin = {{1}}"
+    model = ir.from_proto(parse(f"g (float[m, k] x) => (int64[j] y) <{constants}> {{ {body} }}"))
+    infer_shapes(model)
+    return uniform(model.graph.outputs[0])
+
+
+def test_positions_differ_by_one_from_those_before_them() -> None:
+    assert step_between() == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"less": "two"},
+        {"by": "two"},
+        {"first": "one"},
+        {"more": "two"},
+        {"joined": "places, before"},
+        {"joined": "before, before"},
+        {"cut": "start, last"},
+        {"cut": "begin, last"},
+        {"difference": "earlier, later"},
+        {"difference": "later, places"},
+    ],
+    ids=" ".join,
+)
+def test_other_differences_are_not_known(changes: dict[str, str]) -> None:
+    assert step_between(**changes) is None
+
+
+@pytest.mark.parametrize(
+    ("made", "number"),
+    [
+        ("y = Cast <to = 7> (truth)", 1),
+        ("y = Cast <to = 7> (lie)", 0),
+        ("y = Not (lie)", True),
+        ("c = Cast <to = 7> (lie) y = CumSum (c, none)", 0),
+        ("c = Cast <to = 7> (truth) y = CumSum (c, none)", None),
+        ("c = Cast <to = 7> (lie) s = CumSum (c, none) y = Gather (s, at)", 0),
+        ("y = CumSum (given, none)", None),
+        ("y = Cast <to = 7> (given)", None),
+    ],
+)
+def test_what_is_counted_of_truth(made: str, number: Any) -> None:
+    constants = f"{INTS}, bool[3] truth = {{1, 1, 1}}, bool[3] lie = {{0, 0, 0}}"
+    model = ir.from_proto(parse(f"g (int64[k] given, int64[j] at) => (int64[m] y) <{constants}> {{ {made} }}"))
+    assert uniform(model.graph.outputs[0]) == number

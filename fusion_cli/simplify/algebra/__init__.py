@@ -31,6 +31,7 @@ from fusion_cli.simplify.algebra.splits import split_convolutions
 from fusion_cli.simplify.algebra.spread import drop_spread
 from fusion_cli.simplify.algebra.tables import compute_tables, gather_one_hot
 from fusion_cli.simplify.algebra.transposes import cancel_transposes
+from fusion_cli.simplify.algebra.triangles import compare_positions
 from fusion_cli.simplify.algebra.uniform import drop_choices, drop_neutral
 from fusion_cli.simplify.identities import drop_identities
 from fusion_cli.types import Rewrite, label
@@ -48,6 +49,7 @@ _FAMILIES: Mapping[Callable[[ir.Graph], Iterator[Applied]], tuple[str, ...]] = {
     drop_spread: ("ExpandSpread",),
     drop_neutral: ("NeutralTensor",),
     drop_choices: ("WhereAlways",),
+    compare_positions: ("TriangleMask",),
     combine_bounds: ("ClipClip",),  # before activations, in which they may be two nodes
     name_activations: ("HardSigmoid", "HardSwish"),  # before the additions in them are taken for biases
     compute_constants: ("ConstantFolding",),  # before anything is folded into weights

@@ -11,8 +11,9 @@ import onnx_ir as ir
 
 from fusion_cli.load.overridable import is_constant
 from fusion_cli.simplify.algebra.edits import array_of, is_one_of
+from fusion_cli.simplify.algebra.positions import first_and_step, is_difference_of_neighbours
 
-_VIEWS = ("Expand", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Flatten", "Tile")
+_VIEWS = frozenset("Expand Flatten Gather GatherND Identity Reshape Squeeze Tile Transpose Unsqueeze".split())
 """Operators that hand elements of their first input on; an Identity is what a node becomes until its rule is done."""
 _COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
 _MOST_ELEMENTS = 1 << 26
@@ -33,6 +34,10 @@ def uniform(value: ir.Value | None, steps: int = _MOST_STEPS) -> Any:
     if node.op_type == "ConstantOfShape":
         filled = node.attributes.get("value")
         return 0.0 if filled is None else filled.as_tensor().numpy().item()
+    if node.op_type in ("Cast", "CumSum", "Not"):
+        return _of_truth(node, uniform(node.inputs[0], steps - 1))
+    if node.op_type == "Sub":
+        return 1 if is_difference_of_neighbours(node) else None
     if node.op_type in ("And", "Or"):
         first, second = (uniform(v, steps - 1) for v in node.inputs)
         deciding = node.op_type == "Or"
@@ -41,6 +46,14 @@ def uniform(value: ir.Value | None, steps: int = _MOST_STEPS) -> Any:
         condition = uniform(node.inputs[0], steps - 1)
         return None if condition is None else uniform(node.inputs[1 if condition else 2], steps - 1)
     return decided(node, steps)
+
+
+def _of_truth(node: ir.Node, number: Any) -> Any:
+    """What a Cast, a CumSum or a Not makes of a truth value or of the number that is one; sums of ones are several
+    numbers."""
+    if number not in (0, 1) or (node.op_type == "CumSum" and number):
+        return None
+    return not number if node.op_type == "Not" else number
 
 
 def decided(node: ir.Node, steps: int = _MOST_STEPS) -> bool | None:
@@ -58,14 +71,6 @@ def decided(node: ir.Node, steps: int = _MOST_STEPS) -> bool | None:
     else:
         holds, fails = is_more, is_no_more
     return holds if holds or fails else None
-
-
-def first_and_step(node: ir.Node) -> tuple[Any, Any] | None:
-    """Where a Range begins and how it goes on, if both are known."""
-    if not is_one_of(node, "Range"):
-        return None
-    start, step = array_of(node.inputs[0]), array_of(node.inputs[2])
-    return None if start is None or step is None or {start.size, step.size} != {1} else (start.item(), step.item())
 
 
 def _ends(value: ir.Value | None, steps: int) -> tuple[Any, Any]:
