@@ -56,9 +56,9 @@ def score_regions(
     rule_targets: Mapping[str, Collection[str]],
 ) -> Scored:
     """Plan each region that is not to have its rule's own kernel, and score it on each target, on those of
-    `rule_targets` alone where its rule says some. Regions that cannot be
-    planned, have no template for a target or do not pay become rejections; for the targets of `uncertain` those that do
-    not by less than predictions are off are kept beside."""
+    `rule_targets` alone where its rule says some. Regions that cannot be planned, have no template for a target or do
+    not pay become rejections; for the targets of `uncertain` those that do not by less than predictions are off are
+    kept beside."""
     candidates: list[Candidate] = []
     rejections: list[Rejection] = []
     kept: list[Candidate] = []

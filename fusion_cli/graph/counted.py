@@ -3,36 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
 from fusion_cli.load.overridable import is_constant
 from fusion_cli.operators.registry import having, is_elementwise
-from fusion_cli.simplify.algebra.positions import counted_axis
+from fusion_cli.simplify.algebra.edits import array_of
+from fusion_cli.simplify.algebra.positions import counted_axis, counted_from
 from fusion_cli.sizes.dims import shape_of
 from fusion_cli.sizes.operations import is_least_of
 
-MOST_COUNTED = 1 << 16
-"""Longer ones stay arrays: functions have copies of those that they embed."""
 _CHEAP = having("cheap")
 _MOST_NODES = 8
-
-
-def counted_from(array: np.ndarray[Any, Any]) -> tuple[int, int] | None:
-    """The axis (negative, from the end) along which consecutive integers lie, the same at all places of the others,
-    and the first of them; None of other numbers."""
-    if array.dtype.kind != "i" or not 1 < array.size <= MOST_COUNTED:
-        return None
-    first, last = int(array.flat[0]), int(array.flat[-1])
-    for axis in range(-array.ndim, 0):
-        size = array.shape[axis]
-        if last == first + size - 1 > first:
-            counted = np.arange(size).reshape(-1, *(1,) * (-axis - 1)) + first
-            if np.array_equal(array, np.broadcast_to(counted, array.shape)):
-                return axis, first
-    return None
 
 
 def axis_of_positions(value: ir.Value) -> int | None:
@@ -42,8 +24,8 @@ def axis_of_positions(value: ir.Value) -> int | None:
     if not is_constant(value):
         axis = counted_axis(value)
         return None if axis is None or value.shape is None else axis - len(value.shape)
-    tensor = value.const_value
-    found = None if tensor is None or not 1 < tensor.size <= MOST_COUNTED else counted_from(tensor.numpy())
+    array = array_of(value)  # longer ones stay arrays: functions have copies of those that they embed
+    found = None if array is None else counted_from(array)
     return None if found is None else found[0]
 
 

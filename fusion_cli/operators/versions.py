@@ -12,7 +12,7 @@ import onnx.defs
 import onnx.helper
 import onnx_ir as ir
 
-from fusion_cli.operators.registry import ROW_OPERATORS
+from fusion_cli.operators.registry import OPERATORS, ROW_OPERATORS
 
 _INTEGERS: Mapping[str, tuple[str, ...]] = {
     **{op: ("axes",) for op in sorted(ROW_OPERATORS) if op.startswith("Reduce")},
@@ -75,6 +75,12 @@ def attribute(node: ir.Node, name: str) -> Any:
         return node.attributes[name].value
     found = defaults(node.domain, node.op_type, opset_version(node)).get(name)
     return float(str(np.float32(found))) if isinstance(found, float) else found  # 1e-5 as people write it
+
+
+def parameters(node: ir.Node) -> dict[str, Any]:
+    """Those of what a known operator depends on beside its operands that the node gives or that have a default."""
+    names = OPERATORS[node.domain, node.op_type].parameters
+    return {name: value for name in names if (value := attribute(node, name)) is not None}
 
 
 def integers(node: ir.Node, name: str) -> ir.Value | tuple[int, ...] | None:

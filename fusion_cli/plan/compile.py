@@ -34,6 +34,7 @@ from fusion_cli.plan.partition import Partition
 from fusion_cli.plan.row_prologues import sink_into_rows
 from fusion_cli.plan.shape_program import ShapeProgram
 from fusion_cli.plan.workspace import Storage, assign_buffers, rename_symbols
+from fusion_cli.planir.host_op import read_inputs
 from fusion_cli.planir.invariants import check
 from fusion_cli.planir.stages import Plan, Stage, Tensor
 from fusion_cli.types import Region
@@ -76,8 +77,7 @@ def plan_region(region: Region) -> Plan:
     storage = Storage(partition, _input_values(context), outputs)
     stages = tuple(assemble(partition, storage, group) for group in partition.ordered())
     tensors, buffers = assign_buffers(storage.tensors, stages)
-    slots = {v: i for i, v in enumerate(region.inputs)}
-    on_host = {slots[v] for v, _, is_there in region.positions if is_there}
+    on_host = {region.inputs.index(v) for v, _, is_there in region.positions if is_there}
     return _finish(context.b.shapes, tensors, stages, storage, buffers, on_host)
 
 
@@ -162,7 +162,7 @@ def _finish(
         inputs=storage.inputs,
         outputs=storage.outputs,
         buffers=buffers,
-        host_inputs=tuple(sorted({op.ints[0] for op in ops if op.kind == "read"} | on_host)),
+        host_inputs=tuple(sorted(read_inputs(ops) | on_host)),
         groups=find_groups(tensors, stages, storage.outputs),
     )
     return check(plan)

@@ -10,10 +10,10 @@ import onnx_ir as ir
 
 from fusion_cli.codes import plan as codes
 from fusion_cli.errors import Unsupported
-from fusion_cli.graph.counted import counted_from
 from fusion_cli.operators.versions import integers
 from fusion_cli.plan.graph import Val
 from fusion_cli.plan.lowering import Builder, dtype_name
+from fusion_cli.simplify.algebra.positions import counted_from
 from fusion_cli.sizes.algebra import Shape, unknown
 from fusion_cli.sizes.dims import shape_of
 from fusion_cli.types import Region

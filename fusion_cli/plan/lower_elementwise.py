@@ -12,7 +12,7 @@ from fusion_cli.errors import Unsupported
 from fusion_cli.operators.dtypes import DTYPES, FLOATS
 from fusion_cli.operators.elementwise import ELEMENTWISE
 from fusion_cli.operators.registry import OPERATORS
-from fusion_cli.operators.versions import attribute, training_mode
+from fusion_cli.operators.versions import attribute, parameters, training_mode
 from fusion_cli.plan.context import Context
 from fusion_cli.plan.graph import Val
 from fusion_cli.plan.lowering import dtype_name
@@ -29,8 +29,7 @@ def composite(ctx: Context, node: ir.Node) -> Val:
     """An operator that is made of others."""
     operator = OPERATORS[node.domain, node.op_type]
     assert operator.made_of is not None
-    given = {name: value for name in operator.parameters if (value := attribute(node, name)) is not None}
-    result: Val = operator.made_of(ctx.b.apply, *ctx.operands(node), **given)
+    result: Val = operator.made_of(ctx.b.apply, *ctx.operands(node), **parameters(node))
     return result
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -38,3 +39,8 @@ class ShapeOp:
     kind: str
     args: tuple[int, ...] = ()
     ints: tuple[int, ...] = ()
+
+
+def read_inputs(program: Iterable[ShapeOp]) -> set[int]:
+    """The operator inputs of which a shape program reads the elements."""
+    return {op.ints[0] for op in program if op.kind == "read"}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from fusion_cli.operators.dtypes import DTYPES
 from fusion_cli.planir.faults import BrokenPlan, Shape, require, within
-from fusion_cli.planir.host_op import ShapeOp
+from fusion_cli.planir.host_op import ShapeOp, read_inputs
 from fusion_cli.planir.printer import show
 from fusion_cli.planir.stage_invariants import check_stage
 from fusion_cli.planir.stages import Attention, Conv, Linear, Plan, Pointwise, Rowwise, Stage, Tensor
@@ -91,7 +91,7 @@ def _check_interface(plan: Plan) -> None:
             on_host = index == -1 and role == "input"
             require(on_host or (index, slot) in known, "{} {}: tensor {} is not it", role, slot, index)
         require(len(known) == sum(i >= 0 for i in listed), "tensors that are no {0} of the plan by role {0}", role)
-    read = {op.ints[0] for op in plan.shape_program if op.kind == "read"}
+    read = read_inputs(plan.shape_program)
     unread = {slot for slot in plan.host_inputs if plan.inputs[slot] < 0}
     are_theirs = list(plan.host_inputs) == sorted(read | unread)
     require(are_theirs, "host inputs {} are not those that the shape program reads, or nothing does", plan.host_inputs)

@@ -14,6 +14,7 @@ from fusion_cli.devices.work import Work, total_bytes
 from fusion_cli.errors import Unsupported
 from fusion_cli.kernels import Kind, Sized, family_of
 from fusion_cli.plan.shape_program import run_shape_program
+from fusion_cli.planir.host_op import read_inputs
 from fusion_cli.planir.stages import Plan
 from fusion_cli.score.baseline import Baseline, bytes_of, one_kernel, private_shape_nodes, reorder_work
 from fusion_cli.score.placement import require_gpu
@@ -132,8 +133,7 @@ def _dimensions(region: Region, plan: Plan, sizes: Mapping[str, int]) -> list[tu
         slot: [n if (n := number(d, sizes)) is not None else 1 for d in value.shape or ()]
         for slot, value in enumerate(region.inputs)
     }
-    read = {op.ints[0] for op in plan.shape_program if op.kind == "read"}
-    reads = {slot: _elements(region, region.inputs[slot], sizes) for slot in read}
+    reads = {slot: _elements(region, region.inputs[slot], sizes) for slot in read_inputs(plan.shape_program)}
     try:
         return run_shape_program(plan.shape_program, shapes, reads)
     except (ValueError, IndexError) as error:

@@ -156,7 +156,7 @@ PACKED = SEEN.replace(
 
 
 def open_model(mask: str = SEEN, first: str = "none", end: str = "n", keys: str = "n") -> onnx.ModelProto:
-    """An attention to as many keys as there are queries, of which the number is open, after a layer of its own."""
+    """An attention to as many keys as there are queries, of which the number is open."""
     made = mask.format(first=first, end=end)
     text = f"""g (float[b, 2, n, 16] x, float[b, 2, {keys}, 16] k, int64 m) => (float[b, 2, n, 16] y)
     <{INTS}, int64[1] axis = {{0}}, int64[1] ones = {{1}}, int64[2] between = {{1, 2}}, float zero = {{0.0}},

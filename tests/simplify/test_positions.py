@@ -322,6 +322,16 @@ def test_other_differences_are_not_known(changes: dict[str, str]) -> None:
     assert step_between(**changes) is None
 
 
+def test_older_opsets_cut_otherwise() -> None:
+    """The places of a Slice are attributes there."""
+    body = """head = Slice <axes = [0], starts = [0], ends = [1]> (places) before = Sub (head, one)
+        whole = Concat <axis = 0> (before, places) later = Slice <axes = [0], starts = [1], ends = [5]> (whole)
+        earlier = Slice <axes = [0], starts = [0], ends = [4]> (whole) y = Sub (later, earlier)"""
+    text = f"g (int64 x) => (int64[j] y) <{INTS}, int64[4] places = {{0, 1, 2, 3}}> {{ {body} }}"
+    model = ir.from_proto(parse(text, opset=9))
+    assert uniform(model.graph.outputs[0]) is None
+
+
 @pytest.mark.parametrize(
     ("made", "number"),
     [

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from fusion_cli.operators.versions import attribute
-from fusion_cli.simplify.algebra.edits import array_of, is_one_of, producer_of
+from fusion_cli.operators.versions import attribute, integers
+from fusion_cli.simplify.algebra.edits import Array, array_of, is_one_of, producer_of
 from fusion_cli.sizes.algebra import Shape, Size
 from fusion_cli.sizes.dims import shape_of
 
@@ -55,9 +55,23 @@ def _same_axis(before: Shape, axis: int, after: Shape) -> int | None:
 
 def _axis_of_constant(value: ir.Value) -> int | None:
     array = array_of(value)
-    found = [] if array is None else [i for i, size in enumerate(array.shape) if size != 1]
-    is_counting = array is not None and len(found) == 1 and bool((array.reshape(-1) == np.arange(array.size)).all())
-    return found[0] if is_counting else None
+    found = None if array is None or max(array.shape, default=1) != array.size else counted_from(array)
+    return found[0] % array.ndim if array is not None and found is not None and found[1] == 0 else None
+
+
+def counted_from(array: Array) -> tuple[int, int] | None:
+    """The axis (negative, from the end) along which consecutive integers lie, the same at all places of the others,
+    and the first of them; None of other numbers."""
+    if array.dtype.kind != "i" or array.size < 2:
+        return None
+    first, last = int(array.flat[0]), int(array.flat[-1])
+    for axis in range(-array.ndim, 0):
+        size = array.shape[axis]
+        if last == first + size - 1 > first:
+            counted = np.arange(size).reshape(-1, *(1,) * (-axis - 1)) + first
+            if np.array_equal(array, np.broadcast_to(counted, array.shape)):
+                return axis, first
+    return None
 
 
 def is_difference_of_neighbours(node: ir.Node) -> bool:
@@ -74,7 +88,7 @@ def is_difference_of_neighbours(node: ir.Node) -> bool:
     axis, shape = counted_axis(positions), shape_of(positions)
     if axis is None or shape is None or attribute(concat, "axis") not in (axis, axis - len(shape)):
         return False
-    cuts = cut_of(later), cut_of(earlier), number_of(later.inputs[2]), number_of(earlier.inputs[2])
+    cuts = cut_of(later), cut_of(earlier), _end_of(later), _end_of(earlier)
     is_whole = cuts == ((axis, 1), (axis, 0), shape[axis] + Size(1), shape[axis])
     return is_whole and _is_one_less(ahead, positions, axis)
 
@@ -86,19 +100,31 @@ def _is_one_less(value: ir.Value | None, positions: ir.Value, axis: int) -> bool
     one = None if sub is None else array_of(sub.inputs[1])
     if one is None or one.size != 1 or one.item() != 1 or first is None or first.inputs[0] is not positions:
         return False
-    return cut_of(first) == (axis, 0) and number_of(first.inputs[2]) == Size(1)
+    return cut_of(first) == (axis, 0) and _end_of(first) == Size(1)
+
+
+def _end_of(node: ir.Node) -> Size | None:
+    """Where a Slice of one axis ends."""
+    end = integers(node, "ends")
+    return number_of(end) if isinstance(end, ir.Value) else None
 
 
 def cut_of(node: ir.Node) -> tuple[int, int] | None:
-    """The one axis along which a Slice takes elements one after the other, and from where on."""
+    """The one axis along which a Slice takes elements one after the other, and from where on, which is from the end if
+    it is negative."""
     shape = None if node.inputs[0] is None else shape_of(node.inputs[0])
-    if shape is None or len(node.inputs) < 4:
+    start, axis = (one_number(node, name) for name in ("starts", "axes"))
+    if shape is None or start is None or axis is None:
         return None
-    start, axes = array_of(node.inputs[1]), array_of(node.inputs[3])
-    step = array_of(node.inputs[4]) if len(node.inputs) > 4 else np.ones(1)
-    if start is None or axes is None or step is None or {start.size, axes.size, step.size} != {1}:
-        return None
-    return (int(axes.item()) % len(shape), int(start.item())) if step.item() == 1 and start.item() >= 0 else None
+    is_close = integers(node, "steps") is None or one_number(node, "steps") == 1
+    return (axis % len(shape), start) if is_close else None
+
+
+def one_number(node: ir.Node, name: str) -> int | None:
+    """The one constant that a node reads as a list of integers."""
+    value = integers(node, name)
+    array = array_of(value) if isinstance(value, ir.Value) else None
+    return int(array.item()) if array is not None and array.size == 1 else None
 
 
 def number_of(value: ir.Value | None, steps: int = _MOST_STEPS) -> Size | None:
@@ -119,16 +145,12 @@ def number_of(value: ir.Value | None, steps: int = _MOST_STEPS) -> Size | None:
 
 
 def _sizes_of(node: ir.Node) -> Shape | None:
-    """The sizes that a Shape gives, or what a Gather or a Slice takes of those."""
+    """The sizes that a Shape gives, or the one that a Gather takes of them."""
     if node.op_type == "Shape" and node.inputs[0] is not None:
         shape = shape_of(node.inputs[0])
         return None if shape is None else shape[attribute(node, "start") or 0 : attribute(node, "end")]
-    source = producer_of(node.inputs[0], "Shape") if node.op_type in ("Gather", "Slice") else None
-    whole = None if source is None else _sizes_of(source)
-    if whole is None:
+    source = producer_of(node.inputs[0], "Shape") if node.op_type == "Gather" else None
+    whole, at = None if source is None else _sizes_of(source), None if source is None else array_of(node.inputs[1])
+    if whole is None or at is None or at.size != 1 or not -len(whole) <= at.item() < len(whole):
         return None
-    if node.op_type == "Gather":
-        at = array_of(node.inputs[1])
-        return None if at is None or at.size != 1 or not -len(whole) <= at.item() < len(whole) else (whole[at.item()],)
-    cut, end = cut_of(node), array_of(node.inputs[2])
-    return None if cut is None or end is None else whole[cut[1] : int(end.item())]
+    return (whole[at.item()],)

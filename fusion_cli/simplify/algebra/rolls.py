@@ -10,18 +10,18 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from fusion_cli.operators.versions import attribute, integers, opset_version
+from fusion_cli.operators.versions import attribute, opset_version
 from fusion_cli.simplify.algebra.edits import (
     Applied,
     Array,
     add_constant,
-    array_of,
     become,
     graph_of,
     is_one_of,
     producer_of,
     put_before,
 )
+from fusion_cli.simplify.algebra.positions import cut_of, one_number
 from fusion_cli.sizes.dims import shape_of
 
 _OPSET = 11
@@ -109,10 +109,9 @@ def _roll(node: ir.Node | None) -> _Roll | None:
     shape = None if source is None else shape_of(source)
     if later is None or earlier is None or source is None or shape is None or earlier.inputs[0] is not source:
         return None
-    rank = len(shape)
-    axis = attribute(node, "axis") % rank
+    axis = attribute(node, "axis") % len(shape)
     size, together = shape[axis].known, [s.known for s in shape[axis + 1 :]]
-    spans = [_span(s, axis, rank, size or 0) for s in (later, earlier)]
+    spans = [_span(s, axis, size or 0) for s in (later, earlier)]
     if not size or None in together or math.prod(n or 0 for n in together) < _FEWEST or None in spans:
         return None
     (first, end), (begin, last) = (s for s in spans if s is not None)
@@ -120,19 +119,10 @@ def _roll(node: ir.Node | None) -> _Roll | None:
     return _Roll(source, axis, first, size, (later, earlier), node) if is_rotated else None
 
 
-def _span(node: ir.Node, axis: int, rank: int, size: int) -> tuple[int, int] | None:
+def _span(node: ir.Node, axis: int, size: int) -> tuple[int, int] | None:
     """Where a Slice along this axis alone, place by place, begins and ends."""
-    start, end, along = (_number(node, name) for name in ("starts", "ends", "axes"))
-    if start is None or end is None or along is None or along % rank != axis:
+    cut, end = cut_of(node), one_number(node, "ends")
+    if cut is None or end is None or cut[0] != axis:
         return None
-    if integers(node, "steps") is not None and _number(node, "steps") != 1:
-        return None
-    begin, end, _ = slice(start, end).indices(size)
+    begin, end, _ = slice(cut[1], end).indices(size)
     return begin, end
-
-
-def _number(node: ir.Node, name: str) -> int | None:
-    """The one number that is given for a list of integers."""
-    value = integers(node, name)
-    array = array_of(value) if isinstance(value, ir.Value) else None
-    return int(array.item()) if array is not None and array.size == 1 else None

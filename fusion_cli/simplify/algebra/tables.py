@@ -9,8 +9,8 @@ import numpy as np
 import onnx_ir as ir
 
 from fusion_cli.load.overridable import is_constant
-from fusion_cli.operators.registry import OPERATORS, evaluate, is_elementwise
-from fusion_cli.operators.versions import attribute, opset_version
+from fusion_cli.operators.registry import evaluate, is_elementwise
+from fusion_cli.operators.versions import attribute, opset_version, parameters
 from fusion_cli.simplify.algebra.edits import (
     Applied,
     Array,
@@ -146,10 +146,8 @@ def _computed(node: ir.Node, found: Mapping[ir.Value, _Rows]) -> _Rows | None:
     arguments = [None if v is None else found[v].table if v in found else _by_column(v, read[0]) for v in node.inputs]
     if any(v is not None and a is None for v, a in zip(node.inputs, arguments, strict=True)):
         return None
-    names = OPERATORS[node.domain, node.op_type].parameters
-    given = {n: value for n in names if (value := attribute(node, n)) is not None}
     with np.errstate(all="ignore"):
-        table = evaluate(node.domain, node.op_type, arguments, given)
+        table = evaluate(node.domain, node.op_type, arguments, parameters(node))
     nodes = dict.fromkeys(n for r in rows for n in r.nodes)
     is_rows = table.shape == rows[0].table.shape and bool(np.isfinite(table).all())
     return _Rows(rows[0].indices, table, (*nodes, node)) if is_rows else None

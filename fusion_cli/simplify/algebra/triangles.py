@@ -12,8 +12,8 @@ import onnx_ir as ir
 
 from fusion_cli.load.overridable import is_constant
 from fusion_cli.operators.dtypes import ONNX_FLOATS
-from fusion_cli.operators.registry import OPERATORS, evaluate, is_elementwise
-from fusion_cli.operators.versions import attribute, opset_version
+from fusion_cli.operators.registry import evaluate, is_elementwise
+from fusion_cli.operators.versions import opset_version, parameters
 from fusion_cli.simplify.algebra.edits import Applied, add_constant, array_of, graph_of, is_one_of, put_before
 from fusion_cli.simplify.algebra.positions import cut_of
 
@@ -91,20 +91,16 @@ def _cut(node: ir.Node, triangle: _Triangle | None) -> _Triangle | None:
 def _changed(node: ir.Node, read: Sequence[_Triangle | None]) -> _Triangle | None:
     """What an elementwise node makes of a triangle and single numbers."""
     (triangle, *others), result = [t for t in read if t is not None], node.outputs[0]
-    numbers = [array_of(v) if t is None else None for v, t in zip(node.inputs, read, strict=True)]
-    is_alone = all(
-        v is None or t is not None or (n is not None and n.size == 1)
-        for v, t, n in zip(node.inputs, read, numbers, strict=True)
-    )
-    if others or not is_alone or result.shape is None or result.dtype not in _DTYPES:
+    numbers = {v: array_of(v) for v, t in zip(node.inputs, read, strict=True) if v is not None and t is None}
+    are_single = all(n is not None and n.size == 1 for n in numbers.values())
+    if others or not are_single or result.shape is None or result.dtype not in _DTYPES:
         return None
     dtype = result.dtype
-    given = {n: v for n in OPERATORS["", node.op_type].parameters if (v := attribute(node, n)) is not None}
 
     def evaluated(end: Any) -> Any:
-        arguments = [end if t is not None else n for t, n in zip(read, numbers, strict=True)]
+        arguments = [None if v is None else numbers.get(v, end) for v in node.inputs]
         with np.errstate(all="ignore"):
-            return evaluate("", node.op_type, arguments, given).reshape(-1)[0].astype(dtype.numpy())
+            return evaluate("", node.op_type, arguments, parameters(node)).reshape(-1)[0].astype(dtype.numpy())
 
     return replace(triangle, seen=evaluated(triangle.seen), hidden=evaluated(triangle.hidden))
 
