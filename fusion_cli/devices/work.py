@@ -12,6 +12,8 @@ from fusion_cli.devices.profile import DeviceProfile
 ATTENTION_ROWS = 64
 """Rows of queries and of keys that an attention kernel keeps on the chip at once."""
 
+EPILOGUE = "Epilogue"
+"""The name of a pass over what a product before it has made."""
 _MANY_TAPS = 16
 """Places of a filter from which on a kernel for each group is slower than ours for all (conv_tiles.cuh)."""
 _A_GROUP = 3.0

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 from fusion_cli.codegen.cpu_parts import CpuStage
 from fusion_cli.codegen.cuda_parts import CudaGroup, CudaStage
 from fusion_cli.devices.profile import DeviceProfile
-from fusion_cli.devices.work import Work, count
+from fusion_cli.devices.work import EPILOGUE, Work, count
 from fusion_cli.operators.dtypes import element_bytes
 from fusion_cli.operators.elementwise import ELEMENTWISE
 from fusion_cli.planir.stages import Group, Instr, Linear, Operand, Plan, Stage
@@ -167,4 +167,4 @@ def product_work(at: Sized, factors: Sequence[int], flops: float, slowdown: floa
     if not simple + special:
         return [product]
     rest = at.moved(set(at.stage.tensors) - tensors)
-    return [product, Work("Epilogue", result + rest, simple=simple * at.space, special=special * at.space)]
+    return [product, Work(EPILOGUE, result + rest, simple=simple * at.space, special=special * at.space)]

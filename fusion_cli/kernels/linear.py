@@ -73,7 +73,10 @@ class LinearFamily(Family):
             return tiled
         if at.profile.kind != "cpu" and skinny.is_skinny(at):
             return [phases.phase_work(at, replace(super().work(at)[0], flops=flops, dtype=at.dtype(stage.a)))]
-        if (own := wide.work_together(at) or tf32.work_turned(at)) is not None:
+        own = wide.work_together(at) or tf32.work_turned(at)
+        if own is None and _wide_alone(at.plan, stage, at.plan.stages.index(stage)):
+            own = wide.work_alone(at)
+        if own is not None:
             return [own]
         slowdown /= at.profile.linear_efficiency
         if at.profile.kind != "cpu" and addends_of(at.plan, stage):

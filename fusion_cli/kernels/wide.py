@@ -24,6 +24,8 @@ ROWS = 64
 _ARCH, _EIGHT = "sm_90a", 8
 _SLOWDOWN = 1.05
 """860 us at 2048x18944x3584, where the vendor's products of this size take 825 on an H200."""
+_ALONE = 1.1
+"""Of one product beside the vendor's alone, which a pass follows: see wide_pays in wide_choice.cuh."""
 _FITS = f"sm_90a: at least {ROWS} rows, columns by the eight, all operands on 16-byte boundaries"
 
 SCHEDULE = Schedule(
@@ -139,18 +141,24 @@ def is_chain(wide: Wide | None) -> bool:
 def work_together(at: Sized) -> Work | None:
     """What one of the products of such a chain has to do at these sizes, nobody storing what only the chain reads; None
     where they do not run together."""
-    stage: Linear = at.stage
-    position = at.plan.stages.index(stage)
-    rows, columns, depth = math.prod(at.dims[stage.dims][:-1]), at.dims[stage.dims][-1], at.shape(stage.a)[-1]
-    if at.profile.arch != _ARCH or rows < ROWS or columns % _EIGHT or depth % _EIGHT:
-        return None
-    chains = chains_with(at.plan, position)
+    chains = chains_with(at.plan, at.plan.stages.index(at.stage))
     if len(chains) != 1 or wide_of(at.plan, chains) is None:
         return None
-    moved = at.moved(t for t in stage.tensors if not _is_private(at.plan, chains[0], t))
-    flops = 2.0 * at.space * depth
-    weights = at.constants(stage.tensors)
-    return Work("Linear", moved, flops, at.dtype(stage.a), slowdown=_SLOWDOWN, grid=at.grid, weights=weights)
+    return _work(at, [t for t in at.stage.tensors if not _is_private(at.plan, chains[0], t)], _SLOWDOWN)
+
+
+def work_alone(at: Sized) -> Work | None:
+    """What a product that has this kernel to itself has to do at these sizes; None where they do not suit it."""
+    return _work(at, at.stage.tensors, _ALONE)
+
+
+def _work(at: Sized, tensors: Sequence[int], slowdown: float) -> Work | None:
+    """Of a product that moves these tensors."""
+    rows, columns, depth = math.prod(at.dims[at.stage.dims][:-1]), at.dims[at.stage.dims][-1], at.shape(at.stage.a)[-1]
+    if at.profile.arch != _ARCH or rows < ROWS or columns % _EIGHT or depth % _EIGHT:
+        return None
+    moved, weights, flops = at.moved(tensors), at.constants(at.stage.tensors), 2.0 * at.space * depth
+    return Work("Linear", moved, flops, at.dtype(at.stage.a), slowdown=slowdown, grid=at.grid, weights=weights)
 
 
 def _body(plan: Plan, stage: Linear, n: int, made: dict[int, str]) -> Body:

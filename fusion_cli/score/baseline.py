@@ -27,7 +27,7 @@ from fusion_cli.types import Region
 
 _VIEWS = RESHAPES | {"Dropout"}
 _PICKS = having("picking")
-_PRODUCTS = having("product") | having("product", "com.microsoft")
+PRODUCTS = having("product") | having("product", "com.microsoft")
 
 
 class Baseline:
@@ -151,7 +151,7 @@ def _works(kernel: Kernel, profile: DeviceProfile, sizes: Mapping[str, int]) -> 
     # What picks elements reads no others.
     moved = 2 * bytes_of(written, sizes) if kernel.op in _PICKS else bytes_of(read | written, sizes)
     out = max((float(_count(v, sizes)) for v in written), default=0.0)
-    anchor = next((n for n in kernel.nodes if n.op_type in (*_PRODUCTS, "Conv", "Attention")), None)
+    anchor = next((n for n in kernel.nodes if n.op_type in (*PRODUCTS, "Conv", "Attention")), None)
     if anchor is not None and anchor.op_type == "Attention":
         return _attention(anchor, moved, profile, sizes)
     if anchor is not None:

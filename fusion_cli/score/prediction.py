@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
 from fusion_cli.codes import score as codes
 from fusion_cli.costs import Score, Terms
 from fusion_cli.devices.profile import DeviceProfile
-from fusion_cli.devices.work import Work, total_bytes
+from fusion_cli.devices.work import EPILOGUE, Work, count, total_bytes
 from fusion_cli.errors import Unsupported
 from fusion_cli.kernels import Kind, Sized, family_of
 from fusion_cli.plan.shape_program import run_shape_program
 from fusion_cli.planir.host_op import read_inputs
-from fusion_cli.planir.stages import Plan
-from fusion_cli.score.baseline import Baseline, bytes_of, one_kernel, private_shape_nodes, reorder_work
+from fusion_cli.planir.stages import Plan, Pointwise
+from fusion_cli.score.baseline import PRODUCTS, Baseline, bytes_of, one_kernel, private_shape_nodes, reorder_work
 from fusion_cli.score.placement import require_gpu
 from fusion_cli.score.spans import nodes_terms, operator_terms
 from fusion_cli.score.uncertainty import uncertainty_us
@@ -120,11 +120,20 @@ def own_work(region: Region, plan: Plan | None, profile: DeviceProfile, sizes: M
     dims = _dimensions(region, plan, sizes)
     weights = frozenset(i for i, v in enumerate(region.inputs) if v.const_value is not None)
     kind: Kind = "cpu" if profile.kind == "cpu" else "cuda"
-    return [
-        work
-        for stage in plan.stages
-        for work in family_of(plan, stage, kind).work(Sized(plan, stage, dims, profile, weights))
-    ]
+    found: list[Work] = []
+    for stage in plan.stages:
+        at = Sized(plan, stage, dims, profile, weights)
+        works = family_of(plan, stage, kind).work(at)
+        found += [replace(work, name=EPILOGUE) for work in works] if _follows_product(region, at) else works
+    return found
+
+
+def _follows_product(region: Region, at: Sized) -> bool:
+    """Whether a stage is the pass over what a product before the region has made, no faster there than within it: the
+    product's results are still on their way to memory."""
+    roots = (at.plan.tensors[at.plan.root(t)] for t in at.stage.tensors)
+    read = (region.inputs[r.slot].producer() for r in roots if r.role == "input" and count(at.dims[r.dims]) >= at.space)
+    return isinstance(at.stage, Pointwise) and any(n is not None and n.op_type in PRODUCTS for n in read)
 
 
 def _dimensions(region: Region, plan: Plan, sizes: Mapping[str, int]) -> list[tuple[int, ...]]:

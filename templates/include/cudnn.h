@@ -316,18 +316,16 @@ class CudnnConv {
   static Choice choose(const Cudnn& cudnn, cudaStream_t stream, void* work, const Form& f, const Data& data, const Own& own) {
     std::vector<Plan> tried = plans(cudnn.handle(), f);
     Choice best;
-    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    check(cudaStreamIsCapturing(stream, &capture), "cudaStreamIsCapturing");
-    const bool can_time = capture == cudaStreamCaptureStatusNone;
+    const bool timed = can_time(stream);
     for (Plan& plan : tried) {
-      const float took = can_time ? time(stream, work, [&] { return plan.run(cudnn.handle(), data, work); }) : 0.0f;
+      const float took = timed ? time(stream, work, [&] { return plan.run(cudnn.handle(), data, work); }) : 0.0f;
       if (took < 0.0f || (!best.plans.empty() && took >= best.milliseconds)) continue;
       best.milliseconds = took;
       best.plans.clear();
       best.plans.push_back(std::move(plan));
     }
-    const float took = can_time ? time(stream, work, [&] { return own(f.is_bare()); }) : 0.0f;
-    const bool is_own = best.plans.empty() ? took >= 0.0f : can_time && took >= 0.0f && took < best.milliseconds;
+    const float took = timed ? time(stream, work, [&] { return own(f.is_bare()); }) : 0.0f;
+    const bool is_own = best.plans.empty() ? took >= 0.0f : timed && took >= 0.0f && took < best.milliseconds;
     return is_own ? Choice{{}, took, true} : std::move(best);
   }
 

@@ -121,7 +121,8 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
     const uint32_t right = ring + slot * Tile::kSlotBytes + Tile::kLeftBytes;
     full[slot].arrive_expecting(Tile::kSlotBytes);
     each_box(at, step, [&](int i, const TensorMap& map, int column, int row) {
-      copy_box(right + i * Tile::kBoxBytes, map, full[slot], column, row);
+      const uint32_t to = right + i * Tile::kBoxBytes;
+      x.once ? copy_box_once(to, map, full[slot], column, row) : copy_box(to, map, full[slot], column, row);
     });
   };
   // While kernels before this one still run, right operands of the first steps come if they are constants, or else nearer at

@@ -142,15 +142,14 @@ __device__ __forceinline__ void few_phases(bool early, const PhaseMemory& memory
   const uint32_t base = (shared_address(dynamic) + 1023) / 1024 * 1024;
   float* const sums = reinterpret_cast<float*>(reinterpret_cast<unsigned char*>(dynamic) + (base - shared_address(dynamic)) +
                                                Tile::kSlots * Tile::kSlotBytes);
-  __shared__ int begun;
-  __shared__ Barrier left[Tile::kSlots], right[Tile::kSlots], empty[Tile::kSlots];
+  __shared__ Barrier begun[kPhases], left[Tile::kSlots], right[Tile::kSlots], empty[Tile::kSlots];
   if (threadIdx.x == kWarpgroup) {
     for (int i = 0; i < Tile::kSlots; ++i) left[i].init(1), right[i].init(1), empty[i].init(kWarpgroup / 32);
+    for (Barrier& phase : begun) phase.init(1);
     publish_barriers();
-    begun = 0;
   }
   __syncthreads();
-  StreamRing<Tile> ring{base, left, right, empty, &begun};
+  StreamRing<Tile> ring{base, left, right, empty, begun};
   // Calls `use` with a phase, which is known here by its number alone.
   const auto with = [&](int phase, const auto& use) {
     int n = 0;
@@ -179,7 +178,7 @@ __device__ __forceinline__ void few_phases(bool early, const PhaseMemory& memory
       const StreamView x = view(phase);
       const bool idle = x.shares.begin(blockIdx.x) == x.shares.begin(blockIdx.x + 1);
       if (!idle && phase > 0) memory.await(phase - 1, parts(phase - 1));
-      if (threadIdx.x % 32 == 0) *ring.begun = phase + 1;
+      if (threadIdx.x % 32 == 0) ring.begun[phase].arrive();
       if (!idle) stream_left(x, ring);
     }
   } else if (threadIdx.x < kWarpgroup) {

@@ -68,7 +68,7 @@ struct StreamRing {
   static constexpr unsigned kSlots = Tile::kSlots;
   uint32_t base;
   Barrier *left, *right, *empty;
-  volatile int* begun;  // phases whose left operand is there
+  Barrier* begun;  // of each phase: its left operand is there
   unsigned n = 0;
 
   __device__ __forceinline__ uint32_t slot() const { return base + n % kSlots * Tile::kSlotBytes; }
@@ -95,7 +95,7 @@ __device__ __forceinline__ void stream_right(const StreamView& x, int phase, Str
     const int row = path.row_of(step);
     const StreamStrip at(x, across, path.strip);
     ring.await_free();
-    const unsigned most = *ring.begun > phase ? kStreamMost : kStreamEarly;
+    const unsigned most = ring.begun[phase].has_passed(0) ? kStreamMost : kStreamEarly;
     if (ring.n >= most) ring.right[(ring.n - most) % Tile::kSlots].wait((ring.n - most) / Tile::kSlots % 2);
     Barrier& arrived = ring.right[ring.n % Tile::kSlots];
     arrived.arrive_expecting(Tile::kBoxes * Tile::kBoxBytes);

@@ -50,6 +50,17 @@ struct Barrier {
         "r"(parity)
         : "memory");
   }
+  // Whether there would be nothing to wait for.
+  __device__ __forceinline__ bool has_passed(int parity) {
+    int passed;
+    asm volatile(
+        "{\n.reg .pred done;\nmbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+        "selp.b32 %0, 1, 0, done;\n}"
+        : "=r"(passed)
+        : "r"(shared_address(&state)), "r"(parity)
+        : "memory");
+    return passed != 0;
+  }
 };
 // Before barriers that were made are used by others.
 __device__ __forceinline__ void publish_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }

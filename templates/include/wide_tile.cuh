@@ -53,6 +53,7 @@ struct WideOperands {
   TensorMap left, right[kChains][kProducts];
   int rows, depth, columns[kChains];
   bool early;  // the right operands are there before any kernel runs
+  bool once;   // nobody finds them in the L2 cache again, where left ones are to stay
 };
 
 // What a choice among tiles depends on besides: whether the left operand is rounded on its way, as float32 is, and whether the
@@ -72,14 +73,16 @@ __host__ __device__ __forceinline__ int wide_down(int rows) {
   return (rows + Tile::kRows - 1) / Tile::kRows;
 }
 
-// Tiles in an order in which those that run at once have rows and columns in common.
+// Tiles in an order in which those that run at once have rows and columns in common. The first columns come last: they are still
+// in the L2 cache when a next product begins with them.
 template <class Tile>
 struct WidePosition {
   int row, column, chain = 0;
   template <int kChains>
   __device__ __forceinline__ WidePosition(const WideOperands<Tile::kProducts, kChains>& x, int tile) {
     constexpr unsigned kBand = 16;  // tiles that lie below one another
-    const unsigned across = wide_across<Tile>(x.columns), down = wide_down<Tile>(x.rows), n = tile;  // divided faster
+    const unsigned across = wide_across<Tile>(x.columns), down = wide_down<Tile>(x.rows);
+    const unsigned n = across * down - 1 - tile;  // divided faster
     const unsigned band = kBand * across, first = n / band * kBand, height = min(kBand, down - first);
     row = static_cast<int>((first + n % band % height) * Tile::kRows);
     column = static_cast<int>(n % band / height * Tile::kColumns);

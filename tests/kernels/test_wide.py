@@ -134,6 +134,17 @@ def test_the_score_counts_neither_passes_nor_what_nobody_stores() -> None:
     assert all(w.flops == 2.0 * rows * inner * 1024 for (w,) in works)
 
 
+def test_the_score_knows_a_product_with_the_kernel_to_itself() -> None:
+    def works(plan: Plan, **change: int) -> list[str]:
+        (at,) = sized_stages(plan, SIZES | change, "cuda")
+        return [work.name for work in family_of(at.plan, at.stage, "cuda").work(at)]
+
+    sizes = {"b": 2, "m": 512}
+    assert works(linear(DTYPE).plan, **sizes) == ["Linear"]
+    assert works(linear("float32").plan, **sizes) == ["Linear", "Epilogue"]
+    assert works(linear(DTYPE).plan, **sizes, n=1028) == ["Linear", "Epilogue"]
+
+
 @pytest.mark.parametrize("change", [{"b": 1, "s": 63}, {"n": 1028}, {"k": 260}])
 def test_sizes_that_do_not_suit_the_kernel_have_a_pass(change: dict[str, int]) -> None:
     at = sized_stages(gated(DTYPE).plan, SIZES | change, "cuda")[0]

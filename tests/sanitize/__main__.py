@@ -75,6 +75,8 @@ def verdict(log: str, code: int | None) -> str:
     """What a tool found, in its own words, or why it found nothing."""
     if code is None:
         return "not done in time"
+    if "Internal Sanitizer Error" in log:
+        return "the tool has failed, as it does for want of memory: fewer --jobs"
     summary = re.findall(r"^=+ (?:ERROR|RACECHECK) SUMMARY: (.*)$", log, re.MULTILINE)
     if code == FAULTY:
         return summary[-1] if summary else "errors"
@@ -90,7 +92,7 @@ def main() -> int:
     parser.add_argument("--family", nargs="+", choices=list(FAMILIES), default=list(FAMILIES))
     parser.add_argument("--tool", nargs="+", choices=TOOLS, default=list(TOOLS))
     parser.add_argument("--seconds", type=int, default=40, help="for the runs of a family under a tool")
-    parser.add_argument("--jobs", type=int, default=6, help="tools that run at a time")
+    parser.add_argument("--jobs", type=int, default=4, help="tools that run at a time; nine fill 80 GB")
     parser.add_argument("--work", type=Path, default=Path(".gpu-work/sanitize"), help="folder of the libraries")
     parser.add_argument("--logs", type=Path, help="folder of what was said [default: that of the libraries]")
     asked = parser.parse_args()

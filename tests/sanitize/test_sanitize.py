@@ -52,6 +52,11 @@ def test_what_the_time_does_not_suffice_for_is_counted(capsys: pytest.CaptureFix
         ),
         ("========= ERROR SUMMARY: 3 errors", FAULTY, "3 errors"),
         ("ModuleNotFoundError: torch", 1, "exit code 1: ModuleNotFoundError: torch"),
+        (
+            "========= Internal Sanitizer Error: (Unable to allocate)\n========= ERROR SUMMARY: 924 errors",
+            FAULTY,
+            "the tool",
+        ),
         ("ran a", 0, "no summary"),
         ("", None, "not done in time"),
     ],

@@ -19,7 +19,7 @@ from fusion_cli.sizes.dims import name_sizes
 from fusion_cli.types import Options, Region, Target
 from tests.helpers.graphs import parse, simplified
 from tests.helpers.reason_codes import explained
-from tests.helpers.region_tools import parsed, whole
+from tests.helpers.region_tools import parsed, region_of, whole
 
 CPU, H200, A100 = Target("cpu", "cpu"), Target("sm_90a", "cuda", "sm_90a"), Target("sm_80", "cuda", "sm_80")
 
@@ -193,6 +193,20 @@ def test_breaking_up_what_onnx_runtime_fuses_is_charged_for_the_pieces() -> None
     assert score.gain_us < 0
     with pytest.raises(Unsupported):
         score_region(piece, plan_region(piece), baseline, sizes)
+
+
+def test_a_pass_over_a_product_is_no_faster_outside_of_its_fusion() -> None:
+    """Else a product would be left to ONNX Runtime for a pass that looked faster by itself."""
+    model = parsed(LINEAR.replace("float", "float16"))
+    product, sigmoid, gate = whole(model).nodes
+
+    def after_us(model: ir.Model, *nodes: ir.Node) -> float:
+        region, baseline = region_of(nodes), Baseline(model.graph, load_profile(H200))
+        return score_region(region, plan_region(region), baseline, [{"b": 4, "s": 2048}], force=True).after_us
+
+    assert after_us(model, product, sigmoid, gate) < after_us(model, product) + after_us(model, sigmoid, gate)
+    read = parsed("g (float16[b, s, 3072] h) => (float16[b, s, 3072] y) { y = Sigmoid(h) }")
+    assert after_us(model, sigmoid) > after_us(read, *read.graph)
 
 
 def test_attention_pays_on_gpu_and_counts_the_scores() -> None:

@@ -351,7 +351,6 @@ inline cudaError_t cudaEventCreate(cudaEvent_t*) { return cudaSuccess; }
 inline cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
 inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
 inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
-inline float cuda_host_took = 0.0f;  // milliseconds, or less than none where the GPU is not done
 inline cudaError_t cudaEventElapsedTime(float* took, cudaEvent_t, cudaEvent_t) {
   return *took = cuda_host_took, cuda_host_took < 0 ? cudaErrorNotReady : cudaSuccess;
 }

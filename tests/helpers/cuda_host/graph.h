@@ -17,3 +17,6 @@ inline void enqueue(std::function<void()> work) {
 }
 
 }  // namespace cuda_host
+
+// What is timed takes so long.
+inline float cuda_host_took = 0.0f;  // milliseconds, or less than none where the GPU is not done

@@ -34,7 +34,7 @@ int wrong(int rows, int depth, const int (&columns)[kProducts], unsigned grid) {
   std::vector<float> turned[kProducts];
   gpu::WideOperands<1, kProducts> x;
   x.left = gpu::host_map(made.left.data(), rows, depth * 2, depth * 2, Tile::kRows);
-  x.rows = rows, x.depth = depth * 2, x.early = kTransB;
+  x.rows = rows, x.depth = depth * 2, x.early = kTransB, x.once = kTransB;
   Epilogue epilogues[kProducts];
   for (int p = 0; p < kProducts; ++p) {
     const int n = x.columns[p] = columns[p];

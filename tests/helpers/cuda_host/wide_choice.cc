@@ -1,4 +1,5 @@
-// What an H200 would choose for rows, a depth and the columns of chains of one product: the tile, and whether it pays.
+// What an H200 would choose for rows, a depth and the columns of chains of one product: the tile, whether it pays, and whether right
+// operands are read once; and where tiles do not end with the first.
 #include <cstdio>
 #include <cstdlib>
 
@@ -21,15 +22,23 @@ void print_choice(const gpu::Device& device, int rows, int depth, char** columns
   }
   const gpu::WideKind kind{false, kChains > 1};
   const bool pays = kChains == 1 ? gpu::wide_pays(device, kind, p) : gpu::wide_pays_together(device, kind, x, vendor);
-  const double least = gpu::least_wide_cycles<1>(device, kind, rows, x.columns, depth);
-  gpu::for_wide_tiles<1>([&](auto tile) {
+  alignas(16) static fusion::half left[1];  // nobody reads it
+  gpu::with_wide_tile(device, kind, x, left, depth, [&](auto tile, unsigned) {
     using Tile = decltype(tile);
-    if (gpu::wide_cycles<Tile>(device, kind, rows, x.columns, depth) > least) return;
-    std::printf("%dx%d%s%s\n", Tile::kTogether * Tile::kHeight * 64, Tile::kColumns, Tile::kApart ? " apart" : "", pays ? " pays" : "");
+    const gpu::WidePosition<Tile> last(x, gpu::wide_down<Tile>(rows) * gpu::wide_across<Tile>(x.columns) - 1);
+    std::printf("%dx%d%s%s%s\n", Tile::kTogether * Tile::kHeight * 64, Tile::kColumns, pays ? " pays" : "", x.once ? " once" : "",
+                last.row + last.column + last.chain > 0 ? " astray" : "");
   });
 }
 
+// The driver's cuTensorMapEncodeTiled, which takes everything.
+int encode(gpu::TensorMap*, int, uint32_t, void*, const uint64_t*, const uint64_t*, const uint32_t*, const uint32_t*, int, int, int,
+           int) {
+  return 0;
+}
+
 int main(int count, char** sizes) {
+  cuda_host::encode_tiled = reinterpret_cast<void*>(encode);
   gpu::Device device;
   device.multiprocessors = 132, device.cache = 60 << 20;
   (count == 6 ? print_choice<3> : print_choice<1>)(device, std::atoi(sizes[1]), std::atoi(sizes[2]), sizes + 3);

@@ -61,7 +61,7 @@ int wrong(int rows, int depth, const int (&columns)[kChains], unsigned grid) {
   Epilogue epilogues[4];
   gpu::WideOperands<kProducts, kChains> x;
   x.left = gpu::host_map(left.data(), rows, depth, depth, Tile::kRows);
-  x.rows = rows, x.depth = depth, x.early = columns[0] == 328 || kTransB;
+  x.rows = rows, x.depth = depth, x.early = columns[0] == 328 || kTransB, x.once = kTransB;
   for (int chain = 0; chain < kChains; ++chain) {
     Made& m = made[chain];
     const int n = x.columns[chain] = m.columns = columns[chain];

@@ -35,8 +35,9 @@ struct Barrier {
   void arrive_expecting(int n) { bytes += n, came(1); }
   void brought(int n) { bytes -= n, came(0); }
   void wait(int parity) {
-    wait_until([&] { return phase % 2 != parity; }, "a barrier that nobody completes");
+    wait_until([&] { return has_passed(parity); }, "a barrier that nobody completes");
   }
+  bool has_passed(int parity) const { return phase % 2 != parity; }
 };
 inline void publish_barriers() {}
 inline void publish_copies() {}

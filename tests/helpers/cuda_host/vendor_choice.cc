@@ -1,0 +1,68 @@
+// Which of the vendor's kernels for a product run, by number and in order: of a first run, trials and all, and of a second.
+#include <cstdio>
+
+#include "include/blaslt.h"
+
+namespace gpu = fusion::gpu;
+using cuda_host::LtKernel;
+using fusion::half;
+
+half data[3];
+char work[gpu::kLtWorkspace];
+
+void run(gpu::BlasLt& lt, const gpu::Product& p, bool in_place = false) {
+  static OrtApi table{};
+  const fusion::Api api(&table);
+  const gpu::Blas blas = gpu::Blas::find(api, nullptr, nullptr);
+  cuda_host::lt_ran.clear();
+  half* const out = &data[2];
+  const gpu::Addends<half> add{nullptr, in_place ? out : &data[1], false};
+  std::printf(" %s", lt.multiply(blas, nullptr, work, &data[0], &data[1], out, p, add) ? "" : "none");
+  for (const uint64_t number : cuda_host::lt_ran) std::printf("%d", static_cast<int>(number));
+}
+
+gpu::Product product(int64_t m, int64_t n, int64_t k) { return {m, n, k, k, 1, n, 1, 1.0f}; }
+// What is known of one is so for all operators: each case has its own.
+gpu::Product few(int64_t rows = 2) {
+  static int64_t depth = 8;
+  return product(rows, 8, depth += 8);
+}
+
+template <class Body>
+void tell(const char* what, std::vector<LtKernel> kernels, Body body) {
+  cuda_host::lt_kernels = std::move(kernels);
+  gpu::BlasLt lt;
+  std::printf("%s", what);
+  body(lt);
+  std::printf("\n");
+}
+
+int main() {
+  cuda_host::lt_computes = false;
+  const auto twice = [](const gpu::Product& p) {
+    return [p](gpu::BlasLt& lt) { run(lt, p), run(lt, p); };
+  };
+  tell("faster", {{20, 1, 1.0f}, {23, 1, 0.94f}, {18, 1, 0.9f}}, twice(few()));
+  tell("hardly_faster", {{20, 1, 1.0f}, {23, 1, 0.96f}}, twice(few()));
+  tell("fails", {{20, 1, 1.0f}, {23, 1, -1.0f}, {18, 1, 0.5f}}, twice(few()));
+  tell("first_fails", {{20, 1, -1.0f}, {23, 1, 0.5f}}, twice(few()));
+  tell("alone", {{20, 1, 1.0f}}, twice(few()));
+  tell("captured", {{20, 1, 1.0f}, {23, 1, 0.5f}}, [p = few()](gpu::BlasLt& lt) {
+    cuda_host::Graph graph;
+    cuda_host::captured = &graph;
+    run(lt, p);
+    cuda_host::captured = nullptr;
+    run(lt, p), run(lt, p);
+  });
+  tell("in_place", {{20, 1, 1.0f}, {23, 1, 0.5f}}, [p = few()](gpu::BlasLt& lt) { run(lt, p, true); });
+  const std::vector<LtKernel> second_is_faster = {{20, 1, 1.0f}, {23, 1, 0.5f}};
+  gpu::Product p = few(130);
+  tell("rows", second_is_faster, [&p](gpu::BlasLt& lt) {
+    for (const int64_t rows : {130, 192, 193, 129, 70}) p.m = rows, run(lt, p);
+  });
+  tell("other_operator", second_is_faster, [&p](gpu::BlasLt& lt) { run(lt, p); });
+  tell("gone", {{20, 1, 1.0f}}, [&p](gpu::BlasLt& lt) { run(lt, p); });
+  const gpu::Product wide = product(2048, 4096, 4096), tall = product(4096, 2048, 4096);
+  tell("more_weights", {{24, 1.9f, 1.0f}, {23, 1.8f, 1.0f}, {23, 1.9f, 1.0f}}, twice(wide));
+  tell("more_rows", {{24, 1.9f, 1.0f}, {23, 1.9f, 0.5f}}, twice(tall));
+}

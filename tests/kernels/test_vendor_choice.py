@@ -1,0 +1,34 @@
+"""Which of the vendor's kernels for a product is taken."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from tests.helpers.cuda_host_library import host_program
+
+
+def tried(*kernels: int) -> str:
+    """The numbers of kernels as a trial has them run."""
+    return "".join(str(kernel) * 5 for kernel in kernels)
+
+
+def test_the_first_kernel_is_taken_unless_another_one_is_clearly_better(tmp_path: Path) -> None:
+    output = subprocess.run(
+        [host_program("vendor_choice.cc", tmp_path)], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+    found = {name: tuple(runs) for name, *runs in (line.split() for line in output.splitlines())}
+    assert found == {
+        "faster": (tried(0, 1, 2) + "2", "2"),
+        "hardly_faster": (tried(0, 1) + "0", "0"),
+        "fails": (tried(0) + "1" + tried(2) + "2", "2"),
+        "first_fails": ("0" + tried(1) + "1", "1"),
+        "alone": ("0", "0"),
+        "captured": ("0", tried(0, 1) + "1", "1"),  # nothing can be timed in a graph
+        "in_place": ("0",),  # a second run would add to what the first one made
+        "rows": (tried(0, 1) + "1", "1", tried(0, 1) + "1", "1", tried(0, 1) + "1"),  # 64 of them are a class
+        "other_operator": ("1",),
+        "gone": ("0",),
+        "more_weights": ("2", "2"),  # the same, but for rows that are read fewer times
+        "more_rows": ("0", "0"),
+    }
