@@ -23,7 +23,10 @@ from fusion_cli.planir.stages import Group, Linear, Operand, Plan
 _OWN_TILE = (("rows", 64), ("columns", 64))
 _LT_PARAMETERS = ("gpu::BlasLt& lt", "void* lt_work")
 LT_BUFFER = Buffer("lt_work", ("gpu::kLtWorkspace",))
-_ADDING = Schedule("vendor adds", "else where cuBLASLt is loaded: bias, residual and ReLU in its product")
+_ADDING = Schedule(
+    "vendor adds",
+    "else where cuBLASLt is loaded: bias, residual and ReLU in its product, by the kernel that a trial finds",
+)
 
 
 @dataclass(frozen=True, kw_only=True)

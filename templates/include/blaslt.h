@@ -67,9 +67,9 @@ class BlasLt {
       return functions().matmul(blas.handle(), plan.desc, &alpha, b, plan.left, a, plan.right, &beta, c, plan.out, d, plan.out,
                                 &choice.algorithm, work, choice.workspace, stream);
     };
-    if (plan.choices.size() > 1) plan.settle(form, [&] { return c != d && can_time(stream); }, [&](const Choice& choice) {
-      return least_time(stream, work, kLtWorkspace, [&] { return run(choice) == 0; });
-    });
+    const auto can_try = [&] { return add.residual != d && can_time(stream); };
+    const auto took = [&](const Choice& x) { return least_time(stream, work, kLtWorkspace, [&] { return run(x) == 0; }); };
+    if (plan.choices.size() > 1) plan.settle(form, can_try, took);
     const int status = run(plan.choices.front());
     if (status != 0) throw Error("cuBLASLt failed with status " + std::to_string(status));
     return true;

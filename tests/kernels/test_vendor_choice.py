@@ -26,6 +26,7 @@ def test_the_first_kernel_is_taken_unless_another_one_is_clearly_better(tmp_path
         "alone": ("0", "0"),
         "captured": ("0", tried(0, 1) + "1", "1"),  # nothing can be timed in a graph
         "in_place": ("0",),  # a second run would add to what the first one made
+        "no_residual": (tried(0, 1) + "1",),
         "rows": (tried(0, 1) + "1", "1", tried(0, 1) + "1", "1", tried(0, 1) + "1"),  # 64 of them are a class
         "other_operator": ("1",),
         "gone": ("0",),

@@ -9,14 +9,14 @@ using fusion::half;
 
 half data[3];
 char work[gpu::kLtWorkspace];
+half* const out = &data[2];
 
-void run(gpu::BlasLt& lt, const gpu::Product& p, bool in_place = false) {
+void run(gpu::BlasLt& lt, const gpu::Product& p, const half* residual = &data[1]) {
   static OrtApi table{};
   const fusion::Api api(&table);
   const gpu::Blas blas = gpu::Blas::find(api, nullptr, nullptr);
   cuda_host::lt_ran.clear();
-  half* const out = &data[2];
-  const gpu::Addends<half> add{nullptr, in_place ? out : &data[1], false};
+  const gpu::Addends<half> add{nullptr, residual, false};
   std::printf(" %s", lt.multiply(blas, nullptr, work, &data[0], &data[1], out, p, add) ? "" : "none");
   for (const uint64_t number : cuda_host::lt_ran) std::printf("%d", static_cast<int>(number));
 }
@@ -54,7 +54,8 @@ int main() {
     cuda_host::captured = nullptr;
     run(lt, p), run(lt, p);
   });
-  tell("in_place", {{20, 1, 1.0f}, {23, 1, 0.5f}}, [p = few()](gpu::BlasLt& lt) { run(lt, p, true); });
+  tell("in_place", {{20, 1, 1.0f}, {23, 1, 0.5f}}, [p = few()](gpu::BlasLt& lt) { run(lt, p, out); });
+  tell("no_residual", {{20, 1, 1.0f}, {23, 1, 0.5f}}, [p = few()](gpu::BlasLt& lt) { run(lt, p, nullptr); });
   const std::vector<LtKernel> second_is_faster = {{20, 1, 1.0f}, {23, 1, 0.5f}};
   gpu::Product p = few(130);
   tell("rows", second_is_faster, [&p](gpu::BlasLt& lt) {
