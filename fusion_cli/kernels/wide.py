@@ -96,8 +96,8 @@ def wide_of(plan: Plan, chains: Sequence[Sequence[int]], takes: Set[str] = NARRO
     types = {plan.tensors[s.operands[k].tensor].dtype for s in stages for k in (s.a, s.b)}
     turned = {column_major(plan, s.operands[s.b], s.trans_b) for s in stages}
     upright = not any(column_major(plan, s.operands[s.a], s.trans_a) for s in stages)
-    lengths = {len(chain) for chain in chains}
-    fits = len(lengths) == 1 and max(lengths) <= _MOST and len(chains) <= (_ABREAST if max(lengths) == 1 else 1)
+    longest = max(map(len, chains))
+    fits = longest <= _MOST and len(chains) <= (_ABREAST if longest == 1 else 1)
     if not fits or len(types) > 1 or not types <= takes or len(turned) > 1 or not upright:
         return None
     order = sorted(flat)

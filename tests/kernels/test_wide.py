@@ -119,6 +119,7 @@ def test_more_products_than_a_kernel_has_epilogues_for_stay_apart() -> None:
     assert wide_of(plan, five[:4]) is not None
     assert wide_of(plan, five) is None
     assert wide_of(gated(DTYPE).plan, ((0, 1), (0, 1))) is None
+    assert wide_of(gated(DTYPE).plan, ((0, 1, 1),)) is None
 
 
 SIZES = {"b": 2, "s": 512, "k": 256, "n": 1024}
