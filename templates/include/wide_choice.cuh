@@ -34,8 +34,8 @@ bool describe_wide(WideOperands<kProducts, kChains>& x, const First& first, cons
   return (right(first) && ... && right(others));
 }
 
-// Whether the L2 cache keeps right operands of so many elements until they are read again.
-inline bool keeps_right(const Device& device, double elements) { return elements * 2 <= device.cache / 2.0; }
+// Whether the L2 cache keeps so many elements until they are read again.
+inline bool cache_keeps(const Device& device, double elements) { return elements * 2 <= device.cache / 2.0; }
 
 // Of all right operands.
 template <int kProducts, class Columns>
@@ -61,7 +61,7 @@ double wide_cycles(const Device& device, WideKind kind, int64_t rows, const Colu
   const double busy = static_cast<double>(std::min(tiles, int64_t{device.multiprocessors}));
   const double comes = std::max(right * 2 / kFromMemory / busy, reads / kBeyondCache / device.multiprocessors);
   const double step = Tile::kCycles * (kind.rounds ? kRounds : 1);
-  const double products = std::max(turns * steps * step, keeps_right(device, right) ? 0 : comes);
+  const double products = std::max(turns * steps * step, cache_keeps(device, right) ? 0 : comes);
   return kStart + products + turns * Tile::kEnding * (kind.is_plain ? kPlain : 1) + (Tile::kApart ? kLast : 0);
 }
 template <int kProducts, class Columns>
@@ -74,25 +74,44 @@ double least_wide_cycles(const Device& device, WideKind kind, int64_t rows, cons
   return least;
 }
 
-// Has f(tile, blocks) launch the kernel of the tile that is fastest, if the copy engine takes the left operand. Right operands that
-// the L2 cache cannot keep would push the left one out of it, which tiles of other columns read again: measured on an H100,
-// 268 MB came from memory for 151 at 2048x16384x4096.
+// Calls f with the tile that is fastest.
+template <int kProducts, class Columns, class F>
+void with_fastest_tile(const Device& device, WideKind kind, int64_t rows, const Columns& columns, int64_t depth, const F& f) {
+  const double least = least_wide_cycles<kProducts>(device, kind, rows, columns, depth);
+  bool done = false;
+  for_wide_tiles<kProducts>([&](auto tile) {
+    if (done || wide_cycles<decltype(tile)>(device, kind, rows, columns, depth) > least) return;
+    f(tile);
+    done = true;
+  });
+}
+
+// What the L2 cache is to keep. Right operands that it cannot keep would push the left one out of it, which tiles of other columns
+// read again; but where it cannot keep that one either, those that multiply the same rows meet in the right one. Measured on
+// an H100, 223 MB came from memory for 268 at 2048x16384x4096, but 370 for 291 at 2048x4096x16384.
+template <int kProducts, int kChains>
+void share_cache(const Device& device, WideOperands<kProducts, kChains>& x) {
+  const double rows = x.rows;
+  double columns = 0;
+  for (const int n : x.columns) columns += n;
+  x.once = !cache_keeps(device, right_elements<kProducts>(x.columns, x.depth)) && cache_keeps(device, rows * x.depth);
+  x.fills = !cache_keeps(device, rows * columns);
+}
+
+// Has f(tile, blocks) launch the kernel of the tile that is fastest, if the copy engine takes the left operand.
 template <int kProducts, int kChains, class F>
 bool with_wide_tile(const Device& device, WideKind kind, WideOperands<kProducts, kChains>& x, const void* left, int64_t stride,
                     const F& f) {
-  const double least = least_wide_cycles<kProducts>(device, kind, x.rows, x.columns, x.depth);
-  x.once = !keeps_right(device, right_elements<kProducts>(x.columns, x.depth));
-  bool done = false;
-  for_wide_tiles<kProducts>([&](auto tile) {
+  bool described = false;
+  share_cache(device, x);
+  with_fastest_tile<kProducts>(device, kind, x.rows, x.columns, x.depth, [&](auto tile) {
     using Tile = decltype(tile);
-    if (done || wide_cycles<Tile>(device, kind, x.rows, x.columns, x.depth) > least) return;
-    if (!describe(x.left, left, x.rows, x.depth, stride, Tile::kRows)) return;
+    described = describe(x.left, left, x.rows, x.depth, stride, Tile::kRows);
     const int64_t tiles = int64_t{wide_down<Tile>(x.rows)} * wide_across<Tile>(x.columns);
     const int64_t most = int64_t{device.multiprocessors} * Tile::kBlocks;
-    f(tile, static_cast<unsigned>(tiles < most ? tiles : most));
-    done = true;
+    if (described) f(tile, static_cast<unsigned>(tiles < most ? tiles : most));
   });
-  return done;
+  return described;
 }
 
 // Cycles of the vendor's kernel for a product; of a pass over its result, which sees 14 bytes a cycle of each
@@ -101,7 +120,7 @@ inline double vendor_cycles(const Device& device, const Product& p, bool passes)
   constexpr double kStart = 6200, kPassStart = 1400, kPerCycle = 1890, kFromMemory = 15.6;
   const double share = static_cast<double>(p.m) * static_cast<double>(p.n) / device.multiprocessors;
   const double right = static_cast<double>(p.n) * static_cast<double>(p.k);
-  const double comes = keeps_right(device, right) ? 0 : right * 2 / kFromMemory / device.multiprocessors;
+  const double comes = cache_keeps(device, right) ? 0 : right * 2 / kFromMemory / device.multiprocessors;
   return kStart + std::max(share * static_cast<double>(p.k) / kPerCycle, comes) + (passes ? kPassStart + share * 4 / 14 : 0);
 }
 
@@ -130,13 +149,24 @@ inline bool wide_pays(const Device& device, WideKind kind, const Product& p) {
 
 // Whether one launch of it is faster than the vendor's for each of several chains of one product. Measured on an H200, three
 // of 768 columns with a bias and a depth of 768: 4.9 us for 10.4 at 128 rows, 5.6 for 10.8 at 256, 7.7 for 11.7 at 512, 10.4 for
-// 14.7 at 1024, 13.1 for 16.4 at 1576, 27.2 for 29.1 at 4096.
+// 14.7 at 1024, 13.1 for 16.4 at 1576, 27.2 for 29.1 at 4096. Where power is the limit, one whose tiles are enough for all
+// multiprocessors in every turn: on an H100, in a layer, 280 us for 287 with three of 4096 columns at 2048x4096, and 167 MB
+// from memory for 251, but a hundredth and a half of the whole model more with 3584, 512 and 512 of them.
 template <int kChains>
 bool wide_pays_together(const Device& device, WideKind kind, const WideOperands<1, kChains>& x, double vendor_cycles) {
+  constexpr double kBusy = 0.95;
   double columns = 0;
   for (const int n : x.columns) columns += n;
-  return static_cast<double>(x.rows) * columns * x.depth <= kMostWide &&
-         least_wide_cycles<1>(device, kind, x.rows, x.columns, x.depth) < vendor_cycles;
+  const double multiplications = static_cast<double>(x.rows) * columns * x.depth;
+  if (multiplications <= kMostWide) return least_wide_cycles<1>(device, kind, x.rows, x.columns, x.depth) < vendor_cycles;
+  bool busy = false;
+  with_fastest_tile<1>(device, kind, x.rows, x.columns, x.depth, [&](auto tile) {
+    using Tile = decltype(tile);
+    const int64_t tiles = int64_t{wide_down<Tile>(x.rows)} * wide_across<Tile>(x.columns);
+    const int64_t at_once = int64_t{device.multiprocessors} * Tile::kBlocks;
+    busy = static_cast<double>(tiles) >= kBusy * static_cast<double>(ceil_div(tiles, at_once) * at_once);
+  });
+  return multiplications > kPowerBound && busy;
 }
 
 }  // namespace fusion::gpu

@@ -37,7 +37,7 @@ __device__ __forceinline__ void spread(Vector<T, 8>& x, int64_t column_step) {
 }
 
 template <class T, class X>
-__device__ __forceinline__ void store_eight(T* p, const X (&x)[8]) {
+__device__ __forceinline__ void store_eight(T* p, const X (&x)[8], bool passes = false) {
   Vector<T, 8> y{};
 #pragma unroll
   for (int i = 0; i < 8; i += 2) {
@@ -47,7 +47,7 @@ __device__ __forceinline__ void store_eight(T* p, const X (&x)[8]) {
       put(y, i, x[i]), put(y, i + 1, x[i + 1]);
     }
   }
-  store_whole(p, y);
+  store_whole(p, y, passes);
 }
 
 // Has a value kept in a register, where the compiler would rather work it out again in every round of a loop.
@@ -102,10 +102,10 @@ struct WarpSums {
 };
 
 // Hands the sums of a worker's tile from `row` and `column` on to an epilogue: it reads its operands, `fetch`, a part ahead
-// of the sums, `store`; `finish` waits for these.
+// of the sums, `store`; `finish` waits for these. `passes`: nobody finds the results in the L2 cache.
 template <class Tile, class Epilogue, class Finish>
 __device__ __forceinline__ void hand_on(const typename Tile::Sums& c, int rows, int columns, int row,
-                                        int column, const WarpSums<Tile>& sums, const Epilogue& epilogue,
+                                        int column, bool passes, const WarpSums<Tile>& sums, const Epilogue& epilogue,
                                         const Finish& finish) {
   constexpr int kTurns = 2, kParts = WarpSums<Tile>::kParts;
   row += threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 32 / 8, column += threadIdx.x % 8 * 8;
@@ -144,7 +144,7 @@ __device__ __forceinline__ void hand_on(const typename Tile::Sums& c, int rows, 
 #pragma unroll
     for (int turn = 0; turn < kTurns; ++turn) {
       const int below = here + turn * 4;
-      epilogue.store(below, there, below < rows && there < columns, eights[turn], now.turn[turn]);
+      epilogue.store(below, there, below < rows && there < columns, eights[turn], now.turn[turn], passes);
     }
   }
 }

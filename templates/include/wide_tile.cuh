@@ -54,6 +54,7 @@ struct WideOperands {
   int rows, depth, columns[kChains];
   bool early;  // the right operands are there before any kernel runs
   bool once;   // nobody finds them in the L2 cache again, where left ones are to stay
+  bool fills;  // the results are more than the cache keeps: those of the last turns are what the next kernel can find there
 };
 
 // What a choice among tiles depends on besides: whether the left operand is rounded on its way, as float32 is, and whether the
@@ -73,8 +74,8 @@ __host__ __device__ __forceinline__ int wide_down(int rows) {
   return (rows + Tile::kRows - 1) / Tile::kRows;
 }
 
-// Tiles in an order in which those that run at once have rows and columns in common. The first columns come last: they are still
-// in the L2 cache when a next product begins with them.
+// Tiles in an order in which those that run at once have rows and columns in common. The first columns come last, of all chains
+// together if they are equally wide: they are still in the L2 cache when a next kernel begins with them.
 template <class Tile>
 struct WidePosition {
   int row, column, chain = 0;
@@ -86,6 +87,15 @@ struct WidePosition {
     const unsigned band = kBand * across, first = n / band * kBand, height = min(kBand, down - first);
     row = static_cast<int>((first + n % band % height) * Tile::kRows);
     column = static_cast<int>(n % band / height * Tile::kColumns);
+    if constexpr (kChains > 1) {
+      bool abreast = true;
+#pragma unroll
+      for (int c = 1; c < kChains; ++c) abreast = abreast && x.columns[c] == x.columns[0];
+      if (abreast) {
+        chain = column / Tile::kColumns % kChains, column = column / Tile::kColumns / kChains * Tile::kColumns;
+        return;
+      }
+    }
 #pragma unroll
     for (int c = 0; c + 1 < kChains; ++c) {
       const int width = (x.columns[c] + Tile::kColumns - 1) / Tile::kColumns * Tile::kColumns;

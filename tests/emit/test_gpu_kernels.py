@@ -110,6 +110,17 @@ def test_long_passes_and_many_rows_agree_with_fp64(name: str, library: Path) -> 
     _compare(replace(case, sizes=(sizes,)), False, library)
 
 
+FULL = tuple({"b": 1, "s": rows, "k": depth, "n": 4104, "m": 264} for rows, depth in ((4500, 72), (130, 6008)))
+"""Results, and right operands, that are more than the L2 cache keeps."""
+
+
+@pytest.mark.parametrize("name", ["linear_abreast_float16", "linear_gated_bfloat16"])
+def test_products_that_fill_the_cache_agree_with_fp64(name: str, library: Path) -> None:
+    case = next(c for c in CASES if c.name == name)
+    sizes = tuple({n: full[n] for n in case.sizes[0]} for full in FULL)
+    _compare(replace(case, sizes=sizes), False, library)
+
+
 MANY_HEADS = {"b": 44, "h": 20, "g": 1, "q": 40, "k": 75, "s": 40}
 """Three rounds of two blocks for each multiprocessor."""
 ROUNDED = [c for c in ATTENTION if "float32" in c.name]

@@ -30,7 +30,7 @@ def chosen(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
 
 
 # What was fastest on an H200: GELU or SiLU after one product, a bias after each of three. Right operands that the cache
-# cannot keep are read once.
+# cannot keep are read once, if it keeps the left one; results that it cannot keep pass through it.
 @pytest.mark.parametrize(
     ("rows", "depth", "columns", "expected"),
     [
@@ -43,13 +43,17 @@ def chosen(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
         pytest.param(1576, 768, (3072,), "64x128", id="1576 rows"),
         pytest.param(4096, 768, (3072,), "128x256 pays", id="4096 rows"),
         pytest.param(1024, 4096, (4096,), "128x256 once", id="as much as power allows"),
-        pytest.param(2048, 4096, (16384,), "128x256 pays once", id="more than power allows"),
+        pytest.param(2048, 4096, (16384,), "128x256 pays once fills", id="more than power allows"),
+        pytest.param(2048, 16384, (4096,), "128x256 pays", id="no operand stays in the cache"),
         pytest.param(128, 768, (768, 768, 768), "64x64 pays", id="three of 128 rows"),
         pytest.param(256, 768, (768, 768, 768), "64x128 pays", id="three of 256 rows"),
         pytest.param(512, 768, (768, 768, 768), "128x128 pays", id="three of 512 rows"),
         pytest.param(1024, 768, (768, 768, 768), "128x192 pays", id="three of 1024 rows"),
         pytest.param(1576, 768, (768, 768, 768), "128x256 pays", id="three of 1576 rows"),
         pytest.param(4096, 768, (768, 768, 768), "128x192 pays", id="three of 4096 rows"),
+        pytest.param(512, 4096, (2816, 2816, 2816), "128x256 once", id="three, as much as power allows"),
+        pytest.param(2048, 4096, (4096, 4096, 4096), "128x256 pays once fills", id="three, more than power allows"),
+        pytest.param(2048, 3584, (3584, 512, 512), "128x256 once", id="three whose tiles leave multiprocessors idle"),
     ],
 )
 def test_the_tile_that_was_measured_fastest_is_chosen(

@@ -241,7 +241,7 @@ struct stage_0_turned_wide0 {
     gpu::spread(x.in0_3, e0.column3);
   }
 
-  __device__ __forceinline__ void store(uint32_t row, uint32_t column, bool inside, const float (&sums)[1][8], const Operands& x) const {
+  __device__ __forceinline__ void store(uint32_t row, uint32_t column, bool inside, const float (&sums)[1][8], const Operands& x, [[maybe_unused]] bool passes = false) const {
     [[maybe_unused]] const int64_t e = row * e0.columns + column;
     float y0_0[8];
 #pragma unroll
@@ -257,7 +257,7 @@ struct stage_0_turned_wide0 {
         y0_0[i] = v12;
       }
     }
-    if (inside) gpu::store_eight(e0.out0 + e, y0_0);
+    if (inside) gpu::store_eight(e0.out0 + e, y0_0, passes);
   }
 };
 

@@ -392,7 +392,7 @@ struct group_0_wide0 {
   __device__ __forceinline__ void spread(Operands& x) const {
   }
 
-  __device__ __forceinline__ void store(uint32_t row, uint32_t column, bool inside, const float (&sums)[2][8], const Operands& x) const {
+  __device__ __forceinline__ void store(uint32_t row, uint32_t column, bool inside, const float (&sums)[2][8], const Operands& x, [[maybe_unused]] bool passes = false) const {
     [[maybe_unused]] const int64_t e = row * e0.columns + column;
     float y0_0[8];
     float y1_0[8];
@@ -413,7 +413,7 @@ struct group_0_wide0 {
         y1_0[i] = v2;
       }
     }
-    if (inside) gpu::store_eight(e1.out0 + e, y1_0);
+    if (inside) gpu::store_eight(e1.out0 + e, y1_0, passes);
   }
 };
 

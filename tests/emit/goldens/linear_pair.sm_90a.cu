@@ -219,7 +219,7 @@ struct stage_0_turned_wide0 {
     gpu::spread(x.in0_2, e0.column2);
   }
 
-  __device__ __forceinline__ void store(uint32_t row, uint32_t column, bool inside, const float (&sums)[1][8], const Operands& x) const {
+  __device__ __forceinline__ void store(uint32_t row, uint32_t column, bool inside, const float (&sums)[1][8], const Operands& x, [[maybe_unused]] bool passes = false) const {
     [[maybe_unused]] const int64_t e = row * e0.columns + column;
     float y0_0[8];
 #pragma unroll
@@ -232,7 +232,7 @@ struct stage_0_turned_wide0 {
         y0_0[i] = v2;
       }
     }
-    if (inside) gpu::store_eight(e0.out0 + e, y0_0);
+    if (inside) gpu::store_eight(e0.out0 + e, y0_0, passes);
   }
 };
 
@@ -442,7 +442,7 @@ struct group_0_turned_wide0 {
     gpu::spread(x.in0_2, e0.column2);
   }
 
-  __device__ __forceinline__ void store(uint32_t row, uint32_t column, bool inside, const float (&sums)[1][8], const Operands& x) const {
+  __device__ __forceinline__ void store(uint32_t row, uint32_t column, bool inside, const float (&sums)[1][8], const Operands& x, [[maybe_unused]] bool passes = false) const {
     [[maybe_unused]] const int64_t e = row * e0.columns + column;
     float y0_0[8];
 #pragma unroll
@@ -455,7 +455,7 @@ struct group_0_turned_wide0 {
         y0_0[i] = v2;
       }
     }
-    if (inside) gpu::store_eight(e0.out0 + e, y0_0);
+    if (inside) gpu::store_eight(e0.out0 + e, y0_0, passes);
   }
 };
 
@@ -475,7 +475,7 @@ struct group_0_turned_wide1 {
     gpu::spread(x.in0_2, e0.column2);
   }
 
-  __device__ __forceinline__ void store(uint32_t row, uint32_t column, bool inside, const float (&sums)[1][8], const Operands& x) const {
+  __device__ __forceinline__ void store(uint32_t row, uint32_t column, bool inside, const float (&sums)[1][8], const Operands& x, [[maybe_unused]] bool passes = false) const {
     [[maybe_unused]] const int64_t e = row * e0.columns + column;
     float y0_0[8];
 #pragma unroll
@@ -488,7 +488,7 @@ struct group_0_turned_wide1 {
         y0_0[i] = v2;
       }
     }
-    if (inside) gpu::store_eight(e0.out0 + e, y0_0);
+    if (inside) gpu::store_eight(e0.out0 + e, y0_0, passes);
   }
 };
 

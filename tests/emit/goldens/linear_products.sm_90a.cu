@@ -205,7 +205,7 @@ struct stage_0_turned_wide0 {
   __device__ __forceinline__ void spread(Operands& x) const {
   }
 
-  __device__ __forceinline__ void store(uint32_t row, uint32_t column, bool inside, const float (&sums)[1][8], const Operands& x) const {
+  __device__ __forceinline__ void store(uint32_t row, uint32_t column, bool inside, const float (&sums)[1][8], const Operands& x, [[maybe_unused]] bool passes = false) const {
     [[maybe_unused]] const int64_t e = row * e0.columns + column;
     float y0_0[8];
 #pragma unroll
@@ -218,7 +218,7 @@ struct stage_0_turned_wide0 {
         y0_0[i] = v2;
       }
     }
-    if (inside) gpu::store_eight(e0.out0 + e, y0_0);
+    if (inside) gpu::store_eight(e0.out0 + e, y0_0, passes);
   }
 };
 
@@ -513,7 +513,7 @@ struct stage_1_turned_wide0 {
     gpu::spread(x.in0_2, e0.column2);
   }
 
-  __device__ __forceinline__ void store(uint32_t row, uint32_t column, bool inside, const float (&sums)[1][8], const Operands& x) const {
+  __device__ __forceinline__ void store(uint32_t row, uint32_t column, bool inside, const float (&sums)[1][8], const Operands& x, [[maybe_unused]] bool passes = false) const {
     [[maybe_unused]] const int64_t e = row * e0.columns + column;
     float y0_0[8];
 #pragma unroll
@@ -526,7 +526,7 @@ struct stage_1_turned_wide0 {
         y0_0[i] = v2;
       }
     }
-    if (inside) gpu::store_eight(e0.out0 + e, y0_0);
+    if (inside) gpu::store_eight(e0.out0 + e, y0_0, passes);
   }
 };
 
@@ -732,7 +732,7 @@ struct stage_2_turned_wide0 {
   __device__ __forceinline__ void spread(Operands& x) const {
   }
 
-  __device__ __forceinline__ void store(uint32_t row, uint32_t column, bool inside, const float (&sums)[1][8], const Operands& x) const {
+  __device__ __forceinline__ void store(uint32_t row, uint32_t column, bool inside, const float (&sums)[1][8], const Operands& x, [[maybe_unused]] bool passes = false) const {
     [[maybe_unused]] const int64_t e = row * e0.columns + column;
     float y0_0[8];
 #pragma unroll
@@ -743,7 +743,7 @@ struct stage_2_turned_wide0 {
         y0_0[i] = v0;
       }
     }
-    if (inside) gpu::store_eight(e0.out0 + e, y0_0);
+    if (inside) gpu::store_eight(e0.out0 + e, y0_0, passes);
   }
 };
 

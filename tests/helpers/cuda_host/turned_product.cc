@@ -21,10 +21,10 @@ struct Epilogue {
     gpu::fetch_eight(x.matrix, matrix, columns, 1, row, column);
   }
   void spread(Operands&) const {}
-  void store(uint32_t row, uint32_t column, bool inside, const float (&sums)[1][8], const Operands& x) const {
+  void store(uint32_t row, uint32_t column, bool inside, const float (&sums)[1][8], const Operands& x, bool passes) const {
     float y[8];
     for (int i = 0; i < 8; ++i) y[i] = sums[0][i] + gpu::get(x.bias, i) + gpu::get(x.matrix, i);
-    if (inside) gpu::store_eight(out + row * columns + column, y);
+    if (inside) gpu::store_eight(out + row * columns + column, y, passes);
   }
 };
 
@@ -34,7 +34,7 @@ int wrong(int rows, int depth, const int (&columns)[kProducts], unsigned grid) {
   std::vector<float> turned[kProducts];
   gpu::WideOperands<1, kProducts> x;
   x.left = gpu::host_map(made.left.data(), rows, depth * 2, depth * 2, Tile::kRows);
-  x.rows = rows, x.depth = depth * 2, x.early = kTransB, x.once = kTransB;
+  x.rows = rows, x.depth = depth * 2, x.early = kTransB, x.once = x.fills = kTransB;
   Epilogue epilogues[kProducts];
   for (int p = 0; p < kProducts; ++p) {
     const int n = x.columns[p] = columns[p];

@@ -29,15 +29,15 @@ struct Epilogue {
     gpu::spread(x.line, 0);
   }
   template <int kProducts>
-  void store(uint32_t row, uint32_t column, bool inside, const float (&sums)[kProducts][8], const Operands& x) const {
+  void store(uint32_t row, uint32_t column, bool inside, const float (&sums)[kProducts][8], const Operands& x, bool passes) const {
     const int64_t e = row * columns + column;
     float first[8], second[8];
     for (int i = 0; i < 8; ++i) {
       first[i] = sums[0][i] + gpu::get(x.bias, i);
       second[i] = sums[kProducts - 1][i] * gpu::get(x.line, i) + gpu::get(x.matrix, i) + (row * 3 + column + i) % 5;
     }
-    if (inside) gpu::store_eight(out0 + e, first);
-    if (inside) gpu::store_eight(out1 + e, second);
+    if (inside) gpu::store_eight(out0 + e, first, passes);
+    if (inside) gpu::store_eight(out1 + e, second, passes);
   }
 };
 
@@ -61,7 +61,7 @@ int wrong(int rows, int depth, const int (&columns)[kChains], unsigned grid) {
   Epilogue epilogues[4];
   gpu::WideOperands<kProducts, kChains> x;
   x.left = gpu::host_map(left.data(), rows, depth, depth, Tile::kRows);
-  x.rows = rows, x.depth = depth, x.early = columns[0] == 328 || kTransB, x.once = kTransB;
+  x.rows = rows, x.depth = depth, x.early = columns[0] == 328 || kTransB, x.once = x.fills = kTransB;
   for (int chain = 0; chain < kChains; ++chain) {
     Made& m = made[chain];
     const int n = x.columns[chain] = m.columns = columns[chain];
@@ -93,14 +93,47 @@ int wrong(int rows, int depth, const int (&columns)[kChains], unsigned grid) {
   return wrong;
 }
 
+// Of one block's tiles those after the first begin with the step that the one before ended with; left operands leave the L2 cache
+// with the last tile, results with all but the last two, where results fill it.
+int misplaced(bool fills) {
+  using Tile = gpu::WideTile<1, 1, 64, 1, 12, 1, false, 341, 1600>;
+  constexpr int kRows = 64, kTiles = 4, kColumns = kTiles * 64, kDepth = 160, kSteps = 3;
+  const std::vector<half> left(kRows * kDepth), right(kDepth * kColumns), matrix(kRows * kColumns);
+  const std::vector<float> line(kRows);
+  std::vector<half> out0(kRows * kColumns);
+  std::vector<float> out1(kRows * kColumns);
+  const Epilogue epilogue{matrix.data(), matrix.data(), line.data(), out0.data(), out1.data(), kColumns};
+  gpu::WideOperands<1, 1> x;
+  x.left = gpu::host_map(left.data(), kRows, kDepth, kDepth, Tile::kRows);
+  x.right[0][0] = gpu::host_map(right.data(), kDepth, kColumns, kColumns, gpu::kPanel);
+  x.rows = kRows, x.depth = kDepth, x.columns[0] = kColumns, x.early = x.once = false, x.fills = fills;
+  std::vector<gpu::Copied> copied;
+  std::vector<const void*> passing;
+  gpu::copied = &copied, cuda_host::passing = &passing;
+  cuda_host::launch(1, Tile::kThreads, Tile::kBytes, nullptr, [&] { gpu::linear_wgmma<half, Tile, false>(x, epilogue); });
+  gpu::copied = nullptr, cuda_host::passing = nullptr;
+  int misplaced = 0, n = 0;
+  for (const gpu::Copied& box : copied) {
+    if (box.matrix != left.data()) continue;
+    const int tile = n / kSteps, step = n++ % kSteps;
+    misplaced += box.column != (tile % 2 == 0 ? step : kSteps - 1 - step) * gpu::kPanel;
+    misplaced += box.once != (fills && tile == kTiles - 1);
+  }
+  std::vector<int> passed(kTiles);  // the first columns come last
+  for (const void* p : passing)
+    for (int i = 0; i < kRows * kColumns; ++i) passed[kTiles - 1 - i % kColumns / 64] += p == &out0[i];
+  for (int tile = 0; tile < kTiles; ++tile) misplaced += passed[tile] != (fills && tile < kTiles - 2 ? kRows * 64 / 8 : 0);
+  return misplaced + (n != kTiles * kSteps);
+}
+
 int main() {
-  const int odd[] = {200}, wide[] = {328}, two[] = {72, 200};
-  int all = 0;
+  const int odd[] = {200}, wide[] = {328}, two[] = {72, 200}, alike[] = {200, 200};
+  int all = misplaced(false) + misplaced(true);
   const auto each = [&](auto tile) {
     using Tile = decltype(tile);
     all += wrong<Tile, false>(77, 200, odd, 1) + wrong<Tile, true>(77, 72, odd, 1);
     all += wrong<Tile, false>(300, 264, wide, 2) + wrong<Tile, true>(200, 520, odd, 2);
-    all += wrong<Tile, false>(140, 136, two, 2);
+    all += wrong<Tile, false>(140, 136, two, 2) + wrong<Tile, true>(140, 136, alike, 2);
   };
   gpu::for_wide_tiles<1>(each);
   gpu::for_wide_tiles<2>(each);

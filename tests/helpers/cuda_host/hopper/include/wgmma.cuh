@@ -97,9 +97,18 @@ inline TensorMap host_map(const void* data, int64_t rows, int64_t columns, int64
 }
 inline void prefetch_map(const TensorMap&) {}
 inline void prefetch_box(const TensorMap&, int, int) {}
-inline void copy_box(uint32_t shared, const TensorMap& described, Barrier& arrived, int column, int row) {
+// What was copied, where somebody wants to know.
+struct Copied {
+  const void* matrix;
+  int column, row;
+  bool once;
+};
+inline std::vector<Copied>* copied = nullptr;
+
+inline void bring_box(uint32_t shared, const TensorMap& described, Barrier& arrived, int column, int row, bool once) {
   HostMap map;
   std::memcpy(&map, &described, sizeof map);
+  if (copied != nullptr) copied->push_back({map.data, column, row, once});
   for (int r = 0; r < map.box_rows; ++r)
     for (int c = 0; c < kPanel; ++c) {
       const bool inside = row + r < map.rows && column + c < map.columns;
@@ -109,8 +118,11 @@ inline void copy_box(uint32_t shared, const TensorMap& described, Barrier& arriv
   arrived.brought(map.box_rows * kPanel * 2);
 }
 
+inline void copy_box(uint32_t shared, const TensorMap& described, Barrier& arrived, int column, int row) {
+  bring_box(shared, described, arrived, column, row, false);
+}
 inline void copy_box_once(uint32_t shared, const TensorMap& described, Barrier& arrived, int column, int row) {
-  copy_box(shared, described, arrived, column, row);
+  bring_box(shared, described, arrived, column, row, true);
 }
 
 inline uint64_t panel(uint32_t address, uint32_t next = 16) { return uint64_t{next} << 32 | address; }
