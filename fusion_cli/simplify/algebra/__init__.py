@@ -13,6 +13,7 @@ import onnx_ir.passes.common as passes
 
 from fusion_cli.simplify.algebra.activations import name_activations
 from fusion_cli.simplify.algebra.blocked import write_batch_norms
+from fusion_cli.simplify.algebra.branches import merge_branches
 from fusion_cli.simplify.algebra.chains import combine_bounds, combine_factors
 from fusion_cli.simplify.algebra.channels import pad_channels, pad_read_channels
 from fusion_cli.simplify.algebra.constants import compute_constants
@@ -57,6 +58,7 @@ _FAMILIES: Mapping[Callable[[ir.Graph], Iterator[Applied]], tuple[str, ...]] = {
     compute_tables: ("GatherTable",),
     cancel_transposes: ("TransposeTranspose",),
     fold_affine_nodes: tuple(rule for op in LAYERS for rule in (f"{op}Affine", f"Affine{op}")),
+    merge_branches: ("ConvBranches",),  # behind what batch norms of branches are folded into
     fold_pads: ("PadConv",),
     fold_slices: ("ConvSlice",),
     combine_gates: ("AddMul",),
