@@ -77,7 +77,7 @@ LIFTED = {
         "c = Conv <pads = [1, 1]> (x, w) r = Tanh (c) y = Conv (r, last)",
         "Unsqueeze Conv Tanh Conv Squeeze",
     ),
-    "two readers": ("p = Conv (x, w) q = Conv (x, w2) y = Add (p, q)", "Unsqueeze Conv Conv Add Squeeze"),
+    "two readers": ("p = Conv (x, w) q = Conv (x, w2) y = Mul (p, q)", "Unsqueeze Conv Conv Mul Squeeze"),
     "numbers by channel": (
         "c = Conv (x, small) r = Sigmoid (c) m = Mul (r, t) a = Tanh (m) o = Add (u, a) l = LeakyRelu (o) "
         "y = Conv (l, small2)",
