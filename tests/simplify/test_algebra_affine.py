@@ -49,6 +49,44 @@ def test_products_take_numbers_by_column(case: str) -> None:
     assert operators(same(model_of(body, ROWS, outputs=MADE))) == left
 
 
+REGROUPED = (
+    "g (float[2, 3, 6] x) => (float[a, b] y) <int64[2] rows = {6, 8}> { c = MatMul (x, wk) r = Reshape (c, rows)"
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "left"),
+    [
+        ("m = Mul (r, v) y = Add (m, u) }", "MatMul Add Reshape"),
+        ("y = Mul (r, v) }", "MatMul Reshape"),
+        ("m = Mul (r, v) s = Sub (u, m) y = Relu (s) }", "MatMul Add Reshape Relu"),
+    ],
+    ids=["both", "a factor", "turned"],
+)
+def test_numbers_behind_a_reshape_of_rows_are_folded(body: str, left: str) -> None:
+    """What is added is a bias in front of it, where rules look for one."""
+    model = parse(f"{REGROUPED} {body}", {"wk": (C, OUT), "v": (OUT,), "u": (OUT,)})
+    assert operators(same(model)) == left
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "c = MatMul (x, wk) r = Reshape (c, alone) y = Mul (r, v)",
+        "c = Conv <pads = [1, 1]> (x, line) r = Reshape (c, last) y = Mul (r, v)",
+    ],
+    ids=["channels that are rows then", "what comes before the last axis"],
+)
+def test_numbers_behind_another_reshape_are_left(body: str) -> None:
+    sizes = "int64[2] alone = {48, 1}, int64[4] last = {2, 4, 2, 8}"
+    given = "float[2, 3, 6] x" if "wk" in body else "float[2, 6, 8] x"
+    weights = {"wk": (C, OUT), "v": (OUT,), "line": (OUT, C, 3)}
+    used = {name: shape for name, shape in weights.items() if f" {name}" in body}
+    axes = "a, b" if "wk" in body else "a, b, c, d"
+    found = same(parse(f"g ({given}) => (float[{axes}] y) <{sizes}> {{ {body} }}", used))
+    assert operators(found).endswith("Reshape Mul")
+
+
 def test_channels_are_to_be_known() -> None:
     """One channel times a constant of more is as many."""
     model = model_of("q = Mul (x, m) y = Conv (q, w)", "float[2, k, 7, 5] x")

@@ -137,3 +137,24 @@ def test_a_reshape_to_what_there_is_goes(both: Both, target: str, goes: bool) ->
     model = reshaped(target, constants=", int64[1] six = {6}")
     assert ("Reshape" not in operators(model)) == goes
     same(both(model), x=RNG.normal(size=(2, 5, 6)).astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "left"),
+    [
+        ("{-1, 6}", "{2, -1}", ["Exp", "Reshape", "Relu"]),
+        ("{0, 18}", "{2, 3, 6}", ["Exp", "Relu"]),
+        ("{6, 6}", "{0, 2, 3}", ["Exp", "Reshape", "Reshape", "Relu"]),
+    ],
+    ids=["one", "none", "a size of the one between"],
+)
+def test_of_two_reshapes_one_is_left(both: Both, first: str, second: str, left: list[str]) -> None:
+    rank = second.count(",") + 1
+    axes = ", ".join("abc"[:rank])
+    sizes = f"int64[2] first = {first}, int64[{rank}] second = {second}"
+    model = parse(
+        f"g (float[2, 3, 6] x) => (float[{axes}] y) <{sizes}>"
+        " { e = Exp (x) p = Reshape (e, first) q = Reshape (p, second) y = Relu (q) }"
+    )
+    assert operators(model) == left
+    same(both(model), x=RNG.normal(size=(2, 3, 6)).astype(np.float32))

@@ -95,13 +95,16 @@ def total(steps: list[Step]) -> Affine:
 
 
 def steps_after(value: ir.Value, channels: Channels) -> list[Step]:
-    """The affine nodes that follow on a value, each the only reader of the one before, also behind a Transpose."""
+    """The affine nodes that follow on a value, each the only reader of the one before, also behind a Transpose, or a
+    Reshape of what comes before channels."""
     steps: list[Step] = []
     while (reader := only_reader(value)) is not None:
         node, index = reader
-        perm, step = permutation(node), step_at(node, index, channels)
+        perm, regrouped, step = permutation(node), _regrouped(node, channels), step_at(node, index, channels)
         if perm is not None:
             channels = channels.moved(perm.index(channels.axis))
+        elif regrouped is not None:
+            channels = regrouped
         elif step is not None:
             steps.append(step)
         else:
@@ -155,6 +158,14 @@ def _has(value: ir.Value, channels: Channels) -> bool:
     return (
         value.shape is not None and len(value.shape) == channels.rank and value.shape[channels.axis] == channels.count
     )
+
+
+def _regrouped(node: ir.Node, channels: Channels) -> Channels | None:
+    """Where channels lie in the result of a Reshape that leaves the last axis, which is theirs, as it is."""
+    shape = node.outputs[0].shape if is_one_of(node, "Reshape") else None
+    if shape is None or channels.axis != channels.rank - 1 or not len(shape) or shape[-1] != channels.count:
+        return None
+    return Channels(channels.count, len(shape) - 1, len(shape))
 
 
 def _batch_norm(node: ir.Node, channels: Channels) -> Affine | None:

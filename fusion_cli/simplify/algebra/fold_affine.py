@@ -20,7 +20,18 @@ from fusion_cli.simplify.algebra.affine import (
     steps_before,
     total,
 )
-from fusion_cli.simplify.algebra.edits import Applied, add_constant, become, graph_of, hand_on, rounded, starts_there
+from fusion_cli.simplify.algebra.edits import (
+    Applied,
+    Array,
+    add_constant,
+    become,
+    graph_of,
+    hand_on,
+    only_reader,
+    put_before,
+    rounded,
+    starts_there,
+)
 from fusion_cli.simplify.algebra.layers import Layer, layer_of
 
 
@@ -67,12 +78,26 @@ def _replace(layer: Layer, before: Affine, after: Affine, steps: list[Step], kep
     numbers = rounded(left[None], layer.weight.dtype)
     if numbers is None or not layer.take(before, after):
         return False
+    is_left, is_regrouped = bool(left.any()), kept.channels.rank != layer.result.rank
     for step in steps:
-        if step is kept and left.any():
-            constant = add_constant(
-                graph_of(step.node), f"{step.node.outputs[0].name}_shift", step.channels.spread(numbers[0])
-            )
+        if step is kept and is_left and not is_regrouped:
+            constant = add_constant(graph_of(step.node), _shift_name(step.node), step.channels.spread(numbers[0]))
             become(step.node, "Add", [step.data, constant])
         else:
             hand_on(step.node, step.data)
+    if is_left and is_regrouped:
+        _shift_result(layer, numbers[0], _shift_name(kept.node))
     return True
+
+
+def _shift_result(layer: Layer, numbers: Array, name: str) -> None:
+    """Add a bias to what a layer makes, in front of the Reshape that reads it, where rules look for one."""
+    made, reader = layer.node.outputs[0], only_reader(layer.node.outputs[0])
+    assert reader is not None
+    bias = add_constant(graph_of(layer.node), name, layer.result.spread(numbers))
+    added = put_before(reader[0], "Add", [made, bias], f"{made.name}_shifted", made.type, made.shape)
+    reader[0].replace_input_with(reader[1], added)
+
+
+def _shift_name(node: ir.Node) -> str:
+    return f"{node.outputs[0].name}_shift"

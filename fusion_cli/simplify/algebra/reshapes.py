@@ -1,5 +1,5 @@
 """Shapes that are computed when the model runs, though it is known what they come to: numbers, and sizes that the
-operand has at the same place, or all of those."""
+operand has at the same place, or all of those; and shapes that nobody sees."""
 
 from __future__ import annotations
 
@@ -73,3 +73,19 @@ def drop_shapes(graph: ir.Graph) -> Iterator[Applied]:
             rule = f"{node.op_type}Same"
             hand_on(node, value)
             yield rule, [node]
+
+
+def join_reshapes(graph: ir.Graph) -> Iterator[Applied]:
+    """Write a Reshape of a Reshape as one of what that reads, or as none where it has that shape, in place."""
+    for node in list(graph):
+        inner = producer_of(node.inputs[0], "Reshape") if is_one_of(node, "Reshape") and len(node.inputs) == 2 else None
+        target = None if inner is None else array_of(node.inputs[1])
+        # A size of 0 may be that of what is read.
+        if inner is None or target is None or not target.all() or (source := inner.inputs[0]) is None:
+            continue
+        shape = shape_of(source)
+        if shape is not None and shape == shape_of(node.outputs[0]):
+            hand_on(node, source)
+        else:
+            node.replace_input_with(0, source)
+        yield "ReshapeReshape", [inner, node]
