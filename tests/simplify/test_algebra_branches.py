@@ -32,6 +32,8 @@ WEIGHTS = {
     "more": (6, 1, 1),
     "rows": (7, 1),
     "tall": (6, 6, 7, 1),
+    "few2": (1, 6, 3, 3),
+    "one": (1, 1),
 }
 IMAGE = "float[2, 6, 7, 5] x"
 C, D, E = (
@@ -72,10 +74,26 @@ MERGED = {
         f"c = Conv <strides = [2, 2], {PAD[1:-1]}> (x, whole) d = Conv <strides = [2, 2]> (x, point) y = Add (c, d)",
         "Conv",
     ),
-    "beside what is added too": (f"{C} {D} r = Relu (x) s = Add (c, r) y = Add (d, s)", "Relu Conv Add"),
+    "before what is added too": (f"{C} {D} r = Relu (x) s = Add (c, d) y = Add (r, s)", "Relu Conv Add"),
+    "a difference": (f"{C} {D} y = Sub (d, c)", "Conv"),
+    "numbers for the whole": (f"{C} {D} s = Add (c, d) m = Mul (s, scale) y = Add (m, shift)", "Conv"),
+    "before a channel is repeated": (
+        f"c = Conv {PAD} (x, few) d = Conv {PAD} (x, few2) s = Add (c, d) y = Mul (s, scale)",
+        "Conv Mul",
+    ),
+    "what is read, too": (f"{DEEP} s = Add (c, d) t = Add (x, s) y = Mul (t, scale)", "Conv"),
+    "a difference from what is read": (
+        "c = Conv <group = 6, pads = [1, 1, 1, 1]> (x, deep, bias) f = Mul (x, more) s = Sub (c, f) m = Mul (s, scale)"
+        " y = Add (x, m)",
+        "Conv",
+    ),
+    "behind a branch that stays": (
+        f"r = Relu (x) e = Mul (r, more) {C} {D} s = Add (c, d) y = Add (e, s)",
+        "Relu Mul Conv Add",
+    ),
     "two of each": (
-        f"{C} {D} r = Relu (x) p = Conv {PAD} (r, other) q = Conv (r, point) s = Add (c, q) t = Add (s, d)"
-        " y = Add (t, p)",
+        f"{C} {D} r = Relu (x) p = Conv {PAD} (r, other) q = Conv (r, point) s = Add (c, d) t = Add (p, q)"
+        " y = Add (t, s)",
         "Conv Relu Conv Add",
     ),
 }
@@ -97,12 +115,16 @@ LEFT = {
     "other groups": f"{C} d = Conv <group = 6, {PAD[1:-1]}> (x, deep) y = Add (c, d)",
     "repeated channels": f"{C} d = Conv {PAD} (x, few) y = Add (c, d)",
     "padded by the runtime": f"c = Conv {SAME} (x, whole) d = Conv {SAME} (x, other) y = Add (c, d)",
-    "repeated rows": f"{D} c = Conv (x, tall) r = Relu (x) s = Add (c, r) y = Add (s, d)",
+    "repeated rows": f"{D} c = Conv (x, tall) y = Add (c, d)",
+    "a repeated channel": f"c = Conv {PAD} (x, few) f = Mul (x, one) y = Add (f, c)",
     "other distances": f"c = Conv {PAD} (x, whole) d = Conv <dilations = [2, 2]{FAR}> (x, other) y = Add (c, d)",
     "between the taps": f"c = Conv <dilations = [2, 2], {PAD[1:-1]}> (x, four) d = Conv (x, point) y = Add (c, d)",
     "a product": f"{C} {D} y = Mul (c, d)",
     "added to a part": f"{C} {D} m = ReduceMean <axes = [2]> (x) s = Add (d, m) p = Relu (s) y = Add (c, p)",
     "numbers by row": f"{C} f = Mul (x, rows) y = Add (f, c)",
+    "a residual connection": f"{C} y = Add (c, x)",
+    "a residual connection by channel": "c = Conv <group = 6, pads = [1, 1, 1, 1]> (x, deep) y = Add (x, c)",
+    "a gate": f"{C} {D} s = Add (c, d) r = Sigmoid (s) m = Mul (c, r) y = Add (m, d)",
     "no convolution": "c = Mul (x, scale) d = Mul (x, more) y = Add (c, d)",
 }
 
@@ -126,7 +148,7 @@ def test_a_branch_whose_neighbour_is_smaller_stays() -> None:
 
 
 def test_weights_that_do_not_fit_their_type_stay() -> None:
-    model = model_of(f"{C} d = Conv {PAD} (x, other) {E} s = Add (c, d) y = Add (s, e)")
+    model = model_of(f"{C} d = Conv {PAD} (x, other) {E} s = Add (c, e) y = Add (s, d)")
     for tensor in model.graph.initializer:
         shape = WEIGHTS[tensor.name]
         tensor.CopyFrom(numpy_helper.from_array(np.full(shape, 2e38 if shape[2] > 1 else 1, np.float32), tensor.name))
