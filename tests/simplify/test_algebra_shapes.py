@@ -158,3 +158,41 @@ def test_of_two_reshapes_one_is_left(both: Both, first: str, second: str, left: 
     )
     assert operators(model) == left
     same(both(model), x=RNG.normal(size=(2, 3, 6)).astype(np.float32))
+
+
+APART = "p = Reshape (x, apart) q = Add (p, r)"
+ADDED = {
+    "rows and columns": (f"{APART} t = Add (q, s) y = Reshape (t, back)", ["Add", "Reshape", "Add"]),
+    "the other way round": (
+        "p = Reshape (x, apart) q = Add (r, p) t = Add (s, q) y = Reshape (t, back)",
+        ["Add", "Reshape", "Add"],
+    ),
+    "one as large": ("p = Reshape (x, apart) t = Add (w, p) y = Reshape (t, back)", ["Reshape", "Add"]),
+    "another reshape that is added": (
+        "v = Reshape (z, apart) p = Reshape (x, apart) t = Add (v, p) y = Reshape (t, back)",
+        ["Add"],
+    ),
+    "rows alone": (f"{APART} y = Reshape (q, back)", ["Reshape", "Add", "Reshape"]),
+    "another shape behind it": (f"{APART} t = Add (q, s) y = Reshape (t, other)", ["Reshape", "Add", "Add", "Reshape"]),
+    "fewer axes": ("p = Reshape (x, apart) q = Add (p, f) y = Reshape (q, back)", ["Reshape", "Add", "Reshape"]),
+    "fewer axes and one as large": (
+        "p = Reshape (x, apart) q = Add (p, f) t = Add (w, q) y = Reshape (t, back)",
+        ["Add", "Reshape", "Add"],
+    ),
+    "a sum that is read": (
+        f"{APART} t = Add (q, s) m = ReduceMax <keepdims = 0> (q) u = Reshape (t, back) y = Add (u, m)",
+        ["Reshape", "Add", "Add", "ReduceMax", "Reshape", "Add"],
+    ),
+    "a product": ("p = Reshape (x, apart) t = Mul (w, p) y = Reshape (t, back)", ["Reshape", "Mul", "Reshape"]),
+}
+
+
+@pytest.mark.parametrize(("body", "left"), ADDED.values(), ids=ADDED)
+def test_what_is_added_in_another_shape_is_added_in_its_own(both: Both, body: str, left: list[str]) -> None:
+    given = {"x": (2, 6, 20), "z": (2, 6, 20), "r": (2, 6, 4, 1), "s": (2, 6, 1, 5), "w": (2, 6, 4, 5), "f": (4, 5)}
+    used = {name: size for name, size in given.items() if f"({name}, " in body or f", {name})" in body}
+    inputs = ", ".join(f"float[{', '.join(map(str, size))}] {name}" for name, size in used.items())
+    sizes = "int64[4] apart = {2, 6, 4, 5}, int64[3] back = {2, 6, 20}, int64[3] other = {12, 4, 5}"
+    model = parse(f"g ({inputs}) => (float[a, b, c] y) <{sizes}> {{ {body} }}")
+    assert sorted(operators(model)) == sorted(left)
+    same(both(model), **{name: RNG.normal(size=size).astype(np.float32) for name, size in used.items()})

@@ -25,7 +25,7 @@ from fusion_cli.simplify.algebra.gates import combine_gates
 from fusion_cli.simplify.algebra.grids import read_whole
 from fusion_cli.simplify.algebra.layers import LAYERS
 from fusion_cli.simplify.algebra.padding import drop_pads, fold_pads, fold_slices
-from fusion_cli.simplify.algebra.reshapes import drop_shapes, join_reshapes, write_shapes
+from fusion_cli.simplify.algebra.reshapes import add_in_shape, drop_shapes, join_reshapes, write_shapes
 from fusion_cli.simplify.algebra.rolls import look_up_rolls
 from fusion_cli.simplify.algebra.softmaxes import put_channels_last
 from fusion_cli.simplify.algebra.splits import split_convolutions
@@ -59,6 +59,7 @@ _FAMILIES: Mapping[Callable[[ir.Graph], Iterator[Applied]], tuple[str, ...]] = {
     cancel_transposes: ("TransposeTranspose",),
     fold_affine_nodes: tuple(rule for op in LAYERS for rule in (f"{op}Affine", f"Affine{op}")),
     merge_branches: ("ConvBranches",),  # behind what batch norms of branches are folded into
+    add_in_shape: ("ReshapeAdd",),
     join_reshapes: ("ReshapeReshape",),  # between which batch norms may have been
     fold_pads: ("PadConv",),
     fold_slices: ("ConvSlice",),

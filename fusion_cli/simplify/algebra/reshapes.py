@@ -3,7 +3,7 @@ operand has at the same place, or all of those; and shapes that nobody sees."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -17,8 +17,11 @@ from fusion_cli.simplify.algebra.edits import (
     graph_of,
     hand_on,
     is_one_of,
+    only_reader,
     producer_of,
+    put_before,
 )
+from fusion_cli.sizes.algebra import Shape
 from fusion_cli.sizes.dims import shape_of
 
 _OPSET = 5
@@ -89,3 +92,62 @@ def join_reshapes(graph: ir.Graph) -> Iterator[Applied]:
         else:
             node.replace_input_with(0, source)
         yield "ReshapeReshape", [inner, node]
+
+
+def add_in_shape(graph: ir.Graph) -> Iterator[Applied]:
+    """Write what is added to a value in another shape as an addition in its own, in place."""
+    for node in list(graph):
+        shape = shape_of(node.outputs[0]) if is_one_of(node, "Reshape") and len(node.inputs) == 2 else None
+        value = node.inputs[0]
+        inside = None if value is None or shape is None else _added_inside(value, shape)
+        if value is None or inside is None:
+            continue
+        inner, adds, terms = inside
+        source, added = inner.inputs[0], terms[0]
+        assert source is not None
+        for term in terms[1:]:
+            added = put_before(node, "Add", [added, term], f"{value.name}_terms", value.type, value.shape)
+        result, target = node.outputs[0], node.inputs[1]
+        assert target is not None
+        added = put_before(node, "Reshape", [added, target], f"{result.name}_added", result.type, result.shape)
+        become(node, "Add", [source, added])
+        yield "ReshapeAdd", [inner, *adds, node]
+
+
+def _added_inside(value: ir.Value, shape: Shape) -> tuple[ir.Node, list[ir.Node], list[ir.Value]] | None:
+    """The Reshape from such a shape, the Adds behind it up to a value, and what they add: together it is as large."""
+    whole, adds, terms = shape_of(value), list[ir.Node](), list[ir.Value]()
+    if whole is None or whole == shape:
+        return None
+    while (node := producer_of(value, "Add", "Reshape")) is not None and only_reader(value) is not None:
+        if node.op_type == "Reshape":
+            return (node, adds[::-1], terms[::-1]) if terms and _fill(terms, whole) else None
+        first, second = node.inputs
+        if first is None or second is None:
+            return None
+        on, term = (first, second) if _leads_on(first, whole, shape) else (second, first)
+        if not _leads_on(on, whole, shape):
+            return None
+        adds.append(node)
+        terms.append(term)
+        value = on
+    return None
+
+
+def _leads_on(value: ir.Value, whole: Shape, shape: Shape) -> bool:
+    """Whether a term of that size is a sum again, or what is added to."""
+    node = producer_of(value, "Add", "Reshape")
+    return node is not None and shape_of(value) == whole and (node.op_type == "Add" or _is_back(node, shape))
+
+
+def _is_back(node: ir.Node, shape: Shape) -> bool:
+    """Whether a Reshape is of a value of this shape."""
+    source = node.inputs[0]
+    return source is not None and shape_of(source) == shape
+
+
+def _fill(terms: Sequence[ir.Value], whole: Shape) -> bool:
+    """Whether the sum of terms is as large as that."""
+    shapes = [shape_of(term) for term in terms]
+    of_rank = [s for s in shapes if s is not None and len(s) == len(whole)]
+    return all(any(s[i] == n for s in of_rank) for i, n in enumerate(whole))
