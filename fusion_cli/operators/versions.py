@@ -104,3 +104,9 @@ def is_over_later_axes(node: ir.Node) -> bool:
 def has_weights_by_group(node: ir.Node) -> bool:
     """Whether a norm of groups has a weight for each of them, as before opset 21, rather than for each channel."""
     return node.op_type == "GroupNormalization" and opset_version(node) < 21
+
+
+def windows(node: ir.Node, axes: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Strides, dilations and pads of a node with windows over so many axes, which it need not give."""
+    strides, dilations = (tuple(node.attributes.get_ints(n) or (1,) * axes) for n in ("strides", "dilations"))
+    return strides, dilations, tuple(node.attributes.get_ints("pads") or (0,) * (2 * axes))

@@ -9,6 +9,7 @@ import onnx_ir as ir
 from fusion_cli.codes import plan as codes
 from fusion_cli.errors import Unsupported
 from fusion_cli.operators.dtypes import DTYPES, FLOATS
+from fusion_cli.operators.versions import windows
 from fusion_cli.plan.context import Context, read_besides
 from fusion_cli.plan.graph import Val
 from fusion_cli.plan.lower_elementwise import Rule
@@ -56,8 +57,7 @@ def _conv(ctx: Context, node: ir.Node) -> Val:
     if n < 1:
         raise Unsupported(codes.ATTRIBUTE, "a convolution over at least one axis", f"rank {len(x.shape)}")
     get = node.attributes
-    strides, dilations = (tuple(get.get_ints(name) or (1,) * n) for name in ("strides", "dilations"))
-    pads = tuple(get.get_ints("pads") or (0,) * (2 * n))
+    strides, dilations, pads = windows(node, n)
     auto_pad = get.get_string("auto_pad", "NOTSET")
     dims = ctx.b.shapes.emit("conv", (x.dims, w.dims), (n, *strides, *pads, *dilations, _AUTO_PAD.index(auto_pad)))
     attrs = (

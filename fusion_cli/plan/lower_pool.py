@@ -8,6 +8,7 @@ from fusion_cli.codes import plan as codes
 from fusion_cli.errors import Unsupported
 from fusion_cli.operators.dtypes import FLOATS
 from fusion_cli.operators.image_axes import to_first, to_last
+from fusion_cli.operators.versions import windows
 from fusion_cli.plan.context import Context, read_besides
 from fusion_cli.plan.graph import Val
 from fusion_cli.plan.lower_elementwise import Rule
@@ -25,7 +26,7 @@ def _pool(ctx: Context, node: ir.Node) -> Val:
         raise Unsupported(codes.UNUSED_OUTPUT, "the largest elements", "where they are")
     get = node.attributes
     kernel = tuple(get["kernel_shape"].as_ints())
-    strides, dilations = (tuple(get.get_ints(name) or (1,) * n) for name in ("strides", "dilations"))
+    strides, dilations, _ = windows(node, n)
     pads = _pads(ctx, node, x, (kernel, strides, dilations))
     mean = node.op_type == "AveragePool"
     window = b.shapes.emit("concat", (b.shapes.emit("take", (x.dims,), (1,)), b.shapes.const((1, *kernel))))
@@ -47,7 +48,7 @@ def _pads(ctx: Context, node: ir.Node, x: Val, form: tuple[tuple[int, ...], ...]
     image and ends past it (`ceil_mode`)."""
     get, n = node.attributes, len(x.shape) - 2
     auto_pad, ceil = get.get_string("auto_pad", "NOTSET"), bool(get.get_int("ceil_mode", 0))
-    pads = list(get.get_ints("pads") or (0,) * (2 * n)) if auto_pad == "NOTSET" else [0] * (2 * n)
+    pads = list(windows(node, n)[2]) if auto_pad == "NOTSET" else [0] * (2 * n)
     if auto_pad.startswith("SAME") or ceil:
         for axis, (kernel, stride, dilation) in enumerate(zip(*form, strict=True)):
             size = ctx.b.fixed(x.shape[2 + axis], f"an image for {node.op_type}")

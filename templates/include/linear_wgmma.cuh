@@ -108,7 +108,7 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
 
   // How often a place has been filled tells its phase.
   const auto phase = [](unsigned n) { return static_cast<int>(n / kSlots % 2); };
-  const int tiles = wide_across<Tile>(x.columns) * wide_down<Tile>(x.rows), steps = (x.depth + kPanel - 1) / kPanel;
+  const int tiles = wide_tiles<Tile>(x.rows, x.columns), steps = (x.depth + kPanel - 1) / kPanel;
   const int worker = static_cast<int>(threadIdx.x) / kWarpgroup - 1;
   const auto each_box = [&](const WidePosition<Tile>& at, int step, const auto& f) {
 #pragma unroll

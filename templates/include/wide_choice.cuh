@@ -37,12 +37,22 @@ bool describe_wide(WideOperands<kProducts, kChains>& x, const First& first, cons
 // Whether the L2 cache keeps so many elements until they are read again.
 inline bool cache_keeps(const Device& device, double elements) { return elements * 2 <= device.cache / 2.0; }
 
+template <class Columns>
+double all_columns(const Columns& columns) {
+  double sum = 0;
+  for (const auto n : columns) sum += static_cast<double>(n);
+  return sum;
+}
 // Of all right operands.
 template <int kProducts, class Columns>
 double right_elements(const Columns& columns, int64_t depth) {
-  double sum = 0;
-  for (const auto n : columns) sum += static_cast<double>(n) * static_cast<double>(depth) * kProducts;
-  return sum;
+  return all_columns(columns) * static_cast<double>(depth) * kProducts;
+}
+
+// Tiles that run at the same time.
+template <class Tile>
+int64_t wide_at_once(const Device& device) {
+  return int64_t{device.multiprocessors} * Tile::kBlocks;
 }
 
 // Cycles of products by this tile: some to start, and its steps and epilogue for every tile of a multiprocessor; where workers
@@ -52,8 +62,7 @@ template <class Tile, class Columns>
 double wide_cycles(const Device& device, WideKind kind, int64_t rows, const Columns& columns, int64_t depth) {
   constexpr double kStart = 3400, kLast = 1700, kFromMemory = 15.2, kBeyondCache = 40, kPlain = 0.7;
   constexpr double kRounds = Tile::kApart ? 1.22 : Tile::kAcross > 192 ? 1.0 : Tile::kAcross > 128 ? 1.1 : 1.17;
-  const int64_t tiles = int64_t{wide_down<Tile>(static_cast<int>(rows))} * wide_across<Tile>(columns);
-  const int64_t at_once = int64_t{device.multiprocessors} * Tile::kBlocks;
+  const int64_t tiles = wide_tiles<Tile>(static_cast<int>(rows), columns), at_once = wide_at_once<Tile>(device);
   const double turns = static_cast<double>(tiles / at_once * Tile::kBlocks + ceil_div(tiles % at_once, int64_t{device.multiprocessors}));
   const double steps = static_cast<double>(ceil_div(depth, kPanel));
   const double right = right_elements<Tile::kProducts>(columns, depth);
@@ -92,10 +101,8 @@ void with_fastest_tile(const Device& device, WideKind kind, int64_t rows, const 
 template <int kProducts, int kChains>
 void share_cache(const Device& device, WideOperands<kProducts, kChains>& x) {
   const double rows = x.rows;
-  double columns = 0;
-  for (const int n : x.columns) columns += n;
   x.once = !cache_keeps(device, right_elements<kProducts>(x.columns, x.depth)) && cache_keeps(device, rows * x.depth);
-  x.fills = !cache_keeps(device, rows * columns);
+  x.fills = !cache_keeps(device, rows * all_columns(x.columns));
 }
 
 // Has f(tile, blocks) launch the kernel of the tile that is fastest, if the copy engine takes the left operand.
@@ -107,9 +114,7 @@ bool with_wide_tile(const Device& device, WideKind kind, WideOperands<kProducts,
   with_fastest_tile<kProducts>(device, kind, x.rows, x.columns, x.depth, [&](auto tile) {
     using Tile = decltype(tile);
     described = describe(x.left, left, x.rows, x.depth, stride, Tile::kRows);
-    const int64_t tiles = int64_t{wide_down<Tile>(x.rows)} * wide_across<Tile>(x.columns);
-    const int64_t most = int64_t{device.multiprocessors} * Tile::kBlocks;
-    if (described) f(tile, static_cast<unsigned>(tiles < most ? tiles : most));
+    if (described) f(tile, static_cast<unsigned>(std::min(int64_t{wide_tiles<Tile>(x.rows, x.columns)}, wide_at_once<Tile>(device))));
   });
   return described;
 }
@@ -155,15 +160,12 @@ inline bool wide_pays(const Device& device, WideKind kind, const Product& p) {
 template <int kChains>
 bool wide_pays_together(const Device& device, WideKind kind, const WideOperands<1, kChains>& x, double vendor_cycles) {
   constexpr double kBusy = 0.95;
-  double columns = 0;
-  for (const int n : x.columns) columns += n;
-  const double multiplications = static_cast<double>(x.rows) * columns * x.depth;
+  const double multiplications = static_cast<double>(x.rows) * all_columns(x.columns) * x.depth;
   if (multiplications <= kMostWide) return least_wide_cycles<1>(device, kind, x.rows, x.columns, x.depth) < vendor_cycles;
   bool busy = false;
   with_fastest_tile<1>(device, kind, x.rows, x.columns, x.depth, [&](auto tile) {
     using Tile = decltype(tile);
-    const int64_t tiles = int64_t{wide_down<Tile>(x.rows)} * wide_across<Tile>(x.columns);
-    const int64_t at_once = int64_t{device.multiprocessors} * Tile::kBlocks;
+    const int64_t tiles = wide_tiles<Tile>(x.rows, x.columns), at_once = wide_at_once<Tile>(device);
     busy = static_cast<double>(tiles) >= kBusy * static_cast<double>(ceil_div(tiles, at_once) * at_once);
   });
   return multiplications > kPowerBound && busy;

@@ -74,6 +74,11 @@ __host__ __device__ __forceinline__ int wide_down(int rows) {
   return (rows + Tile::kRows - 1) / Tile::kRows;
 }
 
+template <class Tile, class Columns>
+__host__ __device__ __forceinline__ int wide_tiles(int rows, const Columns& columns) {
+  return wide_across<Tile>(columns) * wide_down<Tile>(rows);
+}
+
 // Tiles in an order in which those that run at once have rows and columns in common. The first columns come last, of all chains
 // together if they are equally wide: they are still in the L2 cache when a next kernel begins with them.
 template <class Tile>

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache, partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import onnx
@@ -19,6 +20,13 @@ from fusion_cli.simplify import simplify
 from fusion_cli.types import Rejection
 
 RNG = np.random.default_rng(7)
+V = TypeVar("V")
+
+
+def read_in(body: str, named: Mapping[str, V]) -> dict[str, V]:
+    """Those of these whose names the text of a body has."""
+    words = {word.strip("(),") for word in body.split()}
+    return {name: value for name, value in named.items() if name in words}
 
 
 def parse(

@@ -11,7 +11,7 @@ from onnx import numpy_helper
 
 from fusion_cli.simplify import simplify
 from tests.helpers.algebra_models import OUT, PAD, RNG, C, assert_left, model_of, operators, same
-from tests.helpers.graphs import parse
+from tests.helpers.graphs import parse, read_in
 
 LEFT = {
     "shift before a padded one": f"q = Add (x, m) y = Conv {PAD} (q, w)",
@@ -80,8 +80,7 @@ def test_numbers_behind_a_reshape_of_rows_are_folded(body: str, left: str) -> No
 def test_numbers_behind_another_reshape_are_left(body: str) -> None:
     sizes = "int64[2] alone = {48, 1}, int64[4] last = {2, 4, 2, 8}"
     given = "float[2, 3, 6] x" if "wk" in body else "float[2, 6, 8] x"
-    weights = {"wk": (C, OUT), "v": (OUT,), "line": (OUT, C, 3)}
-    used = {name: shape for name, shape in weights.items() if f" {name}" in body}
+    used = read_in(body, {"wk": (C, OUT), "v": (OUT,), "line": (OUT, C, 3)})
     axes = "a, b" if "wk" in body else "a, b, c, d"
     found = same(parse(f"g ({given}) => (float[{axes}] y) <{sizes}> {{ {body} }}", used))
     assert operators(found).endswith("Reshape Mul")

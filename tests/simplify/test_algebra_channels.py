@@ -15,7 +15,7 @@ import fusion_cli
 from fusion_cli.report import Report
 from fusion_cli.simplify import Simplified, simplify
 from tests.helpers.algebra_models import assert_same_results
-from tests.helpers.graphs import parse
+from tests.helpers.graphs import parse, read_in
 
 WEIGHTS = {
     "w8": (8, 3, 1, 1),
@@ -39,9 +39,8 @@ CONV = "c = Conv (x, w8)"
 
 
 def model_of(body: str, outputs: str = "float[a, b, d, e] y", inputs: str = "float[2, 3, 5, 8] x") -> onnx.ModelProto:
-    used = {word.strip("(),") for word in body.split()}
-    model = parse(f"g ({inputs}) => ({outputs}) {{ {body} }}", {k: v for k, v in WEIGHTS.items() if k in used})
-    numbers = {k: np.float32(v) for k, v in NUMBERS.items() if k in used}
+    model = parse(f"g ({inputs}) => ({outputs}) {{ {body} }}", read_in(body, WEIGHTS))
+    numbers = {k: np.float32(v) for k, v in read_in(body, NUMBERS).items()}
     model.graph.initializer.extend(onnx.numpy_helper.from_array(np.asarray(v), k) for k, v in numbers.items())
     return model
 
@@ -178,8 +177,7 @@ PADDED_BEFORE = {"p": (20, 18, 3, 1), "q": (16, 18, 1, 3), "f": (16, 18, 1, 1), 
 
 
 def read_channels(body: str, opset: int = 17, inputs: str = "float[2, 18, 5, 8] x") -> list[str]:
-    used = {word.strip("(),") for word in body.split()}
-    weights = {k: v for k, v in PADDED_BEFORE.items() if k in used and f" {k}" not in inputs}
+    weights = {k: v for k, v in read_in(body, PADDED_BEFORE).items() if f" {k}" not in inputs}
     found = padded(parse(f"g ({inputs}) => (float[a, b, d, e] y) {{ {body} }}", weights, opset))
     return [n.op_type for n in found.model.graph]
 

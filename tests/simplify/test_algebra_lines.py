@@ -14,7 +14,7 @@ from onnx import numpy_helper
 
 from fusion_cli.simplify import Simplified, simplify
 from tests.helpers.algebra_models import assert_same_results
-from tests.helpers.graphs import parse
+from tests.helpers.graphs import parse, read_in
 
 WEIGHTS = {
     "w": (32, 16, 5),
@@ -43,10 +43,9 @@ RESULT = "float[a, d, e] y"
 
 
 def model_of(body: str, inputs: str = LINE, outputs: str = RESULT, opset: int = 17) -> onnx.ModelProto:
-    used = {word.strip("(),") for word in body.split()}
-    model = parse(f"g ({inputs}) => ({outputs}) {{ {body} }}", {k: v for k, v in WEIGHTS.items() if k in used}, opset)
-    if "one" in used:
-        model.graph.initializer.append(numpy_helper.from_array(np.array([1]), "one"))
+    model = parse(f"g ({inputs}) => ({outputs}) {{ {body} }}", read_in(body, WEIGHTS), opset)
+    sizes = read_in(body, {"one": [1]})
+    model.graph.initializer.extend(numpy_helper.from_array(np.array(v), k) for k, v in sizes.items())
     return model
 
 

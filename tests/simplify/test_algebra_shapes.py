@@ -9,7 +9,7 @@ import pytest
 
 from fusion_cli.sizes.dims import dims_of
 from tests.helpers.foreign import Both, same
-from tests.helpers.graphs import parse, simplified
+from tests.helpers.graphs import parse, read_in, simplified
 
 RNG = np.random.default_rng(5)
 SIZES = "shape = Shape (x) batch = Gather (shape, at0) length = Gather (shape, at1)"
@@ -190,7 +190,7 @@ ADDED = {
 @pytest.mark.parametrize(("body", "left"), ADDED.values(), ids=ADDED)
 def test_what_is_added_in_another_shape_is_added_in_its_own(both: Both, body: str, left: list[str]) -> None:
     given = {"x": (2, 6, 20), "z": (2, 6, 20), "r": (2, 6, 4, 1), "s": (2, 6, 1, 5), "w": (2, 6, 4, 5), "f": (4, 5)}
-    used = {name: size for name, size in given.items() if f"({name}, " in body or f", {name})" in body}
+    used = read_in(body, given)
     inputs = ", ".join(f"float[{', '.join(map(str, size))}] {name}" for name, size in used.items())
     sizes = "int64[4] apart = {2, 6, 4, 5}, int64[3] back = {2, 6, 20}, int64[3] other = {12, 4, 5}"
     model = parse(f"g ({inputs}) => (float[a, b, c] y) <{sizes}> {{ {body} }}")

@@ -12,7 +12,7 @@ from onnx import numpy_helper
 
 from fusion_cli.simplify import Simplified, simplify
 from tests.helpers.algebra_models import assert_same_results
-from tests.helpers.graphs import parse
+from tests.helpers.graphs import parse, read_in
 
 WEIGHTS = {"w": (32, 4, 1, 1), "b": (32,), "w2": (32, 2, 1, 1), "s": (32, 1, 1), "w1": (32, 4, 1)}
 SPLIT = "p, q = Split <axis = 1> (r, even) y = Add (p, q)"
@@ -21,10 +21,9 @@ SPLIT = "p, q = Split <axis = 1> (r, even) y = Add (p, q)"
 def model_of(
     body: str, outputs: str = "float[a, e, f, h] y", inputs: str = "float[2, 4, 5, 6] x", opset: int = 17
 ) -> onnx.ModelProto:
-    used = {word.strip("(),") for word in body.split()}
-    model = parse(f"g ({inputs}) => ({outputs}) {{ {body} }}", {k: v for k, v in WEIGHTS.items() if k in used}, opset)
-    sizes = {"even": [16, 16], "odd": [24, 8], "rows": [2, 3], "half": np.float32(0.5)}
-    model.graph.initializer.extend(numpy_helper.from_array(np.array(v), k) for k, v in sizes.items() if k in used)
+    model = parse(f"g ({inputs}) => ({outputs}) {{ {body} }}", read_in(body, WEIGHTS), opset)
+    sizes = read_in(body, {"even": [16, 16], "odd": [24, 8], "rows": [2, 3], "half": np.float32(0.5)})
+    model.graph.initializer.extend(numpy_helper.from_array(np.array(v), k) for k, v in sizes.items())
     return model
 
 

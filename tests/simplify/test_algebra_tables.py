@@ -12,7 +12,7 @@ from onnx import numpy_helper
 
 from fusion_cli.sessions import open_model
 from fusion_cli.simplify import Simplified, simplify
-from tests.helpers.graphs import parse
+from tests.helpers.graphs import parse, read_in
 
 TABLE = np.random.default_rng(4).normal(size=(5, 3)).astype(np.float32)
 CONSTANTS = {
@@ -36,10 +36,9 @@ INDICES = "int64[n, 4, 1] i"
 
 
 def model_of(body: str, inputs: str = INDICES, outputs: str = "float[a, b, c] y", opset: int = 17) -> onnx.ModelProto:
-    used = {word.strip("(),") for word in body.split()}
     model = parse(f"g ({inputs}) => ({outputs}) {{ {body} }}", opset=opset)
     taken = {v.name for v in model.graph.input}
-    arrays = {k: v for k, v in CONSTANTS.items() if k in used - taken}
+    arrays = {k: v for k, v in read_in(body, CONSTANTS).items() if k not in taken}
     model.graph.initializer.extend(numpy_helper.from_array(np.asarray(v), k) for k, v in arrays.items())
     return model
 

@@ -118,7 +118,7 @@ def steps_before(value: ir.Value, channels: Channels) -> tuple[list[Step], ir.Va
     steps: list[Step] = []
     while (node := value.producer()) is not None and only_reader(value) is not None:
         perm = permutation(node)
-        step = next((s for i in range(len(node.inputs)) if (s := step_at(node, i, channels)) is not None), None)
+        step = step_of(node, channels)
         source = node.inputs[0] if perm is not None else None if step is None else step.data
         if source is None or (step is not None and not _has(source, channels)):
             break
@@ -128,6 +128,11 @@ def steps_before(value: ir.Value, channels: Channels) -> tuple[list[Step], ir.Va
             steps.insert(0, step)
         value = source
     return steps, value
+
+
+def step_of(node: ir.Node, channels: Channels) -> Step | None:
+    """The node as an affine one in any of its operands; None if it is not."""
+    return next((step for i in range(len(node.inputs)) if (step := step_at(node, i, channels)) is not None), None)
 
 
 def step_at(node: ir.Node, index: int, channels: Channels) -> Step | None:

@@ -14,13 +14,11 @@ from functools import reduce
 import numpy as np
 import onnx_ir as ir
 
-from fusion_cli.operators.versions import attribute
-from fusion_cli.simplify.algebra.affine import ONE, ZERO, Affine, Channels, step_at
+from fusion_cli.operators.versions import attribute, windows
+from fusion_cli.simplify.algebra.affine import ONE, ZERO, Affine, Channels, step_of
 from fusion_cli.simplify.algebra.edits import (
     Applied,
     Array,
-    add_constant,
-    graph_of,
     hand_on,
     in_float64,
     is_one_of,
@@ -46,7 +44,7 @@ class _Term:
 
 @dataclass(frozen=True, eq=False)
 class _Sum:
-    """Terms of one value, what is added to each channel, and the nodes that compute this."""
+    """Terms of one value, what is added to each channel, and the nodes that compute this, the last one last."""
 
     source: ir.Value
     terms: tuple[_Term, ...]
@@ -92,9 +90,8 @@ def merge_branches(graph: ir.Graph) -> Iterator[Applied]:
         if (made := _sum_of(node, found)) is not None:
             found[node.outputs[0]] = replace(made, nodes=(*made.nodes, node))
     merged: set[ir.Node] = set()
-    for value, whole in reversed(found.items()):
-        root = value.producer()
-        if root is not None and merged.isdisjoint(whole.nodes) and _write(root, whole):
+    for whole in reversed(found.values()):
+        if merged.isdisjoint(whole.nodes) and _write(whole):
             merged.update(whole.nodes)
             yield "ConvBranches", whole.nodes
 
@@ -107,8 +104,7 @@ def _sum_of(node: ir.Node, found: Mapping[ir.Value, _Sum]) -> _Sum | None:
     if shape is None or len(shape) < 3 or not isinstance(shape[1], int):
         return None
     channels = Channels(shape[1], 1, len(shape))
-    step = next((s for i in range(len(node.inputs)) if (s := step_at(node, i, channels)) is not None), None)
-    if step is not None:
+    if (step := step_of(node, channels)) is not None:
         return _operand(step.data, found).then(step.affine) if step.data.shape == shape else None
     if not is_one_of(node, "Add", "Sub"):
         return None
@@ -132,28 +128,26 @@ def _bare_convolution(node: ir.Node) -> _Sum | None:
     return _Sum(source, (_Term(layer, ONE),), bias, ())
 
 
-def _write(root: ir.Node, whole: _Sum) -> bool:
+def _write(whole: _Sum) -> bool:
     """Let one of a sum's Convs compute it; False, and nothing is changed, where that is none, is no better or would not
     fit its type. A Conv and what it reads are a residual connection, which kernels add themselves."""
     layers = [t.layer for t in whole.terms if t.layer is not None]
     if not layers or sum(not t.is_bare for t in whole.terms) < 2:
         return False
-    kept, weight = layers[0], layers[0].weight
+    kept, dtype = layers[0], layers[0].weight.dtype
     one = _together(kept, whole.terms)
     if one is None or math.prod(one.taps) > sum(map(_taps, layers)):
         return False
-    kernel = rounded(one.kernel.reshape(len(one.kernel), -1), weight.dtype)
-    bias = rounded((whole.shift * np.ones(kept.result.count))[None], weight.dtype)
+    kernel = rounded(one.kernel.reshape(len(one.kernel), -1), dtype)
+    bias = rounded((whole.shift * np.ones(kept.result.count))[None], dtype)
     if kernel is None or bias is None:
         return False
     node, begin = kept.node, [-f for f in one.first]
     end = [r - b + (k - 1) * d for r, b, k, d in zip(one.rest, begin, one.taps, one.dilations, strict=True)]
-    node.resize_inputs(3)
-    node.replace_input_with(1, add_constant(graph_of(node), str(weight.name), kernel.reshape(one.kernel.shape)))
-    node.replace_input_with(2, add_constant(graph_of(node), f"{weight.name}_bias", bias[0]))
+    kept.become(kernel.reshape(one.kernel.shape), bias[0])
     for name, numbers in {"kernel_shape": one.taps, "pads": begin + end, "dilations": one.dilations}.items():
         node.attributes[name] = ir.AttrInt64s(name, numbers)
-    hand_on(root, node.outputs[0])
+    hand_on(whole.nodes[-1], node.outputs[0])
     return True
 
 
@@ -168,9 +162,8 @@ def _together(kept: Layer, terms: Sequence[_Term]) -> _Convolution | None:
 
 
 def _convolution(layer: Layer, scale: Array) -> _Convolution:
-    attributes, taps = layer.node.attributes, layer.shape[2:]
-    strides, dilations = (tuple(attributes.get_ints(n) or [1] * len(taps)) for n in ("strides", "dilations"))
-    pads = attributes.get_ints("pads") or [0] * 2 * len(taps)
+    taps = layer.shape[2:]
+    strides, dilations, pads = windows(layer.node, len(taps))
     begin, end = pads[: len(taps)], pads[len(taps) :]
     rest = tuple(b + e - (k - 1) * d for b, e, k, d in zip(begin, end, taps, dilations, strict=True))
     kernel = in_float64(layer.weight.const_value) * scale.reshape(-1, *[1] * (len(taps) + 1))

@@ -94,11 +94,16 @@ class Layer:
         """Let a Conv make, and read, so many channels of zeros more: a depthwise one as many of either."""
         assert self.weight.const_value is not None
         array = np.pad(self.weight.const_value.numpy(), [(0, made), (0, read), *[(0, 0)] * (len(self.shape) - 2)])
-        self.weight.const_value, self.weight.shape = ir.Tensor(array, name=self.weight.name), ir.Shape(array.shape)
+        self._set_weight(array)
         if made and (bias := self.bias()) is not None:
             self._set_bias(np.pad(bias, (0, made)).astype(array.dtype))
         if self.is_depthwise:
             self.node.attributes["group"] = ir.AttrInt64("group", self.groups + made)
+
+    def become(self, kernel: Array, bias: Array) -> None:
+        """Let a Conv have this weight and bias, of their type."""
+        self._set_weight(kernel)
+        self._set_bias(bias)
 
     def insert_axis(self, axis: int) -> None:
         """Let the weight of a Conv have one axis more, of one place. It and the bias are constants of the node's own
@@ -123,6 +128,9 @@ class Layer:
         subnormal, and so have no more of it themselves. Channels that training has given up are left with such."""
         largest = np.minimum(np.abs(self._rows(weight)).max(axis=1), np.abs(factor))
         return np.where(largest < _FLOAT32.tiny, float(_FLOAT32.smallest_subnormal), 0.0)
+
+    def _set_weight(self, array: Array) -> None:
+        self.weight.const_value, self.weight.shape = ir.Tensor(array, name=self.weight.name), ir.Shape(array.shape)
 
     def _set_bias(self, vector: Array) -> None:
         given = self.node.inputs[2] if len(self.node.inputs) > 2 else None

@@ -25,9 +25,9 @@ void print_choice(const gpu::Device& device, int rows, int depth, char** columns
   alignas(16) static fusion::half left[1];  // nobody reads it
   gpu::with_wide_tile(device, kind, x, left, depth, [&](auto tile, unsigned) {
     using Tile = decltype(tile);
-    const gpu::WidePosition<Tile> last(x, gpu::wide_down<Tile>(rows) * gpu::wide_across<Tile>(x.columns) - 1);
-    std::printf("%dx%d%s%s%s%s\n", Tile::kTogether * Tile::kHeight * 64, Tile::kColumns, pays ? " pays" : "", x.once ? " once" : "", x.fills ? " fills" : "",
-                last.row + last.column + last.chain > 0 ? " astray" : "");
+    const gpu::WidePosition<Tile> last(x, gpu::wide_tiles<Tile>(rows, x.columns) - 1);
+    std::printf("%dx%d%s%s%s%s\n", Tile::kTogether * Tile::kHeight * 64, Tile::kColumns, pays ? " pays" : "",
+                x.once ? " once" : "", x.fills ? " fills" : "", last.row + last.column + last.chain > 0 ? " astray" : "");
   });
 }
 
