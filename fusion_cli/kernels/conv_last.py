@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fusion_cli.codegen.cuda_parts import Buffer, CudaStage, Load, Member, Names
 from fusion_cli.codegen.text import int_lists
 from fusion_cli.codes import emit as codes
-from fusion_cli.devices.work import Work, count, runs_by_group
+from fusion_cli.devices.work import Work, count, runs_by_group, vendor_convolution
 from fusion_cli.errors import Unsupported
 from fusion_cli.kernels.addends import addends_of, adding
 from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, product_work
@@ -17,8 +17,6 @@ from fusion_cli.kernels.pointwise import PointwiseStage, epilogue
 from fusion_cli.operators.dtypes import FLOATS, NARROW
 from fusion_cli.planir.stages import Conv, Plan, Stage, own_operands
 
-_DIRECT = 50.0
-"""Time of our own kernel over that of the vendor's."""
 _GROUPS = 10.0
 """The same of our kernel for groups."""
 _TAKES = (
@@ -54,8 +52,7 @@ class ChannelsLastFamily(Family):
     def work(self, at: Sized) -> list[Work]:
         stage: Conv = at.stage
         flops = 2.0 * at.space * count(at.shape(stage.w)[1:])
-        # A session may forbid TF32, and cuDNN's fast kernels with it.
-        slowdown = 1 / at.profile.conv_efficiency if at.dtype(stage.x) in NARROW else _DIRECT
+        slowdown = vendor_convolution(at.profile, int(stage.group), at.shape(stage.w))
         if runs_by_group(int(stage.group), at.shape(stage.w)) and at.dtype(stage.x) in NARROW:
             return product_work(at, own_operands(stage), flops, _GROUPS)
         if addends_of(at.plan, stage):

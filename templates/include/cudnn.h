@@ -6,6 +6,7 @@
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -124,7 +125,7 @@ class CudnnConv {
   bool operator()(const Cudnn& cudnn, cudaStream_t stream, void* work, const T* x, const T* w, T* out,
                   const Convolution& c, const Addends<T>& add, const Own& own) {
     const int type = static_cast<int>(BlasTypeOf<T>::value) == 14 ? 9 : static_cast<int>(BlasTypeOf<T>::value);
-    if (!cudnn || (type == 0 && !cudnn.allows_tf32())) return own(out, add);
+    if (!cudnn) return own(out, add);
     const std::array<const void*, 5> data{x, w, out, add.residual, add.bias};
     const Form form{c, type, add.residual != nullptr, add.bias != nullptr, add.relu, alignment(data)};
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -139,7 +140,7 @@ class CudnnConv {
   using Data = std::array<const void*, 5>;  // by tensor: x, w, out, residual, bias
   enum Tensors : int64_t { kX, kW, kOut, kResidual, kBias, kVirtual };
   static constexpr int kInts = 3, kFloat = 4, kBool = 2, kType = 1, kHandle = 0, kPointer = 6;  // types of attributes
-  static constexpr int kCandidates = 8;
+  static constexpr int kNamed = 32, kCandidates = 8;  // of the heuristic, and of those that are tried
 
   static int64_t alignment(const Data& data) {
     uintptr_t all = 16;
@@ -285,9 +286,26 @@ class CudnnConv {
     return std::move(made.finalize());
   }
 
+  // Whether an engine may multiply floats: one that makes its inputs smaller never, one on tensor cores, which round them to
+  // TF32, where the session lets it. Those that do not tell are taken to be of these.
+  static bool suits_floats(CudnnDescriptor& configuration, bool tf32) {
+    constexpr int kEngine = 300, kNotes = 1303, kNote = 11, kTensorCores = 0, kSmallerInputs = 1;
+    CudnnDescriptor engine(2);
+    void* raw = engine.raw();
+    std::array<int, 32> notes{};
+    int64_t count = 0;
+    const bool tells = configuration.get(kEngine, CudnnDescriptor::kDescriptor, &raw, 1, &count) &&
+                       engine.get(kNotes, kNote, notes.data(), static_cast<int64_t>(notes.size()), &count);
+    if (!tells) return tf32;
+    const auto end = notes.begin() + std::min(count, static_cast<int64_t>(notes.size()));
+    const auto has = [&](int note) { return std::find(notes.begin(), end, note) != end; };
+    return !has(kSmallerInputs) && (tf32 || !has(kTensorCores));
+  }
+
   // What the heuristic names, the likeliest first, as far as it can be run in the workspace.
-  static std::vector<Plan> plans(void* handle, const Form& f) {
+  static std::vector<Plan> plans(const Cudnn& cudnn, const Form& f) {
     constexpr int kFallback = 2, kBest = 3;
+    void* const handle = cudnn.handle();
     std::vector<Plan> found;
     const CudnnDescriptor operations = graph(handle, f);
     for (const int mode : {kBest, kFallback}) {
@@ -295,10 +313,11 @@ class CudnnConv {
       heuristic.set(201, operations).set(200, 8, &mode).finalize();
       std::vector<CudnnDescriptor> named;
       std::vector<void*> raw;
-      for (int i = 0; i < kCandidates; ++i) raw.push_back(named.emplace_back(3).raw());
+      for (int i = 0; i < kNamed; ++i) raw.push_back(named.emplace_back(3).raw());
       int64_t count = 0;
-      if (!heuristic.get(202, CudnnDescriptor::kDescriptor, raw.data(), kCandidates, &count)) continue;
-      for (int64_t i = 0; i < count && i < kCandidates; ++i) {
+      if (!heuristic.get(202, CudnnDescriptor::kDescriptor, raw.data(), kNamed, &count)) continue;
+      for (int64_t i = 0; i < count && i < kNamed && found.size() < kCandidates; ++i) {
+        if (f.type == 0 && !suits_floats(named[i], cudnn.allows_tf32())) continue;
         Plan plan{CudnnDescriptor(5)};
         plan.plan.set(400, kHandle, &handle).set(401, named[i]).finalize();
         int64_t bytes = 0, ones = 0;
@@ -314,7 +333,7 @@ class CudnnConv {
   // The fastest of them and ours, by a short trial; while a graph is captured nothing can be timed.
   template <class Own>
   static Choice choose(const Cudnn& cudnn, cudaStream_t stream, void* work, const Form& f, const Data& data, const Own& own) {
-    std::vector<Plan> tried = plans(cudnn.handle(), f);
+    std::vector<Plan> tried = plans(cudnn, f);
     Choice best;
     const bool timed = can_time(stream);
     for (Plan& plan : tried) {

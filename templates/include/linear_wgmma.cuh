@@ -122,8 +122,7 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
     const uint32_t right = ring + slot * Tile::kSlotBytes + Tile::kLeftBytes;
     full[slot].arrive_expecting(Tile::kSlotBytes);
     each_box(at, step, [&](int i, const TensorMap& map, int column, int row) {
-      const uint32_t to = right + i * Tile::kBoxBytes;
-      x.once ? copy_box_once(to, map, full[slot], column, row) : copy_box(to, map, full[slot], column, row);
+      copy_box(right + i * Tile::kBoxBytes, map, full[slot], column, row, x.once);
     });
   };
   // While kernels before this one still run, right operands of the first steps come if they are constants, or else nearer at
@@ -159,8 +158,7 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
         const unsigned slot = n % kSlots;
         if (n >= kSlots) empty[slot].wait(phase(n - kSlots));
         if (n >= static_cast<unsigned>(begun)) bring_right(at, step, n);
-        const uint32_t left = ring + slot * Tile::kSlotBytes;
-        leaves ? copy_box_once(left, x.left, full[slot], step * kPanel, at.row) : copy_box(left, x.left, full[slot], step * kPanel, at.row);
+        copy_box(ring + slot * Tile::kSlotBytes, x.left, full[slot], step * kPanel, at.row, leaves);
       }
     }
     return;

@@ -102,8 +102,8 @@ __device__ __forceinline__ void stream_right(const StreamView& x, int phase, Str
 #pragma unroll
     for (int i = 0; i < Tile::kBoxes; ++i) {
       const int product = x.products > 1 ? i : 0, column = at.column + (x.products > 1 ? 0 : i * kPanel);
-      copy_box_once(ring.slot() + Tile::kLeftBytes + i * Tile::kBoxBytes, x.right[at.chain * x.products + product], arrived,
-                    column, row * kPanel);
+      copy_box(ring.slot() + Tile::kLeftBytes + i * Tile::kBoxBytes, x.right[at.chain * x.products + product], arrived,
+               column, row * kPanel, true);
     }
   }
 }

@@ -125,20 +125,21 @@ __device__ __forceinline__ uint64_t panel(uint32_t address, uint32_t next = 16) 
 }
 
 // Has the copy engine bring the box at (column, row) of a described matrix to shared memory; the barrier counts its bytes.
-__device__ __forceinline__ void copy_box(uint32_t shared, const TensorMap& map, Barrier& arrived, int column, int row) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(shared),
-      "l"(&map), "r"(shared_address(&arrived.state)), "r"(column), "r"(row)
-      : "memory");
-}
-
-// The same of what nobody reads again: it is the first to leave the L2 cache, and pushes nothing out that is needed.
-__device__ __forceinline__ void copy_box_once(uint32_t shared, const TensorMap& map, Barrier& arrived, int column, int row) {
+// `once`: nobody reads it again; it is the first to leave the L2 cache, and pushes nothing out that is needed.
+__device__ __forceinline__ void copy_box(uint32_t shared, const TensorMap& map, Barrier& arrived, int column, int row,
+                                         bool once = false) {
   constexpr uint64_t kEvictFirst = 0x12F0000000000000;  // as createpolicy encodes it
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared),
-      "l"(&map), "r"(shared_address(&arrived.state)), "r"(column), "r"(row), "l"(kEvictFirst)
-      : "memory");
+  if (once) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared),
+        "l"(&map), "r"(shared_address(&arrived.state)), "r"(column), "r"(row), "l"(kEvictFirst)
+        : "memory");
+  } else {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(shared),
+        "l"(&map), "r"(shared_address(&arrived.state)), "r"(column), "r"(row)
+        : "memory");
+  }
 }
 
 // Has it know a matrix that a copy will soon be of.

@@ -15,7 +15,7 @@ from fusion_cli.codegen.expr import onnx_type
 from fusion_cli.emit import emit
 from fusion_cli.planir.stages import Pointwise, Rowwise, Store
 from fusion_cli.types import FusedOp
-from tests.helpers.cuda_case import Array, Case, assert_close, fused_op
+from tests.helpers.cuda_case import TOLERANCE, Array, Case, assert_close, error_of, fused_op
 from tests.helpers.cuda_host_library import host_library
 from tests.helpers.cuda_plans import ATTENTIONS, all_cases
 from tests.helpers.emit_helpers import open_session, ort_value
@@ -142,6 +142,18 @@ ROUNDED_PRODUCTS = [c for c in PRODUCTS if "float32" in c.name and c.name.starts
 @pytest.mark.parametrize("case", ROUNDED_PRODUCTS, ids=lambda c: c.name)
 def test_product_in_tf32_agrees_with_fp64(case: Case, rounding: Path) -> None:
     compare(case, rounding, tf32=True)
+
+
+CONVOLUTIONS = [c for c in CASES if c.name == "conv_last_brx_5x7by1_3x3_NOTSET_float32"]
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS, ids=lambda c: c.name)
+def test_convolution_is_on_tensor_cores_where_the_session_allows_tf32(case: Case, rounding: Path) -> None:
+    compare(case, rounding, tf32=True)
+    op, inputs = fused_op(case), case.inputs(case.sizes[0], np.random.default_rng(0))
+    (want,) = interpret(case.plan, inputs)
+    (got,) = run_within(open_session(op, rounding), op, inputs, [want])
+    assert error_of(got, want) > TOLERANCE["float32"]
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.name == "linear_float32_nn"], ids=lambda c: c.name)

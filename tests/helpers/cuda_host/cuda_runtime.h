@@ -17,6 +17,7 @@
 
 #include "cudnn.h"
 #include "include/half.h"
+#include "tf32.h"
 
 #define __global__
 #define __device__
@@ -206,17 +207,6 @@ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
     }
 }
 
-// Operands of TF32 are floats of which the product takes ten bits of fraction and cuts the rest off.
-inline uint32_t to_tf32(float x) {
-  uint32_t bits;
-  std::memcpy(&bits, &x, 4);
-  return std::isfinite(x) ? (bits + 0x1000) & ~0x1fffu : bits;
-}
-inline float cut(uint32_t bits) {
-  float x;
-  bits &= ~0x1fffu;
-  return std::memcpy(&x, &bits, 4), x;
-}
 inline void mma_tf32(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   show(Fragments{{a[0], a[1], a[2], a[3]}, {b0, b1}});
   const unsigned lane = threadIdx.x % 32;

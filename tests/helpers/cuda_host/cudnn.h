@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cublas.h"
+#include "tf32.h"
 
 namespace cuda_host {
 
@@ -46,14 +47,28 @@ inline int cudnn_set(void* of, int attribute, int type, int64_t count, const voi
   return 0;
 }
 inline int cudnn_finalize(void* of) { return static_cast<Descriptor*>(of)->final = true, 0; }
-// A heuristic names one kernel; a plan needs no memory.
+// A heuristic names two kernels, of which the first is on tensor cores; a plan needs no memory.
 inline int cudnn_get(void* of, int attribute, int, int64_t, int64_t* count, void* values) {
   auto& found = *static_cast<Descriptor*>(of);
   *count = 1;
   if (attribute == 402) return std::memset(values, 0, 8), 0;
+  if (attribute == 300) return **static_cast<Descriptor**>(values) = found.other(300), 0;
+  if (attribute == 1303) {
+    const auto notes = found.all<int>(1303);
+    *count = static_cast<int64_t>(notes.size());
+    return std::copy(notes.begin(), notes.end(), static_cast<int*>(values)), 0;
+  }
   if (attribute != 202 || !found.final) return 1;
   const void* const graph = &found.other(201);
-  return cudnn_set(*static_cast<void**>(values), 1, 15, 1, &graph);
+  *count = 2;
+  for (int i = 0; i < 2; ++i) {
+    Descriptor engine{2};
+    const int tensor_cores = 0;
+    const void* const part = &engine;
+    if (i == 0) cudnn_set(&engine, 1303, 11, 1, &tensor_cores);
+    cudnn_set(static_cast<void**>(values)[i], 1, 15, 1, &graph), cudnn_set(static_cast<void**>(values)[i], 300, 15, 1, &part);
+  }
+  return 0;
 }
 
 // A tensor: where the element at a position lies, and what is in it.
@@ -100,7 +115,13 @@ struct Image {
   }
 };
 
-inline float dot(const Descriptor& how, const Image& x, const Image& w, const std::vector<int64_t>& place, int64_t groups) {
+// On tensor cores floats are rounded to TF32.
+inline float operand(float x, int type, bool on_tensor_cores) {
+  return on_tensor_cores && type == 0 ? cut(to_tf32(x)) : x;
+}
+
+inline float dot(const Descriptor& how, const Image& x, const Image& w, const std::vector<int64_t>& place, int64_t groups,
+                 bool on_tensor_cores) {
   const auto dilations = how.all<int64_t>(102), strides = how.all<int64_t>(103), before = how.all<int64_t>(105);
   float sum = 0.0f;
   Image filter = w;
@@ -112,7 +133,8 @@ inline float dot(const Descriptor& how, const Image& x, const Image& w, const st
       if (from[i] < 0 || from[i] >= x.dims[i]) return;
     }
     const int64_t row = place[1] * w.strides[0];
-    sum += x.load(from) * get(w.data, w.type, row + filter.at(tap));
+    const float weight = get(w.data, w.type, row + filter.at(tap));
+    sum += operand(x.load(from), x.type, on_tensor_cores) * operand(weight, w.type, on_tensor_cores);
   });
   return sum;
 }
@@ -123,10 +145,12 @@ inline void execute(const Descriptor& plan, const Descriptor& pack) {
   std::map<int64_t, void*> bound;
   std::map<int64_t, std::vector<float>> made;
   for (size_t i = 0; i < ids.size(); ++i) bound[ids[i]] = pointers[i];
-  for (const Descriptor& o : plan.other(401).other(1).parts.at(801)) {
+  const Descriptor& chosen = plan.other(401);
+  const bool on_tensor_cores = !chosen.other(300).all<int>(1303).empty();
+  for (const Descriptor& o : chosen.other(1).parts.at(801)) {
     if (o.kind == 10) {
       const Image x(o.other(704), bound, made), w(o.other(703), bound, made), y(o.other(705), bound, made);
-      y.each([&](const std::vector<int64_t>& p) { y.store(p, dot(o.other(702), x, w, p, x.dims[1] / w.dims[1])); });
+      y.each([&](const std::vector<int64_t>& p) { y.store(p, dot(o.other(702), x, w, p, x.dims[1] / w.dims[1], on_tensor_cores)); });
       continue;
     }
     const Image x(o.other(751), bound, made), y(o.other(753), bound, made);

@@ -105,7 +105,7 @@ struct Copied {
 };
 inline std::vector<Copied>* copied = nullptr;
 
-inline void bring_box(uint32_t shared, const TensorMap& described, Barrier& arrived, int column, int row, bool once) {
+inline void copy_box(uint32_t shared, const TensorMap& described, Barrier& arrived, int column, int row, bool once = false) {
   HostMap map;
   std::memcpy(&map, &described, sizeof map);
   if (copied != nullptr) copied->push_back({map.data, column, row, once});
@@ -116,13 +116,6 @@ inline void bring_box(uint32_t shared, const TensorMap& described, Barrier& arri
       std::memcpy(at_shared(swizzled(shared + r * 128 + c * 2)), &element, 2);
     }
   arrived.brought(map.box_rows * kPanel * 2);
-}
-
-inline void copy_box(uint32_t shared, const TensorMap& described, Barrier& arrived, int column, int row) {
-  bring_box(shared, described, arrived, column, row, false);
-}
-inline void copy_box_once(uint32_t shared, const TensorMap& described, Barrier& arrived, int column, int row) {
-  bring_box(shared, described, arrived, column, row, true);
 }
 
 inline uint64_t panel(uint32_t address, uint32_t next = 16) { return uint64_t{next} << 32 | address; }
