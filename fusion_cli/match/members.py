@@ -91,8 +91,9 @@ class Members:
         """Whether a group is of the pattern's own kind: without a reduction it is Pointwise's to find."""
         if call.op == "Convolutions":
             # One by itself, turned over at both ends, is no better off than with ONNX Runtime; but for groups, of which
-            # that runs one after the other.
-            return sum(map(_is_convolution, group)) > 1 or any(map(_is_grouped, group))
+            # that runs one after the other, and where the model itself turns it over.
+            turned = any(n.op_type == "Transpose" for n in group)
+            return sum(map(_is_convolution, group)) > (0 if turned else 1) or any(map(_is_grouped, group))
         return call.op != "Rowwise" or any(n.op_type in ROW_OPERATORS for n in group)
 
     def _keeps_rows(self, node: ir.Node) -> bool:

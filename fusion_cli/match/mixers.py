@@ -10,7 +10,7 @@ from collections.abc import Callable
 import onnx_ir as ir
 
 from fusion_cli.graph.index import GraphIndex
-from fusion_cli.match.rearranging import are_around, puts
+from fusion_cli.match.rearranging import are_around, is_of_channels, puts
 from fusion_cli.operators.image_axes import IMAGE
 from fusion_cli.operators.registry import GLOBAL_POOLS, POOLS
 from fusion_cli.operators.versions import has_weights_by_group
@@ -28,7 +28,9 @@ def mixers(index: GraphIndex, is_rowwise: Callable[[ir.Node], bool]) -> frozense
     kernels of their own."""
 
     def mixes_rows(node: ir.Node) -> bool:
-        return is_rowwise(node) or _is_product(index, node) or _reduces_positions(index, node, first=1)
+        if is_rowwise(node) or _is_product(index, node) or _reduces_positions(index, node, first=1):
+            return True
+        return is_of_channels(index, node, last=True)
 
     images = _ways(index, IMAGE + 1, mixes_rows)
     return images | _ways(index, IMAGE, is_rowwise)
@@ -46,7 +48,8 @@ def _ways(index: GraphIndex, least: int, is_between: Callable[[ir.Node], bool]) 
             turned.add(node)
     ways: set[ir.Node] = set()
     for node in reversed(index.nodes):
-        leads = any(n in ends or (n in ways and n not in starts) for n in index.consumers(node.outputs[0]))
+        after = (n for v in node.outputs for n in index.consumers(v))
+        leads = any(n in ends or (n in ways and n not in starts) for n in after)
         if node in ends or (node in turned and leads):
             ways.add(node)
     return frozenset(ways)

@@ -20,7 +20,7 @@ def arranges(index: GraphIndex, node: ir.Node) -> bool:
     if node.domain or node.op_type not in ARRANGEMENTS:
         return False
     turns = any(puts(index, node, IMAGE, first=f) for f in (True, False))
-    return turns or _joins(index, node) or _cuts(index, node) or _repeats(node)
+    return turns or is_of_channels(index, node, last=False) or _repeats(node)
 
 
 def rearranged(index: GraphIndex) -> frozenset[ir.Node]:
@@ -75,22 +75,17 @@ def are_around(before: ir.Node, after: ir.Node, split: bool = False) -> bool:
     return not split or (other[3:] == image[2:] and len(other) == len(image) + 1)
 
 
-def _joins(index: GraphIndex, node: ir.Node) -> bool:
+def is_of_channels(index: GraphIndex, node: ir.Node, *, last: bool) -> bool:
+    """Whether the node joins the channels of images, which come first or last, or takes some of them, which ones of all
+    it makes images of."""
     shape = node.outputs[0].shape
-    if node.op_type != "Concat" or shape is None or len(shape) < IMAGE:
-        return False
-    return index.attributes(node).get("axis") in (1, 1 - len(shape))
-
-
-def _cuts(index: GraphIndex, node: ir.Node) -> bool:
-    """Whether the node takes some channels, which ones of all it makes images of."""
-    shape = node.outputs[0].shape
-    if node.op_type not in ("Split", "Slice") or shape is None or len(shape) < IMAGE:
+    if node.domain or node.op_type not in ("Concat", "Split", "Slice") or shape is None or len(shape) < IMAGE:
         return False
     found = index.attributes(node)
     axes = found.get("axes") if node.op_type == "Slice" else (found.get("axis", 0),)
-    constant = all(v is None or index.is_constant(v) for v in node.inputs[1:])
-    return constant and axes is not None and all(a in (1, 1 - len(shape)) for a in axes)
+    constant = node.op_type == "Concat" or all(v is None or index.is_constant(v) for v in node.inputs[1:])
+    wanted = (-1, len(shape) - 1) if last else (1, 1 - len(shape))
+    return constant and axes is not None and all(a in wanted for a in axes)
 
 
 def _repeats(node: ir.Node) -> bool:

@@ -72,6 +72,46 @@ def test_all_positions_of_channels_that_are_last_belong_to_them(op: str, belongs
         assert len(largest(block)) == len(ALL) + 4
 
 
+GATED = """b = Conv (x, w) t = Transpose <perm = [0, 2, 3, 1]> (b) u = MatMul (t, up) {}
+    f = Transpose <perm = [0, 3, 1, 2]> (c) d = Conv <pads = [1, 1, 1, 1], group = 6> (f, w1)
+    l = Transpose <perm = [0, 2, 3, 1]> (d) {} m = MatMul (j, down)
+    e = Transpose <perm = [0, 3, 1, 2]> (m) y = Conv (e, w2)"""
+
+
+@pytest.mark.parametrize(
+    ("cut", "joined", "belongs"),
+    [
+        ("g, c = Split <axis = -1> (u, halves)", "j = Concat <axis = 3> (g, l)", True),
+        ("g = Slice (u, none, six, last) c = Slice (u, six, twelve, last)", "j = Concat <axis = -1> (g, l)", True),
+        ("g, c = Split <axis = 3> (u, n)", "j = Concat <axis = 3> (g, l)", False),
+    ],
+    ids=["split", "cut", "split where is not known"],
+)
+def test_channels_that_are_last_are_cut_and_joined(cut: str, joined: str, belongs: bool) -> None:
+    """MambaOut: some of a product's columns are convolved."""
+    integers = (
+        "int64[2] halves = {6, 6}, int64[1] none = {0}, int64[1] six = {6}, int64[1] twelve = {12}, int64[1] last = {3}"
+    )
+    text = (
+        f"g (float[2, 6, 5, 5] x, int64[2] n) => (float[2, 8, 5, 5] y) <{integers}> {{ {GATED.format(cut, joined)} }}"
+    )
+    found = taken(parse(text, WEIGHTS))
+    assert ("Split" in found or "Slice" in found) == belongs
+
+
+@pytest.mark.parametrize(
+    ("body", "belongs"),
+    [
+        ("f = Transpose <perm = [0, 3, 1, 2]> (x) c = Conv (f, w) y = Transpose <perm = [0, 2, 3, 1]> (c)", True),
+        ("f = Transpose <perm = [0, 3, 2, 1]> (x) c = Conv (f, w) y = Transpose <perm = [0, 3, 2, 1]> (c)", False),
+        ("c = Conv (x, w) y = Relu (c)", False),
+    ],
+    ids=["turned over", "turned to something else", "not turned"],
+)
+def test_one_convolution_that_the_model_turns_over_is_a_region(body: str, belongs: bool) -> None:
+    assert bool(taken(parse(f"g (float[2, 6, 6, 6] x) => (float[2, 6, 6, 6] y) {{ {body} }}", WEIGHTS))) == belongs
+
+
 SQUEEZED = "c = Conv (x, w) m = {} a = Conv (m, {}) g = Sigmoid (a) p = Mul (c, g) y = Conv (p, w2)"
 
 

@@ -136,6 +136,29 @@ def test_what_is_computed_over_channels_turns_nothing() -> None:
     assert kinds(plan) == [Pointwise, Conv, Rowwise, Linear, Linear, Conv, Pointwise]
 
 
+def test_channels_that_are_last_are_cut_and_joined_where_they_lie() -> None:
+    """A block of MambaOut: some of a product's columns are convolved, others gate all."""
+    plan = check(
+        """g (float[2, 5, 7, 6] x, float[6] s, float[6, 20] up, float[4, 1, 3, 3] w, float[10, 6] down)
+        => (float[2, 5, 7, 6] y) <int64[3] parts = {10, 6, 4}> {
+            n = LayerNormalization (x, s)
+            u = MatMul (n, up)
+            g, i, c = Split <axis = -1> (u, parts)
+            f = Transpose <perm = [0, 3, 1, 2]> (c)
+            d = Conv <pads = [1, 1, 1, 1], group = 4> (f, w)
+            l = Transpose <perm = [0, 2, 3, 1]> (d)
+            j = Concat <axis = -1> (i, l)
+            r = Relu (g)
+            m = Mul (r, j)
+            p = MatMul (m, down)
+            y = Add (p, x)
+        }""",
+        {"x": (2, 5, 7, 6), "s": (6,), "up": (6, 20), "w": (4, 1, 3, 3), "down": (10, 6)},
+    )
+    assert kinds(plan) == [Rowwise, Linear, Pointwise, Pointwise, Pointwise, Conv, Pointwise, Linear]
+    assert not any(o.perm for s in plan.stages for o in s.operands)
+
+
 def test_another_transpose_stays_one() -> None:
     plan = check(
         """g (float[2, 6, 5, 7] x, float[8, 6, 1, 1] w) => (float[2, 7, 5, 8] y) {
