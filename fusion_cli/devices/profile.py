@@ -60,6 +60,9 @@ class DeviceProfile:
     that underflow take Intel's processors long."""
     vendor_conv_efficiency: float
     """Of ONNX Runtime's own convolution on CPUs, over its matrix products."""
+    vendor_float32_turning: float
+    """Bytes that the vendor's convolution of float32 on a GPU moves for each of an image that it turns over to have its
+    channels last, as tensor cores take them; 0 where it does not."""
     conv_efficiency: float
     tile_tflops: float
     """Of products of float32 by a constant factor in tiles; 0 where there are none."""
@@ -172,6 +175,7 @@ def _profile(data: dict[str, Any]) -> DeviceProfile:
         "vendor_attention_efficiency": data.get("vendor", {}).get("attention_efficiency", 0.0),
         "vendor_hidden_specials": data.get("vendor", {}).get("hidden_specials", 0.0),
         "vendor_conv_efficiency": data.get("vendor", {}).get("conv_efficiency", 1.0),
+        "vendor_float32_turning": data.get("vendor", {}).get("float32_turning", 0.0),
         "tile_tflops": generated.get("tile_tflops", 0.0),
         "float32_attention_efficiency": generated.get(
             "float32_attention_efficiency", generated["attention_efficiency"]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from fusion_cli.costs import Terms
 from fusion_cli.devices.profile import DeviceProfile
+from fusion_cli.operators.dtypes import NARROW
 
 ATTENTION_ROWS = 64
 """Rows of queries and of keys that an attention kernel keeps on the chip at once."""
@@ -39,10 +40,14 @@ class Work:
     """Of an attention: pieces of its work that multiprocessors share; 0 where that is not known."""
     weights: float = 0.0
     """Those of the bytes that are of constants."""
+    turned: float = 0.0
+    """Bytes that kernels around it move, one after the other (see `turned_bytes`)."""
 
     def terms(self, profile: DeviceProfile) -> Terms:
         """Device time, dispatch aside. Two cores of a CPU share what takes longer than waking the second."""
         found = self._terms(profile)
+        if self.turned:
+            found += Work("Turning", self.turned)._moving(profile)
         if profile.kind != "cpu":
             return found
         return replace(found, launch=min(found.launch, found.total - found.launch))
@@ -75,10 +80,11 @@ class Work:
         return self.terms(profile).total
 
 
-def turning_over(rank: int) -> float:
-    """How many bytes the vendor's convolution moves for each of an image that it turns over to have its channels last,
-    as it does for 16 bits. Measured on an H100, lines of 512 channels: 9 us for what 2 us would do."""
-    return 8.0 if rank == _LINE else 2.0
+def turned_bytes(profile: DeviceProfile, dtype: str, rank: int, ends: float) -> float:
+    """What the vendor's convolution on a GPU moves besides to have its channels last: it turns over the image and the
+    result, `ends` bytes together. On an H100 lines of 512 channels in 16 bits take 9 us for what 2 would do."""
+    times = (8.0 if rank == _LINE else 2.0) if dtype in NARROW else profile.vendor_float32_turning
+    return times * ends
 
 
 def vendor_convolution(profile: DeviceProfile, groups: int, filters: Sequence[int]) -> float:

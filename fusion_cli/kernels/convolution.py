@@ -9,13 +9,13 @@ from fusion_cli.codegen.cuda_parts import CudaStage, Member, Names
 from fusion_cli.codegen.expr import compute, onnx_type
 from fusion_cli.codegen.text import flag
 from fusion_cli.codes import emit as codes
-from fusion_cli.devices.work import Work, count, turning_over, vendor_convolution
+from fusion_cli.devices.work import Work, count, turned_bytes, vendor_convolution
 from fusion_cli.errors import Unsupported
 from fusion_cli.kernels import tiles, winograd
 from fusion_cli.kernels.conv_last import sizes
 from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, product_work
 from fusion_cli.kernels.pointwise import PointwiseStage, epilogue
-from fusion_cli.operators.dtypes import NARROW, element_bytes
+from fusion_cli.operators.dtypes import element_bytes
 from fusion_cli.planir.stages import Conv, Plan, own_operands
 
 
@@ -43,15 +43,13 @@ class ConvolutionFamily(Family):
         if at.profile.kind != "cpu":
             slowdown = vendor_convolution(at.profile, int(stage.group), at.shape(stage.w))
         product, *rest = product_work(at, own_operands(stage), flops, slowdown)
-        narrow = at.profile.kind != "cpu" and at.dtype(stage.x) in NARROW
-        if narrow or stage.channels_last:
-            # The image is turned over and back: by ONNX Runtime where cuDNN wants it so, or for ONNX Runtime.
-            ends = at.moved([stage.operands[stage.x].tensor]) + at.space * element_bytes(at.dtype(stage.x))
-            product = replace(
-                product,
-                bytes=product.bytes
-                + (2.0 if at.profile.kind == "cpu" else turning_over(len(at.shape(stage.w)))) * ends,
-            )
+        ends = at.moved([stage.operands[stage.x].tensor]) + at.space * element_bytes(at.dtype(stage.x))
+        if at.profile.kind != "cpu":
+            turned = turned_bytes(at.profile, at.dtype(stage.x), len(at.shape(stage.w)), ends)
+            return [replace(product, turned=turned), *rest]
+        if stage.channels_last:
+            # The image is turned over for ONNX Runtime, and back.
+            product = replace(product, bytes=product.bytes + 2.0 * ends)
         return [product, *rest]
 
     def schedules(self, plan: Plan, stage: Conv, kind: Kind) -> tuple[Schedule, ...]:

@@ -13,10 +13,10 @@ from dataclasses import replace
 import onnx_ir as ir
 
 from fusion_cli.devices.profile import DeviceProfile
-from fusion_cli.devices.work import ATTENTION_ROWS, Work, count, turning_over, vendor_convolution
+from fusion_cli.devices.work import ATTENTION_ROWS, Work, count, turned_bytes, vendor_convolution
 from fusion_cli.load.overridable import is_constant
 from fusion_cli.load.structure import bodies_of
-from fusion_cli.operators.dtypes import NARROW, element_bytes
+from fusion_cli.operators.dtypes import element_bytes
 from fusion_cli.operators.registry import RESHAPES, having, work_of
 from fusion_cli.score.layouts import LayoutChanges, Reorder
 from fusion_cli.score.vendor_fusions import Kernel, edges, fused_kernels
@@ -156,18 +156,17 @@ def _works(kernel: Kernel, profile: DeviceProfile, sizes: Mapping[str, int]) -> 
         return _attention(anchor, moved, profile, sizes)
     if anchor is not None:
         flops, dtype, slowdown = _flops(anchor, sizes), dtype_of(anchor.outputs[0]), 1.0
+        turned = 0.0
         if anchor.op_type == "Conv" and profile.kind == "cpu":
             slowdown = 1 / profile.vendor_conv_efficiency
         elif anchor.op_type == "Conv":
-            filters = numbers(anchor.inputs[1], sizes) if anchor.inputs[1] is not None else None
-            slowdown = vendor_convolution(profile, anchor.attributes.get_int("group", 1) or 1, filters or (0, 0))
-            if dtype in NARROW:
-                # It turns the image over to have its channels last, and back.
-                ends = bytes_of([v for v in (anchor.inputs[0], anchor.outputs[0]) if v is not None], sizes)
-                moved += turning_over(len(filters or ())) * ends
-        return [
-            Work(kernel.op, moved, flops, dtype, slowdown=slowdown, grid=_grid(anchor, sizes), weights=_constants(read))
-        ]
+            filters = (numbers(anchor.inputs[1], sizes) if anchor.inputs[1] is not None else None) or (0, 0)
+            slowdown = vendor_convolution(profile, anchor.attributes.get_int("group", 1) or 1, filters)
+            ends = bytes_of([v for v in (anchor.inputs[0], anchor.outputs[0]) if v is not None], sizes)
+            turned = turned_bytes(profile, dtype, len(filters), ends)
+        grid, weights = _grid(anchor, sizes), _constants(read)
+        work = Work(kernel.op, moved, flops, dtype, slowdown=slowdown, grid=grid, weights=weights, turned=turned)
+        return [work]
     space = out if kernel.op in _PICKS else max([out, *(float(_count(v, sizes)) for v in read)])
     simple, special = work_of(kernel.op)
     weights = 0.0 if kernel.op in _PICKS else _constants(read)

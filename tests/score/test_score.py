@@ -209,6 +209,33 @@ def test_a_pass_over_a_product_is_no_faster_outside_of_its_fusion() -> None:
     assert after_us(model, sigmoid, gate) > after_us(read, *read.graph)
 
 
+@pytest.mark.parametrize(("dtype", "size", "times"), [("float16", 2, 2), ("float", 4, 1)])
+def test_a_convolution_on_tensor_cores_turns_its_image_over(dtype: str, size: int, times: int) -> None:
+    """By ONNX Runtime, and within a region that leaves the channels where they are."""
+    model = parsed(f"""g ({dtype}[8, 64, 56, 56] x, {dtype}[64, 64, 1, 1] w) => ({dtype}[8, 64, 56, 56] y) {{
+        c = Conv(x, w) y = Relu(c)
+    }}""")
+    profile, region = load_profile(H200), whole(model)
+    free = replace(profile, bandwidth_share=profile.bandwidth_share | {"Turning": 1e9})
+    as_it_is, without = (
+        score_region(region, plan_region(region), Baseline(model.graph, p), [{}], force=True) for p in (profile, free)
+    )
+    moved = float(times * 2 * 8 * 64 * 56 * 56 * size)
+    turning = moved / profile.bandwidth(moved) / profile.share("Turning") / 1e3
+    assert as_it_is.before_us - without.before_us == pytest.approx(turning, rel=1e-6)
+    assert as_it_is.after_us - without.after_us == pytest.approx(turning, rel=1e-6)
+
+
+def test_chains_of_convolutions_in_float32_pay_on_gpu() -> None:
+    text = """g (float[8, 64, 56, 56] x, float[64, 64, 3, 3] w, float[64, 64, 1, 1] v) => (float[8, 64, 56, 56] y) {
+        c = Conv <pads = [1, 1, 1, 1]> (x, w) r = Relu(c) d = Conv (r, v) y = Relu(d)
+    }"""
+    model = parsed(text)
+    region = replace(whole(model), channels_last=True)
+    score = score_region(region, plan_region(region), Baseline(model.graph, load_profile(H200)), [{}])
+    assert score.before_us > 1.2 * score.after_us
+
+
 def test_attention_pays_on_gpu_and_counts_the_scores() -> None:
     score = verdict(ATTENTION.format(d=64).replace("float", "float16"), H200, at(1, 2048))
     assert score.gain_us > 0
