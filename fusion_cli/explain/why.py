@@ -41,7 +41,11 @@ _GROWN = {
     "Pointwise": ELEMENTWISE_NAMES,
     "Rowwise": ELEMENTWISE_NAMES | ROW_OPERATORS,
     "Move": MOVES,
-    "Convolutions": ELEMENTWISE_NAMES | ROW_OPERATORS | GLOBAL_POOLS | POOLS | {"Conv", *PRODUCTS, *ARRANGEMENTS},
+    "Convolutions": ELEMENTWISE_NAMES
+    | ROW_OPERATORS
+    | GLOBAL_POOLS
+    | POOLS
+    | {"Conv", "ConvTranspose", *PRODUCTS, *ARRANGEMENTS},
 }
 
 

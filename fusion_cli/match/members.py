@@ -23,6 +23,7 @@ from fusion_cli.language.pattern import Call
 from fusion_cli.match.mixers import group_norms, mixers, mixes
 from fusion_cli.match.rearranging import arranges, rearranged
 from fusion_cli.operators.dtypes import DTYPES, ONNX_FLOATS
+from fusion_cli.operators.enlarging import is_unfolding
 from fusion_cli.operators.image_axes import IMAGE
 from fusion_cli.operators.registry import MOVES, RESHAPES, ROW_OPERATORS, having, is_elementwise
 from fusion_cli.sizes.algebra import ONE, Shape, product
@@ -189,7 +190,7 @@ class Members:
 
 
 def _is_convolution(node: ir.Node) -> bool:
-    return node.op_type == "Conv" and not node.domain
+    return (node.op_type == "Conv" and not node.domain) or is_unfolding(node)
 
 
 def _is_grouped(node: ir.Node) -> bool:

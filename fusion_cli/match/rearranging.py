@@ -1,5 +1,6 @@
 """What arranges the channels and pixels of images and computes nothing: joined channels (Inception, DenseNet), some of
-them (CSPNet) or all in another order (ShuffleNet), images turned over or made sequences of, and larger ones of them."""
+them (CSPNet) or all in another order (ShuffleNet), images turned over or made sequences of, and larger ones of them, by
+repeated pixels or by channels that become pixels (ESPCN)."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from fusion_cli.operators.image_axes import IMAGE, to_first, to_last
 from fusion_cli.operators.resizes import repeats_of
 from fusion_cli.sizes.dims import dims_of
 
-ARRANGEMENTS = ("Concat", "Reshape", "Resize", "Slice", "Split", "Transpose", "Upsample")
+ARRANGEMENTS = ("Concat", "DepthToSpace", "Reshape", "Resize", "Slice", "Split", "Transpose", "Upsample")
 """Operators that may do so."""
 
 
@@ -20,7 +21,7 @@ def arranges(index: GraphIndex, node: ir.Node) -> bool:
     if node.domain or node.op_type not in ARRANGEMENTS:
         return False
     turns = any(puts(index, node, IMAGE, first=f) for f in (True, False))
-    return turns or is_of_channels(index, node, last=False) or _repeats(node)
+    return turns or is_of_channels(index, node, last=False) or _repeats(node) or _makes_pixels(node)
 
 
 def rearranged(index: GraphIndex) -> frozenset[ir.Node]:
@@ -92,6 +93,12 @@ def _repeats(node: ir.Node) -> bool:
     """Whether the node makes an image larger by repeating its pixels."""
     factors = repeats_of(node)
     return factors is not None and len(factors) >= IMAGE and factors[:2] == (1, 1)
+
+
+def _makes_pixels(node: ir.Node) -> bool:
+    """Whether the node makes pixels of an image's channels."""
+    shape = node.inputs[0].shape if node.op_type == "DepthToSpace" and node.inputs[0] is not None else None
+    return shape is not None and isinstance(shape[1], int)
 
 
 def puts(index: GraphIndex, node: ir.Node, least: int, *, first: bool) -> bool:

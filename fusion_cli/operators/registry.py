@@ -38,6 +38,8 @@ _OTHERS = (
     Operator("Concat", "arranging counting"),
     Operator("ConstantOfShape", "counting"),
     Operator("Conv", "layer"),
+    Operator("ConvTranspose", "layer"),
+    Operator("DepthToSpace", "arranging"),
     Operator("Dropout", "transparent linear", np.asarray),
     Operator("FusedMatMul", "product", domain="com.microsoft"),
     Operator("Gather", "arranging counting picking"),

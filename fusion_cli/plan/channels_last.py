@@ -56,9 +56,7 @@ class _Turner:
         elif self._is_shuffle(val):
             made = self._shuffle(val)
         elif val.is_elementwise and self._is_turned(val):
-            rank = len(val.shape)
-            dims = self.b.shapes.emit("permute", (val.dims,), to_last(rank))
-            made = self.b.again(val, [self._with_last(a, rank) for a in val.args], dims)
+            made = self._elementwise(val)
         else:
             self.first[val] = self._of_positions(val) or self._of_sequence(val) or self._as_it_was(val)
             if self._puts_first(val):
@@ -143,6 +141,23 @@ class _Turner:
 
     def _is_joined_of_turned(self, val: Val) -> bool:
         return len(val.shape) >= IMAGE and any(p.args[0] in self._last for p in val.args)
+
+    def _elementwise(self, val: Val) -> Val:
+        """Where its operands are pixels that were channels before, the kernel that makes them of these computes it."""
+        b, rank = self.b, len(val.shape)
+        dims = b.shapes.emit("permute", (val.dims,), to_last(rank))
+        args = [self._with_last(a, rank) for a in val.args]
+        pixels = [self._pixels_apart(a) for a in args]
+        apart = {p.dims for p in pixels if p is not None}
+        if len(apart) != 1 or not all(p or is_of_columns(b, a) for p, a in zip(pixels, args, strict=True)):
+            return b.again(val, args, dims)
+        return b.reshape(b.again(val, [p or a for p, a in zip(pixels, args, strict=True)], *apart), dims)
+
+    def _pixels_apart(self, image: Val) -> Val | None:
+        """What an image [N, H * h, W * w, C] was as [N, H, h, W, w, C]."""
+        apart = image.args[0] if image.op == "reshape" else image
+        is_so = len(apart.shape) == 2 * len(image.shape) - 2 and self.b.sizes.equal(apart.shape[-1], image.shape[-1])
+        return apart if is_so else None
 
     def _slice(self, val: Val) -> Val:
         b, rank = self.b, len(val.shape)

@@ -14,6 +14,7 @@ from fusion_cli.plan import (
     lower_contributed,
     lower_einsum,
     lower_elementwise,
+    lower_enlarging,
     lower_linear,
     lower_pool,
     lower_rotary,
@@ -46,6 +47,7 @@ RULES = {
     **lower_slices.RULES,
     **lower_linear.RULES,
     **lower_pool.RULES,
+    **lower_enlarging.RULES,
     **lower_einsum.RULES,
     **lower_rotary.RULES,
 }

@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from fusion_cli.devices.profile import DeviceProfile
 from fusion_cli.devices.work import ATTENTION_ROWS, Work, count, turned_bytes, vendor_convolution
+from fusion_cli.graph.origins import FILTERS
 from fusion_cli.load.overridable import is_constant
 from fusion_cli.load.structure import bodies_of
 from fusion_cli.operators.dtypes import element_bytes
@@ -151,15 +152,15 @@ def _works(kernel: Kernel, profile: DeviceProfile, sizes: Mapping[str, int]) -> 
     # What picks elements reads no others.
     moved = 2 * bytes_of(written, sizes) if kernel.op in _PICKS else bytes_of(read | written, sizes)
     out = max((float(_count(v, sizes)) for v in written), default=0.0)
-    anchor = next((n for n in kernel.nodes if n.op_type in (*PRODUCTS, "Conv", "Attention")), None)
+    anchor = next((n for n in kernel.nodes if n.op_type in (*PRODUCTS, *FILTERS, "Attention")), None)
     if anchor is not None and anchor.op_type == "Attention":
         return _attention(anchor, moved, profile, sizes)
     if anchor is not None:
         flops, dtype, slowdown = _flops(anchor, sizes), dtype_of(anchor.outputs[0]), 1.0
         turned = 0.0
-        if anchor.op_type == "Conv" and profile.kind == "cpu":
+        if anchor.op_type in FILTERS and profile.kind == "cpu":
             slowdown = 1 / profile.vendor_conv_efficiency
-        elif anchor.op_type == "Conv":
+        elif anchor.op_type in FILTERS:
             filters = (numbers(anchor.inputs[1], sizes) if anchor.inputs[1] is not None else None) or (0, 0)
             slowdown = vendor_convolution(profile, anchor.attributes.get_int("group", 1) or 1, filters)
             ends = bytes_of([v for v in (anchor.inputs[0], anchor.outputs[0]) if v is not None], sizes)
@@ -185,19 +186,21 @@ def _constants(values: Iterable[ir.Value]) -> float:
 
 def _flops(node: ir.Node, sizes: Mapping[str, int]) -> float:
     out = float(_count(node.outputs[0], sizes))
-    operand = node.inputs[1 if node.op_type == "Conv" else 0]
+    operand = node.inputs[1 if node.op_type in FILTERS else 0]
     shape = numbers(operand, sizes) if operand is not None else None
     if not shape:
         return 0.0
     if node.op_type == "Conv":
         return 2 * out * count(shape[1:])
+    if node.op_type == "ConvTranspose" and node.inputs[0] is not None:
+        return 2 * float(_count(node.inputs[0], sizes)) * count(shape[1:])
     return 2 * out * shape[-2 if node.attributes.get_int("transA", 0) and len(shape) > 1 else -1]
 
 
 def _grid(node: ir.Node, sizes: Mapping[str, int]) -> tuple[float, float, float] | None:
     """Batches, rows and columns of a product's result; of a convolution none, whose tiles its library knows."""
     out, right = numbers(node.outputs[0], sizes), node.inputs[1]
-    if node.op_type == "Conv" or not out or len(out) < 2 or right is None or right.shape is None:
+    if node.op_type in FILTERS or not out or len(out) < 2 or right is None or right.shape is None:
         return None
     if len(right.shape) <= 2:
         return 1.0, float(count(out[:-1])), float(out[-1])

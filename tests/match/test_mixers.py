@@ -182,6 +182,34 @@ def test_channels_in_another_order_belong_to_the_convolutions(body: str, belongs
     assert bool(found & {"Reshape", "Split", "Slice"}) == belongs
 
 
+@pytest.mark.parametrize(
+    ("grown", "belongs"),
+    [
+        ("d = DepthToSpace <blocksize = 2> (c)", True),
+        ("d = ConvTranspose <strides = [2, 2]> (c, t)", True),
+        ("d = ConvTranspose <strides = [1, 1]> (c, t)", False),
+        ("d = ConvTranspose <strides = [2, 2]> (c, g)", False),
+        ("d = SpaceToDepth <blocksize = 2> (c)", False),
+    ],
+    ids=["pixels of channels", "one pixel makes four", "two make one", "weights that are given", "channels of pixels"],
+)
+def test_images_of_more_pixels_belong_to_the_convolutions(grown: str, belongs: bool) -> None:
+    weights = WEIGHTS | {"t": (8, 2, 2, 2), "v": (3, 2, 1, 1)}
+    body = f"b = Conv (x, w) c = Conv (b, w2) {grown} e = Relu (d) y = Conv (e, v)"
+    text = f"g (float[2, 6, 6, 6] x, float[8, 2, 2, 2] g) => (float[2, 3, h, k] y) {{ {body} }}"
+    assert (grown.split()[2] in taken(parse(text, weights))) == belongs
+
+
+@pytest.mark.parametrize(("node", "strides"), [("ConvTranspose", 2), ("Conv", 1)])
+def test_two_that_make_images_larger_are_a_region(node: str, strides: int) -> None:
+    """As SAM makes its masks larger: two of them, or one beside a convolution, but no single one."""
+    weights = {"t": (6, 6, strides, strides)}
+    one = f"y = {node} <strides = [{strides}, {strides}]> (x, t)"
+    two = f"z = {node} <strides = [{strides}, {strides}]> (x, t) r = Relu (z) {one.replace('(x', '(r')}"
+    found = [taken(parse(f"g (float[2, 6, 6, 6] x) => (float[2, 6, h, k] y) {{ {b} }}", weights)) for b in (one, two)]
+    assert (found[0], found[1]) == (set(), {node, "Relu"})
+
+
 NEAREST = 'Resize <mode = "nearest", coordinate_transformation_mode = "asymmetric"'
 
 
