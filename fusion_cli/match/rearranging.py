@@ -8,10 +8,11 @@ import onnx_ir as ir
 
 from fusion_cli.graph.index import GraphIndex
 from fusion_cli.operators.image_axes import IMAGE, to_first, to_last
+from fusion_cli.operators.paddings import MIRRORS, pads_of
 from fusion_cli.operators.resizes import repeats_of
 from fusion_cli.sizes.dims import dims_of
 
-ARRANGEMENTS = ("Concat", "DepthToSpace", "Reshape", "Resize", "Slice", "Split", "Transpose", "Upsample")
+ARRANGEMENTS = ("Concat", "DepthToSpace", "Pad", "Reshape", "Resize", "Slice", "Split", "Transpose", "Upsample")
 """Operators that may do so."""
 
 
@@ -21,7 +22,13 @@ def arranges(index: GraphIndex, node: ir.Node) -> bool:
     if node.domain or node.op_type not in ARRANGEMENTS:
         return False
     turns = any(puts(index, node, IMAGE, first=f) for f in (True, False))
-    return turns or is_of_channels(index, node, last=False) or _repeats(node) or _makes_pixels(node)
+    return (
+        turns
+        or is_of_channels(index, node, last=False)
+        or _repeats(node)
+        or _makes_pixels(node)
+        or _mirrors(index, node)
+    )
 
 
 def rearranged(index: GraphIndex) -> frozenset[ir.Node]:
@@ -99,6 +106,16 @@ def _makes_pixels(node: ir.Node) -> bool:
     """Whether the node makes pixels of an image's channels."""
     shape = node.inputs[0].shape if node.op_type == "DepthToSpace" and node.inputs[0] is not None else None
     return shape is not None and isinstance(shape[1], int)
+
+
+def _mirrors(index: GraphIndex, node: ir.Node) -> bool:
+    """Whether the node adds to the ends of an image's axes what lies near them."""
+    found = pads_of(node, *MIRRORS)
+    shape = node.inputs[0].shape if found is not None and node.inputs[0] is not None else None
+    if found is None or shape is None or not all(v is None or index.is_constant(v) for v in node.inputs[1:]):
+        return False
+    pads = list(map(max, *found))
+    return not any(pads[:2]) and all(isinstance(n, int) and n > p for n, p in zip(shape, pads, strict=True) if p)
 
 
 def puts(index: GraphIndex, node: ir.Node, least: int, *, first: bool) -> bool:

@@ -10,11 +10,13 @@ import onnx_ir as ir
 from fusion_cli.codes import plan as codes
 from fusion_cli.errors import Unsupported
 from fusion_cli.operators.enlarging import is_unfolding
-from fusion_cli.operators.image_axes import to_first, to_last
+from fusion_cli.operators.image_axes import IMAGE, to_first, to_last
+from fusion_cli.operators.paddings import MIRRORS, pads_of
 from fusion_cli.operators.versions import attribute
 from fusion_cli.plan.context import Context
 from fusion_cli.plan.graph import Val
 from fusion_cli.plan.lower_elementwise import Rule
+from fusion_cli.plan.slicing import Slice, sliced
 
 _PLANE = 4
 """Axes of an image with a height and a width."""
@@ -42,6 +44,35 @@ def _conv_transpose(ctx: Context, node: ir.Node) -> Val:
     return b.transpose(made, to_first(rank))
 
 
+def _pad(ctx: Context, node: ir.Node) -> Val:
+    """What lies near the ends of an axis, once more behind them: mirrored, or the last of it repeated."""
+    b, x, found = ctx.b, ctx.operand(node, 0), pads_of(node, *MIRRORS)
+    if found is None:
+        raise Unsupported(codes.ATTRIBUTE, "a Pad by constant sizes, of what lies near the ends", "another")
+    rank, is_mirrored = len(x.shape), attribute(node, "mode") == "reflect"
+    order = to_last(rank) if ctx.region.channels_last and rank >= IMAGE else tuple(range(rank))
+    x = b.transpose(x, order)
+    for axis, (before, after) in enumerate(zip(*found, strict=True)):
+        at = order.index(axis) - rank
+        first = [_end(ctx, x, at, before, True, is_mirrored)] if before else []
+        last = [_end(ctx, x, at, after, False, is_mirrored)] if after else []
+        x = b.concat([*first, x, *last], at)
+    return b.transpose(x, [order.index(a) for a in range(rank)])
+
+
+def _end(ctx: Context, x: Val, axis: int, count: int, is_first: bool, is_mirrored: bool) -> Val:
+    """What lies before the first or behind the last position of an axis (negative)."""
+    b, size = ctx.b, ctx.b.fixed(x.shape[axis], "what is padded")
+    if size <= count * is_mirrored:
+        raise Unsupported(codes.ATTRIBUTE, f"an axis of more than {count * is_mirrored}", str(size))
+    start = (count if is_mirrored else 0) if is_first else size - 1 - is_mirrored
+    first, step, counts = (b.shapes.const((n,)) for n in (start, -1, count if is_mirrored else 1))
+    part = sliced(b, x, Slice((axis,), first, counts, step))
+    if is_mirrored:
+        return part
+    return b.expand(part, b.shapes.emit("put", (x.dims, b.shapes.const((count,))), (axis + len(x.shape),)))
+
+
 def _unfolded(ctx: Context, x: Val, parts: Sequence[int], channels: int, bias: Val | None = None) -> Val:
     """An image [N, ..., C] whose last axis is `parts`: that of this index is the channels of the result, the others, in
     their order, its pixels along each axis. Each channel with its bias."""
@@ -57,4 +88,4 @@ def _unfolded(ctx: Context, x: Val, parts: Sequence[int], channels: int, bias: V
     return b.reshape(turned, b.shapes.emit("concat", (larger, b.shapes.const((parts[channels],)))))
 
 
-RULES: dict[str, Rule] = {"DepthToSpace": _depth_to_space, "ConvTranspose": _conv_transpose}
+RULES: dict[str, Rule] = {"DepthToSpace": _depth_to_space, "ConvTranspose": _conv_transpose, "Pad": _pad}

@@ -200,6 +200,29 @@ def test_images_of_more_pixels_belong_to_the_convolutions(grown: str, belongs: b
     assert (grown.split()[2] in taken(parse(text, weights))) == belongs
 
 
+@pytest.mark.parametrize(
+    ("pads", "mode", "belongs"),
+    [
+        ("{0, 0, 1, 2, 0, 0, 3, 0}", "reflect", True),
+        ("{0, 0, 1, 2, 0, 0, 3, 0}", "edge", True),
+        ("{0, 0, 1, 2, 0, 0, 3, 0}", "wrap", False),
+        ("{0, 1, 1, 2, 0, 0, 3, 0}", "reflect", False),
+        ("{0, 0, 1, 6, 0, 0, 3, 0}", "reflect", False),
+        ("{0, 0, 1, -2, 0, 0, 3, 0}", "reflect", False),
+        ("", "reflect", False),
+        ("overridable {0, 0, 1, 2, 0, 0, 3, 0}", "reflect", False),
+    ],
+    ids=["mirrored", "repeated", "around", "channels too", "too far", "cut off", "not known", "callers may change it"],
+)
+def test_images_that_go_on_behind_their_ends_belong_to_the_convolutions(pads: str, mode: str, belongs: bool) -> None:
+    body = f'b = Conv (x, w) d = Pad <mode = "{mode}"> (b, p) y = Conv (d, w3)'
+    given = f"<int64[8] p = {pads.removeprefix('overridable ')}>" if pads else ""
+    inputs = "float[2, 6, 6, 6] x" + ("" if pads.startswith("{") else ", int64[8] p")
+    weights = WEIGHTS | {"w3": (8, 7 if "{0, 1" in pads else 6, 1, 1)}
+    model = parse(f"g ({inputs}) => (float[2, 8, h, k] y) {given} {{ {body} }}", weights, opset=19)
+    assert ("Pad" in taken(model)) == belongs
+
+
 @pytest.mark.parametrize(("node", "strides"), [("ConvTranspose", 2), ("Conv", 1)])
 def test_two_that_make_images_larger_are_a_region(node: str, strides: int) -> None:
     """As SAM makes its masks larger: two of them, or one beside a convolution, but no single one."""

@@ -92,3 +92,55 @@ def test_another_transposed_convolution_has_no_plan(said: str) -> None:
     )
     with pytest.raises(Unsupported, match="as much as its kernel covers"):
         plan_region(replace(whole(parsed(text)), channels_last=True))
+
+
+@pytest.mark.parametrize("opset", [11, 18])
+@pytest.mark.parametrize("mode", ["reflect", "edge"])
+@pytest.mark.parametrize("pads", [(1, 2, 3, 0), (0, 0, 0, 4), (4, 4, 4, 4)], ids=["uneven", "one", "all but one"])
+def test_images_go_on_behind_their_ends(mode: str, pads: tuple[int, ...], opset: int) -> None:
+    """As networks of style transfer pad."""
+    before, after = (f"0, 0, {a}, {b}" for a, b in (pads[:2], pads[2:]))
+    given = f"int64[8] p = {{{before}, {after}}}" if opset == 11 else f"int64[4] p = {{{str(pads)[1:-1]}}}"
+    axes = ", int64[2] axes = {2, -1}, float zero = {0.0}" if opset > 11 else ""
+    plan = check(
+        f"""g (float[n, 3, 5, 7] x, float[4, 3, 1, 1] w, float[2, 4, 3, 3] v) => (float[n, 2, a, b] y)
+        <{given}{axes}> {{
+            c = Conv (x, w)
+            r = Relu (c)
+            d = Pad <mode = "{mode}"> (r, p{", zero, axes" * (opset > 11)})
+            y = Conv (d, v)
+        }}""",
+        {"x": (2, 3, 5, 7), "w": (4, 3, 1, 1), "v": (2, 4, 3, 3)},
+        opset=opset,
+    )
+    assert kinds(plan).count(Conv) == 1
+    turned = {o.perm for s in plan.stages[1:-1] for o in s.operands}
+    assert turned == {None}
+
+
+@pytest.mark.parametrize("pads", ["0, 0, 5, 0, 0, 0, 0, 0", "0, 0, 0, -1, 0, 0, 0, 0"], ids=["too far", "cut off"])
+def test_another_pad_has_no_plan(pads: str) -> None:
+    text = f"""g (float[2, 3, 5, 7] x) => (float[2, 3, a, b] y) <int64[8] p = {{{pads}}}> {{
+        y = Pad <mode = "reflect"> (x, p)
+    }}"""
+    with pytest.raises(Unsupported, match=r"constant sizes|more than"):
+        plan_region(replace(whole(parsed(text)), channels_last=True))
+
+
+def test_pads_that_are_not_known_have_no_plan() -> None:
+    text = """g (float[2, 3, 5, 7] x, int64[8] p) => (float[2, 3, a, b] y) { y = Pad <mode = "edge"> (x, p) }"""
+    with pytest.raises(Unsupported, match="constant sizes"):
+        plan_region(replace(whole(parsed(text)), channels_last=True))
+
+
+def test_axes_that_are_channels_together_are_no_pixels() -> None:
+    check(
+        """g (float[2, 5, 2, 7, 2, 3] x, float[6, 1, 1] s, float[8, 6, 1, 1] w) => (float[2, 8, 10, 7] y)
+        <int64[4] whole = {2, 10, 7, 6}> {
+            r = Reshape (x, whole)
+            t = Transpose <perm = [0, 3, 1, 2]> (r)
+            m = Mul (t, s)
+            y = Conv (m, w)
+        }""",
+        {"x": (2, 5, 2, 7, 2, 3), "s": (6, 1, 1), "w": (8, 6, 1, 1)},
+    )

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
 import onnx_ir as ir
 
+from fusion_cli.operators.paddings import pads_of
 from fusion_cli.operators.versions import attribute, opset_version
 from fusion_cli.simplify.algebra.edits import Applied, array_of, hand_on, is_one_of, only_reader, producer_of
 
@@ -96,17 +96,10 @@ def _ends(node: ir.Node) -> dict[int, int] | None:
 
 def _sizes(pad: ir.Node) -> list[int] | None:
     """How many zeros a Pad adds before and after the axes behind the first two; None where it does anything else."""
-    result = pad.outputs[0].shape
     pads, value, axes = (pad.inputs[i] if i < len(pad.inputs) else None for i in (1, 2, 3))
-    if opset_version(pad) < _OPSET or attribute(pad, "mode") != "constant" or result is None:
+    found, zero = pads_of(pad, "constant"), array_of(value)
+    if found is None or any(v is not None and array_of(v) is None for v in (pads, value, axes)):
         return None
-    sizes, zero = array_of(pads), array_of(value)
-    if sizes is None or (value is not None and (zero is None or zero.any())):
+    if (zero is not None and zero.any()) or any(n for sizes in found for n in sizes[:2]):
         return None
-    rank = len(result)
-    chosen = np.arange(rank) if axes is None else array_of(axes)
-    if chosen is None:
-        return None
-    whole = np.zeros((2, rank), np.int64)
-    whole[:, chosen] = sizes.reshape(2, -1)
-    return None if whole[:, :2].any() or (whole < 0).any() else [int(n) for n in whole[:, 2:].ravel()]
+    return [n for sizes in found for n in sizes[2:]]
