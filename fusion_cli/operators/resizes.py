@@ -17,14 +17,23 @@ _FIRST_OF_TWO = ("asymmetric", "round_prefer_floor")
 
 def repeats_of(node: ir.Node) -> tuple[int, ...] | None:
     """How often a Resize or Upsample repeats the elements along each axis; None where it does something else."""
-    if node.op_type not in ("Resize", "Upsample") or node.domain or attribute(node, "mode") != "nearest":
-        return None
-    found = _factors(node)
+    mode = attribute(node, "mode") if node.op_type in ("Resize", "Upsample") and not node.domain else None
+    found = _factors(node) if mode in ("nearest", "linear") else None
     if found is None or any(f < 1 or f % 1 for f in found):
         return None
+    if mode == "linear":
+        return tuple(int(f) for f in found) if _is_of_single_pixels(node, found) else None
     way = tuple(attribute(node, name) for name in ("coordinate_transformation_mode", "nearest_mode"))
     is_each = way in _FLOOR or (way == _FIRST_OF_TWO and max(found) <= 2)
     return tuple(int(f) for f in found) if is_each else None
+
+
+def _is_of_single_pixels(node: ir.Node, factors: Sequence[float]) -> bool:
+    """Whether the operand has one element along each axis that is made longer: what lies between is that one too, as
+    where networks pool a whole image and make it as large again (DeepLab)."""
+    shape = None if node.inputs[0] is None else node.inputs[0].shape
+    within = attribute(node, "coordinate_transformation_mode") != "tf_crop_and_resize"
+    return within and shape is not None and all(n == 1 for n, f in zip(shape, factors, strict=True) if f > 1)
 
 
 def _factors(node: ir.Node) -> Sequence[float] | None:

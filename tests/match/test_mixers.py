@@ -234,6 +234,7 @@ def test_two_that_make_images_larger_are_a_region(node: str, strides: int) -> No
 
 
 NEAREST = 'Resize <mode = "nearest", coordinate_transformation_mode = "asymmetric"'
+CROPPED = 'Resize <mode = "linear", coordinate_transformation_mode = "tf_crop_and_resize">'
 
 
 @pytest.mark.parametrize(
@@ -247,12 +248,17 @@ NEAREST = 'Resize <mode = "nearest", coordinate_transformation_mode = "asymmetri
         ('f = Resize <mode = "nearest"> (c, , more)', False),
         ('f = Resize <mode = "nearest"> (c, , by1_5)', False),
         ('f = Resize <mode = "linear"> (c, , by2)', False),
+        ('m = GlobalAveragePool (c) f = Resize <mode = "linear"> (m, , , to)', True),
+        ('m = GlobalAveragePool (c) f = Resize <mode = "cubic"> (m, , , to)', False),
+        ('m = ReduceMax <axes = [2]> (c) f = Resize <mode = "linear"> (m, , , to)', False),
+        (f"m = GlobalAveragePool (c) f = {CROPPED} (m, around, , to)", False),
         ('k = Neg (z) f = Resize <mode = "nearest"> (c, , k)', False),
     ],
 )
 def test_pixels_that_are_repeated_belong_to_the_convolutions(body: str, belongs: bool) -> None:
     constants = "float[4] by2 = {1, 1, 2, 2}, float[4] by3 = {1, 1, 3, 3}, float[4] more = {1, 2, 2, 2}, "
-    constants += "float[4] by1_5 = {1, 1, 1.5, 1.5}, int64[4] to = {2, 6, 10, 15}"
+    constants += "float[4] by1_5 = {1, 1, 1.5, 1.5}, int64[4] to = {2, 6, 10, 15}, "
+    constants += "float[8] around = {0, 0, 0, 0, 1, 1, 2, 2}"
     model = parse(
         f"g (float[2, 6, 5, 5] x, float[4] z) => (float[2, a, b, d] y) <{constants}> {{ {SHUFFLED.format(body)} }}",
         WEIGHTS,

@@ -71,6 +71,20 @@ def test_pixels_are_repeated_where_they_lie(resize: str, opset: int) -> None:
     assert kinds(plan) == [Pointwise, Linear, Pointwise, Conv, Pointwise]
 
 
+@pytest.mark.parametrize("how", ["half_pixel", "align_corners", "pytorch_half_pixel", "asymmetric"])
+def test_single_pixels_are_repeated_however_a_resize_finds_what_lies_between(how: str) -> None:
+    """A whole image's mean, made as large again and joined with it: DeepLab."""
+    plan = check(
+        f"""g (float[2, 6, 5, 7] x, float[8, 6, 1, 1] w1, float[8, 8, 1, 1] w2, float[4, 16, 3, 3] w3) =>
+        (float[2, 4, 3, 5] y) <int64[4] sizes = {{2, 8, 5, 7}}> {{
+            c = Conv (x, w1) m = GlobalAveragePool (c) p = Conv (m, w2) a = Relu (p)
+            r = Resize <mode = "linear", coordinate_transformation_mode = "{how}"> (a, , , sizes)
+            j = Concat <axis = 1> (c, r) y = Conv (j, w3) }}""",
+        {"x": (2, 6, 5, 7), "w1": (8, 6, 1, 1), "w2": (8, 8, 1, 1), "w3": (4, 16, 3, 3)},
+    )
+    assert kinds(plan).count(Conv) == 1
+
+
 def test_what_is_turned_at_the_ends_is_read_and_written_as_it_is() -> None:
     plan = check(
         """g (float[n, h, w, 6] x, float[8, 6, 3, 3] w1, float[8, 8, 3, 3] w2) => (float[n, a, b, 8] y) {
