@@ -250,7 +250,7 @@ CROPPED = 'Resize <mode = "linear", coordinate_transformation_mode = "tf_crop_an
         ('f = Resize <mode = "linear"> (c, , by2)', False),
         ('m = GlobalAveragePool (c) f = Resize <mode = "linear"> (m, , , to)', True),
         ('m = GlobalAveragePool (c) f = Resize <mode = "cubic"> (m, , , to)', False),
-        ('m = ReduceMax <axes = [2]> (c) f = Resize <mode = "linear"> (m, , , to)', False),
+        ('m = MaxPool <kernel_shape = [5, 1]> (c) f = Resize <mode = "linear"> (m, , , to)', False),
         (f"m = GlobalAveragePool (c) f = {CROPPED} (m, around, , to)", False),
         ('k = Neg (z) f = Resize <mode = "nearest"> (c, , k)', False),
     ],
