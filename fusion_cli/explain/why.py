@@ -12,6 +12,7 @@ import onnx_ir as ir
 from fusion_cli.codes.match import NO_RULE, NOT_NEAR, UNKNOWN
 from fusion_cli.explain.hints import around, why_not_shaped
 from fusion_cli.graph.index import GraphIndex
+from fusion_cli.graph.origins import FILTERS
 from fusion_cli.language.pattern import GROWING
 from fusion_cli.load.structure import bodies_of
 from fusion_cli.match import MatchResult, RuleSet
@@ -41,11 +42,7 @@ _GROWN = {
     "Pointwise": ELEMENTWISE_NAMES,
     "Rowwise": ELEMENTWISE_NAMES | ROW_OPERATORS,
     "Move": MOVES,
-    "Convolutions": ELEMENTWISE_NAMES
-    | ROW_OPERATORS
-    | GLOBAL_POOLS
-    | POOLS
-    | {"Conv", "ConvTranspose", *PRODUCTS, *ARRANGEMENTS},
+    "Convolutions": ELEMENTWISE_NAMES | ROW_OPERATORS | GLOBAL_POOLS | POOLS | FILTERS | {*PRODUCTS, *ARRANGEMENTS},
 }
 
 

@@ -28,9 +28,8 @@ def mixers(index: GraphIndex, is_rowwise: Callable[[ir.Node], bool]) -> frozense
     kernels of their own."""
 
     def mixes_rows(node: ir.Node) -> bool:
-        if is_rowwise(node) or _is_product(index, node) or _reduces_positions(index, node, first=1):
-            return True
-        return is_of_channels(index, node, last=True)
+        computes = is_rowwise(node) or _is_product(index, node) or _reduces_positions(index, node, first=1)
+        return computes or is_of_channels(index, node, last=True)
 
     images = _ways(index, IMAGE + 1, mixes_rows)
     return images | _ways(index, IMAGE, is_rowwise)

@@ -91,9 +91,14 @@ def is_of_channels(index: GraphIndex, node: ir.Node, *, last: bool) -> bool:
         return False
     found = index.attributes(node)
     axes = found.get("axes") if node.op_type == "Slice" else (found.get("axis", 0),)
-    constant = node.op_type == "Concat" or all(v is None or index.is_constant(v) for v in node.inputs[1:])
+    constant = node.op_type == "Concat" or _is_told(index, node)
     wanted = (-1, len(shape) - 1) if last else (1, 1 - len(shape))
     return constant and axes is not None and all(a in wanted for a in axes)
+
+
+def _is_told(index: GraphIndex, node: ir.Node) -> bool:
+    """Whether all that a node reads but its first operand is constant."""
+    return all(v is None or index.is_constant(v) for v in node.inputs[1:])
 
 
 def _repeats(node: ir.Node) -> bool:
@@ -112,7 +117,7 @@ def _mirrors(index: GraphIndex, node: ir.Node) -> bool:
     """Whether the node adds to the ends of an image's axes what lies near them."""
     found = pads_of(node, *MIRRORS)
     shape = node.inputs[0].shape if found is not None and node.inputs[0] is not None else None
-    if found is None or shape is None or not all(v is None or index.is_constant(v) for v in node.inputs[1:]):
+    if found is None or shape is None or not _is_told(index, node):
         return False
     pads = list(map(max, *found))
     return not any(pads[:2]) and all(isinstance(n, int) and n > p for n, p in zip(shape, pads, strict=True) if p)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from fusion_cli.operators.operands import tensor_of
 from fusion_cli.operators.versions import attribute
 
 _FLOOR = frozenset({("asymmetric", "floor"), ("half_pixel", "round_prefer_floor"), (None, None)})
@@ -21,11 +22,14 @@ def repeats_of(node: ir.Node) -> tuple[int, ...] | None:
     found = _factors(node) if mode in ("nearest", "linear") else None
     if found is None or any(f < 1 or f % 1 for f in found):
         return None
-    if mode == "linear":
-        return tuple(int(f) for f in found) if _is_of_single_pixels(node, found) else None
-    way = tuple(attribute(node, name) for name in ("coordinate_transformation_mode", "nearest_mode"))
-    is_each = way in _FLOOR or (way == _FIRST_OF_TWO and max(found) <= 2)
+    is_each = _is_of_single_pixels(node, found) if mode == "linear" else _is_of_whole_multiples(node, found)
     return tuple(int(f) for f in found) if is_each else None
+
+
+def _is_of_whole_multiples(node: ir.Node, factors: Sequence[float]) -> bool:
+    """Whether places are chosen so that factors like these repeat each pixel as often."""
+    way = tuple(attribute(node, name) for name in ("coordinate_transformation_mode", "nearest_mode"))
+    return way in _FLOOR or (way == _FIRST_OF_TWO and max(factors) <= 2)
 
 
 def _is_of_single_pixels(node: ir.Node, factors: Sequence[float]) -> bool:
@@ -40,16 +44,11 @@ def _factors(node: ir.Node) -> Sequence[float] | None:
     """The sizes of the result over those of the operand, where they are known."""
     if node.attributes.get("axes") is not None or node.attributes.get("scales") is not None:
         return None
-    scales = _constant(node, 1 if len(node.inputs) == 2 else 2)
+    scales = tensor_of(node, 1 if len(node.inputs) == 2 else 2)
     if scales is not None and scales.size:
         return [float(s) for s in scales.numpy().tolist()]
     shapes = [None if v is None else v.shape for v in (node.inputs[0], node.outputs[0])]
     sizes = [s.numpy() for s in shapes if s is not None and s.is_static()]
-    if len(sizes) < 2 or 0 in sizes[0] or _constant(node, 3) is None:
+    if len(sizes) < 2 or 0 in sizes[0] or tensor_of(node, 3) is None:
         return None
     return [after / before for before, after in zip(*sizes, strict=True)]
-
-
-def _constant(node: ir.Node, index: int) -> ir.TensorProtocol | None:
-    value = node.inputs[index] if index < len(node.inputs) else None
-    return None if value is None else value.const_value

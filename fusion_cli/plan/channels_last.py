@@ -105,12 +105,17 @@ class _Turner:
         """What is computed of a sequence of an image's positions, of the image: its kernel computes that too."""
         if not val.is_elementwise:
             return None
-        b, args = self.b, [self.first[a] for a in val.args]
-        sequences = [a for a in args if self._is_sequence(a, val)]
-        dims = {a.args[0].dims for a in sequences}
-        if len(dims) != 1 or not all(a in sequences or is_of_columns(b, a) for a in args):
+        args = [self.first[a] for a in val.args]
+        images = [a.args[0] if self._is_sequence(a, val) else None for a in args]
+        return self._of_reshaped(val, args, images, val.dims)
+
+    def _of_reshaped(self, val: Val, args: Sequence[Val], before: Sequence[Val | None], dims: int) -> Val | None:
+        """What is computed of reshaped operands, of what these were before: all alike, with the last axis that they
+        have now. None where another operand is not the same for all rows."""
+        b, shapes = self.b, {x.dims for x in before if x is not None}
+        if len(shapes) != 1 or not all(x or is_of_columns(b, a) for x, a in zip(before, args, strict=True)):
             return None
-        return b.reshape(b.again(val, [a.args[0] if a in sequences else a for a in args], *dims), val.dims)
+        return b.reshape(b.again(val, [x or a for x, a in zip(before, args, strict=True)], *shapes), dims)
 
     def _is_sequence(self, x: Val, like: Val) -> bool:
         """Whether x is an image, of which the positions became one axis, and of the shape of another value."""
@@ -147,11 +152,8 @@ class _Turner:
         b, rank = self.b, len(val.shape)
         dims = b.shapes.emit("permute", (val.dims,), to_last(rank))
         args = [self._with_last(a, rank) for a in val.args]
-        pixels = [self._pixels_apart(a) for a in args]
-        apart = {p.dims for p in pixels if p is not None}
-        if len(apart) != 1 or not all(p or is_of_columns(b, a) for p, a in zip(pixels, args, strict=True)):
-            return b.again(val, args, dims)
-        return b.reshape(b.again(val, [p or a for p, a in zip(pixels, args, strict=True)], *apart), dims)
+        apart = [self._pixels_apart(a) for a in args]
+        return self._of_reshaped(val, args, apart, dims) or b.again(val, args, dims)
 
     def _pixels_apart(self, image: Val) -> Val | None:
         """What an image [N, H * h, W * w, C] was as [N, H, h, W, w, C]."""

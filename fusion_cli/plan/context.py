@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from fusion_cli.codes import plan as codes
 from fusion_cli.errors import Unsupported
+from fusion_cli.operators.operands import operand
 from fusion_cli.operators.versions import integers
 from fusion_cli.plan.graph import Val
 from fusion_cli.plan.lowering import Builder, dtype_name
@@ -40,7 +41,7 @@ class Context:
 
     def optional(self, node: ir.Node, index: int) -> Val | None:
         """Input `index` as a tensor, if it is there."""
-        value = node.inputs[index] if index < len(node.inputs) else None
+        value = operand(node, index)
         return None if value is None else self.tensor(value)
 
     def operand(self, node: ir.Node, index: int) -> Val:

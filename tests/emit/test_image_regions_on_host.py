@@ -6,15 +6,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from fusion_cli.plan import plan_region
-from tests.emit.test_cuda_on_host import run_within
-from tests.helpers.cuda_case import Case, assert_close, fused_op
+from tests.emit.test_cuda_on_host import compare
+from tests.helpers.cuda_case import Case, fused_op
 from tests.helpers.cuda_host_library import host_library
-from tests.helpers.emit_helpers import open_session
-from tests.helpers.plan_interpreter import interpret
 from tests.helpers.region_tools import parsed, whole
 
 BODIES = {
@@ -55,7 +52,4 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", BODIES)
 def test_region_of_images_agrees_with_fp64(name: str, library: Path) -> None:
-    own = case(name)
-    op, inputs = fused_op(own), own.inputs({}, np.random.default_rng(0))
-    want = interpret(own.plan, inputs)
-    assert_close(op, run_within(open_session(op, library), op, inputs, want), want, name)
+    compare(case(name), library)

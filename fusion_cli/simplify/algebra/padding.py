@@ -11,14 +11,13 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from fusion_cli.operators.paddings import pads_of
+from fusion_cli.operators.operands import operand
+from fusion_cli.operators.paddings import has_sizes, pads_of
 from fusion_cli.operators.versions import attribute, opset_version
 from fusion_cli.simplify.algebra.edits import Applied, array_of, hand_on, is_one_of, only_reader, producer_of
 
-_OPSET = 11
-"""The first in which a Pad has its sizes as inputs."""
 _SLICE_OPSET = 10
-"""The same of a Slice."""
+"""The first in which a Slice has its sizes as inputs."""
 _MUCH = 1 << 40
 """More than any padding."""
 
@@ -26,7 +25,7 @@ _MUCH = 1 << 40
 def drop_pads(graph: ir.Graph) -> Iterator[Applied]:
     """Take what a Pad that adds nothing gives for its operand, in place."""
     for node in list(graph):
-        value = node.inputs[0] if is_one_of(node, "Pad") and opset_version(node) >= _OPSET else None
+        value = node.inputs[0] if has_sizes(node) else None
         sizes = array_of(node.inputs[1]) if value is not None else None
         if value is not None and sizes is not None and not sizes.any():
             hand_on(node, value)
@@ -85,7 +84,7 @@ def _ends(node: ir.Node) -> dict[int, int] | None:
     shape = node.outputs[0].shape
     if opset_version(node) < _SLICE_OPSET or shape is None or len(node.inputs) < 4:
         return None
-    starts, ends, axes, steps = (array_of(node.inputs[i]) if i < len(node.inputs) else None for i in range(1, 5))
+    starts, ends, axes, steps = (array_of(operand(node, i)) for i in range(1, 5))
     if starts is None or ends is None or axes is None or (len(node.inputs) > 4 and steps is None):
         return None
     if starts.any() or (steps is not None and (steps != 1).any()):
@@ -96,7 +95,7 @@ def _ends(node: ir.Node) -> dict[int, int] | None:
 
 def _sizes(pad: ir.Node) -> list[int] | None:
     """How many zeros a Pad adds before and after the axes behind the first two; None where it does anything else."""
-    pads, value, axes = (pad.inputs[i] if i < len(pad.inputs) else None for i in (1, 2, 3))
+    pads, value, axes = (operand(pad, i) for i in (1, 2, 3))
     found, zero = pads_of(pad, "constant"), array_of(value)
     if found is None or any(v is not None and array_of(v) is None for v in (pads, value, axes)):
         return None
