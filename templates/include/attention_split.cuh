@@ -23,7 +23,7 @@ struct KeySplit {
 };
 
 // One split, unless the blocks that `rows` queries of a tile make leave multiprocessors idle. Measured on an H100, a block for
-// each of them and not two: 24.6 us for 28.1 with 32 heads and 8,192 keys, 106.8 for 111.4 with 16 times 32 heads and 4,096.
+// each of them and not two: 24.6 us for 26.1 with 32 heads and 8,192 keys, 106.8 for 111.3 with 16 times 32 heads and 4,096.
 inline KeySplit key_split(const Device& device, int64_t blocks, int64_t rows, int64_t keys, void* parts = nullptr,
                           unsigned* done = nullptr) {
   constexpr int64_t kMostRows = 64, kFewKeys = 256, kLeastKeys = 128;  // the least is a multiple of any tile
