@@ -39,7 +39,15 @@ class ChannelsLastStage(CudaStage):
     """The epilogue as a pass of its own; None where there is nothing left to do."""
     addends: tuple[str, str, str] | None
     """Bias, residual and ReLU as cuDNN's kernel takes them: host expressions."""
+    own: str
+    """The function that launches our own kernel, where it takes the form."""
     out: str
+
+
+_TILES = Schedule(
+    "tiles", "else in 16 bits and whole eights of channels, for few positions and groups: our own on tensor cores"
+)
+_FLOATS = Schedule("floats", "else floats multiplied as they are, which a session asks for that forbids TF32: our own")
 
 
 class ChannelsLastFamily(Family):
@@ -62,12 +70,11 @@ class ChannelsLastFamily(Family):
 
     def schedules(self, plan: Plan, stage: Conv, kind: Kind) -> tuple[Schedule, ...]:
         what = "bias, residual and ReLU in it" if addends_of(plan, stage) else "a pass over its result"
+        is_float = plan.tensors[stage.operands[stage.x].tensor].dtype == "float32"
+        own = _FLOATS if is_float else _TILES
         return (
             Schedule("vendor", f"where cuDNN is loaded and has the fastest kernel for the form, by a trial: {what}"),
-            Schedule(
-                "tiles",
-                "else in 16 bits and whole eights of channels, for few positions and groups: our own on tensor cores",
-            ),
+            own,
             Schedule("direct", "otherwise: our own kernel, one result per thread"),
         )
 
@@ -75,8 +82,9 @@ class ChannelsLastFamily(Family):
         names, x, w = names_of(plan, stage)
         tail = epilogue(plan, stage, x.dtype, index)
         filters, scratch = filter_of(plan, stage, w, index)
+        own = (_FLOATS if x.dtype == "float32" else _TILES).variant
         return ChannelsLastStage(
-            **names.common("conv_last", "cudnn.h", "conv_last.cuh", "conv_tiles.cuh", "vector.cuh"),
+            **names.common("conv_last", "cudnn.h", "conv_last.cuh", f"conv_{own}.cuh", "vector.cuh"),
             takes=_TAKES,
             arguments=(
                 *("cudnn", f"convolve_{index}", filters.name, "work + lt_work"),
@@ -90,6 +98,7 @@ class ChannelsLastFamily(Family):
             buffers=(*tail.buffers, LT_BUFFER, scratch),
             x=x,
             w=w,
+            own=f"gpu::convolve_{own}",
             sizes=sizes(stage),
             passes=tail.passes,
             addends=adding(names, addends_of(plan, stage)),

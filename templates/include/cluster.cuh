@@ -32,6 +32,10 @@ struct Mailbox {
   static __device__ __forceinline__ void meet() {
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
   }
+  // Every thread says that it has read what others have, and waits for theirs, so that none leaves too early.
+  static __device__ __forceinline__ void leave() {
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+  }
   // Four floats for the same place of another block's shared memory.
   __device__ __forceinline__ void send(const float* place, int block, const Chunk<float, 4>& x) {
     uint32_t to, barrier;
@@ -53,6 +57,7 @@ struct Mailbox {
   static __device__ __forceinline__ void opened() {}
   static __device__ __forceinline__ void await_others() {}
   static __device__ __forceinline__ void meet() {}
+  static __device__ __forceinline__ void leave() {}
   __device__ __forceinline__ void send(const float*, int, const Chunk<float, 4>&) {}
   __device__ __forceinline__ void await_all() {}
 #endif

@@ -54,15 +54,17 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 _LAYERS = ("layer_float", "layer_bfloat", "layer_rotated")
 PRODUCTS = [c for c in CASES if c.name.startswith(("linear", "batched", "chain", *_LAYERS))]
+CONVOLUTIONS = [c for c in CASES if c.name.startswith("conv_last")]
 
 
 @pytest.fixture(scope="module")
 def own_products(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return gpu_runner.build_library(_asked(request, PRODUCTS), tmp_path_factory.mktemp("own"), vendor=False).path
+    asked = _asked(request, [*PRODUCTS, *CONVOLUTIONS])
+    return gpu_runner.build_library(asked, tmp_path_factory.mktemp("own"), vendor=False).path
 
 
-@pytest.mark.parametrize("case", PRODUCTS, ids=lambda c: c.name)
-def test_product_without_cublas_agrees_with_fp64(case: Case, own_products: Path) -> None:
+@pytest.mark.parametrize("case", [*PRODUCTS, *CONVOLUTIONS], ids=lambda c: c.name)
+def test_product_without_the_vendors_libraries_agrees_with_fp64(case: Case, own_products: Path) -> None:
     _compare(case, False, own_products)
 
 
@@ -153,10 +155,10 @@ def test_product_in_tf32_agrees_with_fp64(case: Case, library: Path, own_product
 
 
 # A tanh makes results smaller than what was rounded for them.
-CONVOLUTIONS = [c for c in CASES if c.name.startswith("conv_last") and "float32" in c.name and "_t_" not in c.name]
+ROUNDED_CONVOLUTIONS = [c for c in CONVOLUTIONS if "float32" in c.name and "_t_" not in c.name]
 
 
-@pytest.mark.parametrize("case", CONVOLUTIONS, ids=lambda c: c.name)
+@pytest.mark.parametrize("case", ROUNDED_CONVOLUTIONS, ids=lambda c: c.name)
 def test_convolution_in_tf32_agrees_with_fp64(case: Case, library: Path) -> None:
     _compare(case, False, library, tf32=True)
 

@@ -339,9 +339,9 @@ def conv_lasts() -> list[Case]:
         conv_last("float16", "b", channels=(12, 8), group=4, filter=(3, 2), auto_pad="SAME_UPPER", strides=(2, 3)),
         *depthwise(),
         *in_groups(),
+        *of_floats(),
         conv_last("bfloat16", "x", channels=(8, 24), filter=(5,), pads=(2, 2)),
         conv_last("float16", "brx", channels=(8, 8), filter=(3, 2, 2), pads=(1, 0, 1, 1, 1, 0)),
-        conv_last("float32", "brx", pads=(1, 1, 1, 1)),
         conv_last("float32", "t", channels=(8, 4), group=2, auto_pad="SAME_LOWER", strides=(3, 2), filter=(2, 3)),
     ]
 
@@ -356,6 +356,21 @@ def in_groups() -> list[Case]:
         conv_last("float16", "", channels=(64, 56), group=2, filter=(4, 2, 3), pads=(2, 1, 1, 1, 0, 1)),
         conv_last("bfloat16", "x", channels=(16, 144), group=2, filter=(16,), auto_pad="SAME_UPPER"),
         conv_last("float16", "r", channels=(24, 9), group=3, filter=(4, 4), auto_pad="SAME_LOWER", strides=(1, 2)),
+    ]  # fmt: skip
+
+
+def of_floats() -> list[Case]:
+    """Tiles of 8, 32 and 64 filters, full and not, of many and of few positions, whose channels lie in fours or not."""
+    uneven = {"strides": (2, 1), "dilations": (1, 2), "pads": (2, 3, 1, 3)}
+    return [
+        conv_last("float32", "brx", pads=(1, 1, 1, 1)),
+        conv_last("float32", "bx", channels=(40, 6), filter=(9,), pads=(3, 4)),
+        conv_last("float32", "brx", channels=(9, 27), filter=(4, 4), **uneven),
+        conv_last("float32", "r", channels=(64, 24), group=2, filter=(2, 3, 2), pads=(1, 0, 1, 1, 1, 0)),
+        conv_last("float32", "b", channels=(3, 64), filter=(5, 3), pads=(5, 1, 4, 1)),
+        conv_last("float32", "rx", channels=(48, 64), filter=(5, 3), pads=(5, 1, 4, 1)),
+        conv_last("float32", "brx", channels=(6, 66), group=2, auto_pad="SAME_LOWER", strides=(2, 3)),
+        conv_last("float32", "x", channels=(36, 40), auto_pad="SAME_UPPER"),
     ]  # fmt: skip
 
 

@@ -21,8 +21,8 @@ from fusion_cli.emit import emit, emit_registration
 from fusion_cli.types import FusedOp, Library, Target
 
 Array = np.ndarray
-_OWN = "#define FUSION_VENDOR_FROM 1e300\n#define FUSION_PHASES_FROM 0"
-"""The library's own products of whatever size; of few rows those that are for large ones."""
+_OWN = "#define FUSION_VENDOR_FROM 1e300\n#define FUSION_PHASES_FROM 0\n#define FUSION_CUDNN false"
+"""The library's own products of whatever size, of few rows those that are for large ones, and own convolutions."""
 
 
 def gpu_target() -> Target:
@@ -33,7 +33,7 @@ def gpu_target() -> Target:
 
 
 def build_library(ops: Sequence[FusedOp], folder: Path, *, vendor: bool = True) -> Library:
-    """`vendor` False: products by the library's own kernels, as where cuBLAS is missing."""
+    """`vendor` False: products and convolutions by the library's own kernels, as where cuBLAS and cuDNN are missing."""
     target = gpu_target()
     sources = [emit(op, target) for op in ops]
     if not vendor:
