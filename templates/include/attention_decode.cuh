@@ -252,7 +252,7 @@ __device__ __forceinline__ void attention_decode(const T* q, const T* k, const T
       sum += weight[w] * sums[w][i];
     }
     const float factor = normaliser<kProb>(sum, s.keys);
-    float* const part = split.part(blockIdx.y, i, part_rows, s);
+    float* const part = split.values(blockIdx.y, i, part_rows, s);
     T* const line = line_of(i);
     for (int c = lane; c < s.value_depth; c += 32) {
       float value = 0.0f;
@@ -264,7 +264,7 @@ __device__ __forceinline__ void attention_decode(const T* q, const T* k, const T
         store(line + c * s.out_column, factor == 0.0f ? 0.0f : value * factor);
       }
     }
-    if (split.count > 1 && lane == 0) part[s.value_depth] = top, part[s.value_depth + 1] = sum;
+    if (split.count > 1 && lane == 0) *split.mark(blockIdx.y, i, part_rows) = {top, sum};
   }
   if (split.count == 1 || !split.is_last()) return;
   for (int i = warp; i < rows; i += kAttentionWarps) {

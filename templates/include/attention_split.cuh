@@ -6,17 +6,31 @@
 
 namespace fusion::gpu {
 
-// How the keys are dealt out, and where a block leaves its part of a row: the sums over its keys of the weighted values,
-// the highest score, which they are relative to, and the sum of weights.
+// What a block leaves of a row beside the weighted values: the highest score of its keys, which they are relative to, and the sum
+// of weights.
+struct PartMark {
+  float top, sum;
+};
+
+// How the keys are dealt out, and where a block leaves its part of a row: its mark, and behind those of all the sums over its keys
+// of the weighted values.
 struct KeySplit {
   float* parts;
   unsigned* done;  // how many of the blocks that share keys have left their parts; zeros between launches
   int count = 1;
   int keys = INT32_MAX;  // of one split
 
-  __device__ __forceinline__ float* part(int split, int row, int rows, const AttentionShape& s) const {
-    return parts + ((int64_t{blockIdx.x} * count + split) * rows + row) * (s.value_depth + 2);
+  __device__ __forceinline__ int64_t part(int split, int row, int rows) const {
+    return (int64_t{blockIdx.x} * count + split) * rows + row;
   }
+  __device__ __forceinline__ PartMark* mark(int split, int row, int rows) const {
+    return reinterpret_cast<PartMark*>(parts) + part(split, row, rows);
+  }
+  __device__ __forceinline__ float* values(int split, int row, int rows, const AttentionShape& s) const {
+    return parts + mark_floats(int64_t{gridDim.x} * count * rows) + part(split, row, rows) * s.value_depth;
+  }
+  // Floats that so many marks take, so that what is behind them is aligned.
+  FUSION_FN static int64_t mark_floats(int64_t marks) { return (marks + 1) / 2 * 4; }
 
   // Whether this block is the last of those that share its keys.
   __device__ __forceinline__ bool is_last() const { return gpu::is_last(done + blockIdx.x, count); }
@@ -40,40 +54,79 @@ inline KeySplit key_split(const Device& device, int64_t blocks, int64_t rows, in
 
 inline size_t part_bytes(const Device& device, int64_t blocks, int64_t rows, int64_t keys, int64_t value_depth) {
   const int count = key_split(device, blocks, rows, keys).count;
-  return count == 1 ? 0 : static_cast<size_t>(blocks * count * rows * (value_depth + 2)) * sizeof(float);
+  const int64_t parts = blocks * count * rows;
+  return count == 1 ? 0 : static_cast<size_t>(KeySplit::mark_floats(parts) + parts * value_depth) * sizeof(float);
 }
 
-// A warp puts the parts of a row together, which other blocks have written.
+// Neighbouring columns of a row's part that one lane adds up, read past the L1 cache, which other blocks do not write to.
+template <int N>
+struct PartColumns {
+  static constexpr int kWidth = N % 4 == 0 ? 4 : N % 2 == 0 ? 2 : 1;
+  float value[N];
+
+  // Those from `first` on, of which `left` are there; whole: all or none of them.
+  __device__ __forceinline__ void read(const float* first, int left, bool whole) {
+    if (whole) {
+#pragma unroll
+      for (int c = 0; c < N; c += kWidth) {
+        if constexpr (kWidth == 4) *reinterpret_cast<float4*>(value + c) = __ldcg(reinterpret_cast<const float4*>(first + c));
+        if constexpr (kWidth == 2) *reinterpret_cast<float2*>(value + c) = __ldcg(reinterpret_cast<const float2*>(first + c));
+        if constexpr (kWidth == 1) value[c] = __ldcg(first + c);
+      }
+    } else {
+#pragma unroll
+      for (int c = 0; c < N; ++c) value[c] = c < left ? __ldcg(first + c) : 0.0f;
+    }
+  }
+};
+
+// A warp puts the parts of a row together, which other blocks have written. What it reads is on its way at once.
 template <Prob kProb, class Program, int kValueDepth, class T>
 __device__ __forceinline__ void join_row(const KeySplit& split, int row, int rows, const AttentionShape& s, T* out) {
-  constexpr int kColumns = (kValueDepth + 31) / 32;
-  const int lane = threadIdx.x % 32;
-  const int64_t step = rows * (s.value_depth + 2);
-  const float* const first = split.part(0, row, rows, s);
-  const float* const marks = first + s.value_depth;
-  const float unit = score_unit<Program>(s);
-  float top = -INFINITY, sum = 0.0f, value[kColumns] = {};
-  for (int i = lane; i < split.count; i += 32) top = fmaxf(top, __ldcg(marks + i * step));
-  top = lanes_max<32>(top);
-  const float offset = top == -INFINITY ? 0.0f : top;
-  for (int begin = 0; begin < split.count; begin += 32) {
-    const int own = begin + lane;
-    const float weight = own < split.count ? exp2_fast((__ldcg(marks + own * step) - offset) * unit) : 0.0f;
-    if (own < split.count) sum += weight * __ldcg(marks + own * step + 1);
-#pragma unroll 16
-    for (int i = begin; i < min(begin + 32, split.count); ++i) {
-      const float factor = __shfl_sync(0xffffffffu, weight, i - begin);
+  constexpr int kColumns = (kValueDepth + 31) / 32, kAhead = kColumns > 4 ? 8 : 16;
+  const int lane = threadIdx.x % 32, column = lane * kColumns, left = static_cast<int>(s.value_depth) - column;
+  const bool whole = s.value_depth % kColumns == 0;
+  const PartMark* const marks = split.mark(0, row, rows);
+  const float* const values = split.values(0, row, rows, s) + column;
+  const int64_t step = rows * s.value_depth;
+  PartColumns<kColumns> ahead[kAhead];
+  const auto read = [&](int begin) {
 #pragma unroll
-      for (int c = 0; c < kColumns; ++c) {
-        if (lane + c * 32 < s.value_depth) value[c] += factor * __ldcg(first + i * step + lane + c * 32);
-      }
+    for (int i = 0; i < kAhead; ++i) {
+      if (begin + i < split.count && left > 0) ahead[i].read(values + (begin + i) * step, left, whole);
+      else ahead[i] = {};
+    }
+  };
+  const auto mark_of = [&](int i) {
+    if (i >= split.count) return float2{-INFINITY, 0.0f};
+    return __ldcg(reinterpret_cast<const float2*>(marks + int64_t{i} * rows));
+  };
+
+  float2 mark = mark_of(lane);
+  read(0);
+  float top = mark.x;
+  for (int i = lane + 32; i < split.count; i += 32) top = fmaxf(top, mark_of(i).x);
+  top = lanes_max<32>(top);
+  const float unit = score_unit<Program>(s), offset = top == -INFINITY ? 0.0f : top;
+  float sum = 0.0f, value[kColumns] = {};
+  for (int begin = 0; begin < split.count; begin += kAhead) {
+    if (begin > 0) {
+      read(begin);
+      mark = mark_of(begin + lane);
+    }
+    const float weight = begin + lane < split.count ? exp2_fast((mark.x - offset) * unit) : 0.0f;
+    if (lane < kAhead) sum += weight * mark.y;
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const float factor = __shfl_sync(0xffffffffu, weight, i);
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) value[c] += factor * ahead[i].value[c];
     }
   }
   const float factor = normaliser<kProb>(lanes_sum<32>(sum), s.keys);
 #pragma unroll
   for (int c = 0; c < kColumns; ++c) {
-    const int column = lane + c * 32;
-    if (column < s.value_depth) store(out + column * s.out_column, factor == 0.0f ? 0.0f : value[c] * factor);
+    if (c < left) store(out + (column + c) * s.out_column, factor == 0.0f ? 0.0f : value[c] * factor);
   }
 }
 

@@ -268,7 +268,7 @@ __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T
         const int own = warp_row + i * 16 + lane / 4 + r * 8;
         const float weights = lanes_sum<4>(rows.sum[i][r]);
         if (own >= tile_rows) continue;
-        float* const part = split.part(blockIdx.y, own, tile_rows, s);
+        float* const part = split.values(blockIdx.y, own, tile_rows, s);
 #pragma unroll
         for (int j = 0; j < kValueDepth / 8; ++j) {
 #pragma unroll
@@ -277,7 +277,7 @@ __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T
             if (c < s.value_depth) part[c] = o[i][j][2 * r + e];
           }
         }
-        if (lane % 4 == 0) part[s.value_depth] = rows.maximum[i][r], part[s.value_depth + 1] = weights;
+        if (lane % 4 == 0) *split.mark(blockIdx.y, own, tile_rows) = {rows.maximum[i][r], weights};
       }
     }
     if (!split.is_last()) return;

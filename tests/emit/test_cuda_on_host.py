@@ -156,6 +156,12 @@ def test_convolution_is_on_tensor_cores_where_the_session_allows_tf32(case: Case
     assert error_of(got, want) > TOLERANCE["float32"]
 
 
+@pytest.mark.parametrize("case", [c for c in CASES if c.name.startswith("conv_last")], ids=lambda c: c.name)
+def test_convolution_without_cudnn_agrees_with_fp64(case: Case, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_HOST_OWN", "1")
+    compare(case, library)
+
+
 @pytest.mark.parametrize("case", [c for c in CASES if c.name == "linear_float32_nn"], ids=lambda c: c.name)
 def test_what_is_no_number_stays_none_in_tf32(case: Case, rounding: Path) -> None:
     op, inputs = fused_op(case), case.inputs(case.sizes[0], np.random.default_rng(0))

@@ -51,7 +51,8 @@ def host_library(ops: Sequence[FusedOp], folder: Path, *, hopper: bool = False) 
     """A library that ONNX Runtime loads without a GPU; `hopper`: with the kernels of that alone.
 
     What is in the environment when a kernel runs: CUDA_HOST_VENDOR, that products are cuBLAS's, and not by the
-    library's own kernels, as where that is missing; CUDA_HOST_TF32, that the provider allows TF32.
+    library's own kernels, as where that is missing; CUDA_HOST_OWN, that cuDNN is missing; CUDA_HOST_TF32, that the
+    provider allows TF32.
     """
     target = Target("sm_90a", "cuda", "sm_90a") if hopper else Target("sm_80", "cuda", "sm_80")
     includes, bodies = {}, []
@@ -67,6 +68,7 @@ def host_library(ops: Sequence[FusedOp], folder: Path, *, hopper: bool = False) 
     compiler = find_compiler(CPU)
     assert compiler is not None, "a C++ compiler"
     flags = [*_FLAGS, "-fPIC", "-shared", "-DFUSION_VENDOR_FROM=cuda_host::vendor_from()"]
+    flags += ["-DFUSION_CUDNN=cuda_host::has_cudnn()"]
     flags += [f"-I{_RUNTIME / 'hopper'}"] if hopper else []
     # Libraries share what the vendor's functions were found to be, which here lie in the first of them.
     stay = "-Wl,-z,nodelete"

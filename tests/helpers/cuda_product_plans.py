@@ -341,7 +341,7 @@ def conv_lasts() -> list[Case]:
         *in_groups(),
         *of_floats(),
         conv_last("bfloat16", "x", channels=(8, 24), filter=(5,), pads=(2, 2)),
-        conv_last("float16", "brx", channels=(8, 8), filter=(3, 2, 2), pads=(1, 0, 1, 1, 1, 0)),
+        conv_last("float16", "brx", channels=(8, 8), filter=(3, 3, 2), pads=(2, 0, 1, 1, 1, 0)),
         conv_last("float32", "t", channels=(8, 4), group=2, auto_pad="SAME_LOWER", strides=(3, 2), filter=(2, 3)),
     ]
 
@@ -366,7 +366,7 @@ def of_floats() -> list[Case]:
         conv_last("float32", "brx", pads=(1, 1, 1, 1)),
         conv_last("float32", "bx", channels=(40, 6), filter=(9,), pads=(3, 4)),
         conv_last("float32", "brx", channels=(9, 27), filter=(4, 4), **uneven),
-        conv_last("float32", "r", channels=(64, 24), group=2, filter=(2, 3, 2), pads=(1, 0, 1, 1, 1, 0)),
+        conv_last("float32", "r", channels=(8, 24), group=2, filter=(3, 3, 1), pads=(2, 1, 0, 1, 1, 0)),
         conv_last("float32", "b", channels=(3, 64), filter=(5, 3), pads=(5, 1, 4, 1)),
         conv_last("float32", "rx", channels=(48, 64), filter=(5, 3), pads=(5, 1, 4, 1)),
         conv_last("float32", "brx", channels=(6, 66), group=2, auto_pad="SAME_LOWER", strides=(2, 3)),

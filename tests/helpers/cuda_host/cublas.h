@@ -15,6 +15,7 @@ namespace cuda_host {
 
 // What a test asks for, while it runs, in the environment.
 inline bool asked(const char* name) { return std::getenv(name) != nullptr; }
+inline bool has_cudnn() { return !asked("CUDA_HOST_OWN"); }
 inline double vendor_from() { return asked("CUDA_HOST_VENDOR") ? 0 : 1e300; }
 
 constexpr int kDnnHandle = 10001, kHandle = 10002, kUseTf32 = 10011;  // ONNX Runtime's numbers

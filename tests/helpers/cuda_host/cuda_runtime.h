@@ -34,6 +34,12 @@ struct dim3 {
 struct uint2 {
   uint32_t x, y;
 };
+struct float2 {
+  float x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
 struct uint4 {
   uint32_t x, y, z, w;
 };
