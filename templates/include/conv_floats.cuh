@@ -116,25 +116,30 @@ __global__ void __launch_bounds__(kConvTileThreads, 3) convolve_floats(const flo
 // Launches it with the tile that computes the least of what is thrown away; false where a convolution is too large.
 inline bool convolve_floats(const Device& device, cudaStream_t stream, const float* x, const float* w, float* out,
                             const Convolution& c, const Addends<float>& add) {
+  using std::integral_constant;
   if (!fits_tiles(c)) return false;
   const bool lies = reinterpret_cast<uintptr_t>(x) % 16 == 0 && reinterpret_cast<uintptr_t>(w) % 16 == 0;
-  const bool wide = lies && c.channels_each() % 4 == 0;
-  const auto run = [&](auto rows, auto columns) {
-    constexpr int kRows = decltype(rows)::value, kColumns = decltype(columns)::value;
-    const auto kernel = wide ? convolve_floats<kRows, kColumns, 4> : convolve_floats<kRows, kColumns, 1>;
-    launch_conv_tiles<kRows, kColumns, kFloatConvDepth, 2, float>(kernel, device, stream, x, w, out, c, add);
+  const auto run = [&](auto rows, auto columns, auto width) {
+    constexpr int kRows = decltype(rows)::value, kColumns = decltype(columns)::value, kWidth = decltype(width)::value;
+    launch_conv_tiles<kRows, kColumns, kFloatConvDepth, 2, float>(convolve_floats<kRows, kColumns, kWidth>, device, stream, x, w,
+                                                                  out, c, add);
     return true;
   };
   const int64_t filters = c.filters / c.groups, positions = c.results() / c.filters;
   const auto area = [&](int64_t rows, int64_t columns) {
     return ceil_div(positions, rows) * rows * ceil_div(filters, columns) * columns;
   };
-  using std::integral_constant;
-  if (filters <= 8) return run(integral_constant<int, 256>{}, integral_constant<int, 8>{});
+  // What is copied float by float has one tile, and not three more to be compiled: the vendor takes images of three channels as
+  // they are.
+  if (!lies || c.channels_each() % 4 != 0) {
+    return run(integral_constant<int, 128>{}, integral_constant<int, 64>{}, integral_constant<int, 1>{});
+  }
+  const auto of = [&](auto rows, auto columns) { return run(rows, columns, integral_constant<int, 4>{}); };
+  if (filters <= 8) return of(integral_constant<int, 256>{}, integral_constant<int, 8>{});
   const int64_t low = area(256, 32), even = area(128, 64), small = area(64, 64) * 5 / 4;  // which reads its operands more often
-  if (small < low && small < even) return run(integral_constant<int, 64>{}, integral_constant<int, 64>{});
-  if (low < even) return run(integral_constant<int, 256>{}, integral_constant<int, 32>{});
-  return run(integral_constant<int, 128>{}, integral_constant<int, 64>{});
+  if (small < low && small < even) return of(integral_constant<int, 64>{}, integral_constant<int, 64>{});
+  if (low < even) return of(integral_constant<int, 256>{}, integral_constant<int, 32>{});
+  return of(integral_constant<int, 128>{}, integral_constant<int, 64>{});
 }
 
 }  // namespace fusion::gpu

@@ -105,7 +105,7 @@ struct ConvTile {
     const auto lies = [](const T* p) { return reinterpret_cast<uintptr_t>(p) % alignof(Four) == 0; };
     const bool wide = filters % 4 == 0 && lies(out) && lies(add.residual) && lies(add.bias);
     const int share = kRows / parts;
-#pragma unroll 2
+#pragma unroll 1
     for (int i = threadIdx.x; i < share * (kColumns / 4); i += kConvTileThreads) {
       const int y = part * share + i / (kColumns / 4), at = i % (kColumns / 4) * 4, left = filters - column - at;
       float four[4] = {};
