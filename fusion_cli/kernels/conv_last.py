@@ -70,11 +70,9 @@ class ChannelsLastFamily(Family):
 
     def schedules(self, plan: Plan, stage: Conv, kind: Kind) -> tuple[Schedule, ...]:
         what = "bias, residual and ReLU in it" if addends_of(plan, stage) else "a pass over its result"
-        is_float = plan.tensors[stage.operands[stage.x].tensor].dtype == "float32"
-        own = _FLOATS if is_float else _TILES
         return (
             Schedule("vendor", f"where cuDNN is loaded and has the fastest kernel for the form, by a trial: {what}"),
-            own,
+            _own_schedule(plan.tensors[stage.operands[stage.x].tensor].dtype),
             Schedule("direct", "otherwise: our own kernel, one result per thread"),
         )
 
@@ -82,7 +80,7 @@ class ChannelsLastFamily(Family):
         names, x, w = names_of(plan, stage)
         tail = epilogue(plan, stage, x.dtype, index)
         filters, scratch = filter_of(plan, stage, w, index)
-        own = (_FLOATS if x.dtype == "float32" else _TILES).variant
+        own = _own_schedule(x.dtype).variant
         return ChannelsLastStage(
             **names.common("conv_last", "cudnn.h", "conv_last.cuh", f"conv_{own}.cuh", "vector.cuh"),
             takes=_TAKES,
@@ -104,6 +102,10 @@ class ChannelsLastFamily(Family):
             addends=adding(names, addends_of(plan, stage)),
             out=names.local[stage.stores[0].tensor],
         )
+
+
+def _own_schedule(dtype: str) -> Schedule:
+    return _FLOATS if dtype == "float32" else _TILES
 
 
 def sizes(stage: Conv) -> str:

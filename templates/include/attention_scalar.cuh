@@ -39,7 +39,7 @@ __device__ __forceinline__ void attention_scalar(const float* q, const float* k,
   const Matrix<float> mq{q + at[0], s.q_row, s.q_column, s.queries, s.depth};
   const Matrix<float> mk{k + at[1], s.k_row, s.k_column, s.keys, s.depth};
   const Matrix<float> mv{v + at[2], s.v_row, s.v_column, s.keys, s.value_depth};
-  const bool wide_q = mq.wide(), wide_k = mk.wide(), wide_v = mv.wide();
+  const bool wide_k = mk.wide(), wide_v = mv.wide();
   const int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
   const int query = static_cast<int>(first_query) + ty * 4;
   const int reach = visible_keys<kProb, Program>(static_cast<int>(first_query) + kScalarRows, static_cast<int>(s.keys));
@@ -49,7 +49,7 @@ __device__ __forceinline__ void attention_scalar(const float* q, const float* k,
   const auto column_of = [&](int c) { return c / kWidth * 16 * kWidth + tx * kWidth + c % kWidth; };
   const auto element = [&](int row, int column) { return typename Program::Element{program, at, row, column}; };
 
-  load_tile<kScalarRows, kDepth, kPitch, kScalarAttentionThreads>(tile_q, mq, first_query, 0, wide_q);
+  load_tile<kScalarRows, kDepth, kPitch, kScalarAttentionThreads>(tile_q, mq, first_query, 0, mq.wide());
   const auto scores = [&](int step, float (&x)[4][2]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) x[i][0] = x[i][1] = 0.0f;

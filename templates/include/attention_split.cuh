@@ -8,7 +8,7 @@ namespace fusion::gpu {
 
 // What a block leaves of a row beside the weighted values: the highest score of its keys, which they are relative to, and the sum
 // of weights.
-struct PartMark {
+struct alignas(8) PartMark {
   float top, sum;
 };
 
@@ -62,7 +62,7 @@ inline size_t part_bytes(const Device& device, int64_t blocks, int64_t rows, int
 template <int N>
 struct PartColumns {
   static constexpr int kWidth = N % 4 == 0 ? 4 : N % 2 == 0 ? 2 : 1;
-  float value[N];
+  alignas(4 * kWidth) float value[N];
 
   // Those from `first` on, of which `left` are there; whole: all or none of them.
   __device__ __forceinline__ void read(const float* first, int left, bool whole) {
@@ -98,14 +98,15 @@ __device__ __forceinline__ void join_row(const KeySplit& split, int row, int row
     }
   };
   const auto mark_of = [&](int i) {
-    if (i >= split.count) return float2{-INFINITY, 0.0f};
-    return __ldcg(reinterpret_cast<const float2*>(marks + int64_t{i} * rows));
+    if (i >= split.count) return PartMark{-INFINITY, 0.0f};
+    const float2 both = __ldcg(reinterpret_cast<const float2*>(marks + int64_t{i} * rows));
+    return PartMark{both.x, both.y};
   };
 
-  float2 mark = mark_of(lane);
+  PartMark mark = mark_of(lane);
   read(0);
-  float top = mark.x;
-  for (int i = lane + 32; i < split.count; i += 32) top = fmaxf(top, mark_of(i).x);
+  float top = mark.top;
+  for (int i = lane + 32; i < split.count; i += 32) top = fmaxf(top, mark_of(i).top);
   top = lanes_max<32>(top);
   const float unit = score_unit<Program>(s), offset = top == -INFINITY ? 0.0f : top;
   float sum = 0.0f, value[kColumns] = {};
@@ -114,8 +115,8 @@ __device__ __forceinline__ void join_row(const KeySplit& split, int row, int row
       read(begin);
       mark = mark_of(begin + lane);
     }
-    const float weight = begin + lane < split.count ? exp2_fast((mark.x - offset) * unit) : 0.0f;
-    if (lane < kAhead) sum += weight * mark.y;
+    const float weight = begin + lane < split.count ? exp2_fast((mark.top - offset) * unit) : 0.0f;
+    if (lane < kAhead) sum += weight * mark.sum;
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
       const float factor = __shfl_sync(0xffffffffu, weight, i);

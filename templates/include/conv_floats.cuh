@@ -118,7 +118,6 @@ inline bool convolve_floats(const Device& device, cudaStream_t stream, const flo
                             const Convolution& c, const Addends<float>& add) {
   using std::integral_constant;
   if (!fits_tiles(c)) return false;
-  const bool lies = reinterpret_cast<uintptr_t>(x) % 16 == 0 && reinterpret_cast<uintptr_t>(w) % 16 == 0;
   const auto run = [&](auto rows, auto columns, auto width) {
     constexpr int kRows = decltype(rows)::value, kColumns = decltype(columns)::value, kWidth = decltype(width)::value;
     launch_conv_tiles<kRows, kColumns, kFloatConvDepth, 2, float>(convolve_floats<kRows, kColumns, kWidth>, device, stream, x, w,
@@ -131,7 +130,7 @@ inline bool convolve_floats(const Device& device, cudaStream_t stream, const flo
   };
   // What is copied float by float has one tile, and not three more to be compiled: the vendor takes images of three channels as
   // they are.
-  if (!lies || c.channels_each() % 4 != 0) {
+  if (c.channels_each() % 4 != 0 || !aligned<4>(x) || !aligned<4>(w)) {
     return run(integral_constant<int, 128>{}, integral_constant<int, 64>{}, integral_constant<int, 1>{});
   }
   const auto of = [&](auto rows, auto columns) { return run(rows, columns, integral_constant<int, 4>{}); };

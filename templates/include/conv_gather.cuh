@@ -102,8 +102,7 @@ struct ConvTile {
       __syncthreads();
     }
     using Four = Chunk<T, 4>;
-    const auto lies = [](const T* p) { return reinterpret_cast<uintptr_t>(p) % alignof(Four) == 0; };
-    const bool wide = filters % 4 == 0 && lies(out) && lies(add.residual) && lies(add.bias);
+    const bool wide = filters % 4 == 0 && aligned<4>(out) && aligned<4>(add.residual) && aligned<4>(add.bias);
     const int share = kRows / parts;
 #pragma unroll 1
     for (int i = threadIdx.x; i < share * (kColumns / 4); i += kConvTileThreads) {

@@ -98,8 +98,7 @@ __global__ void __launch_bounds__(kConvTileThreads) convolve_tiles(const T* x, c
 template <class T>
 bool convolve_tiles(const Device& device, cudaStream_t stream, const T* x, const T* w, T* out, const Convolution& c,
                     const Addends<T>& add) {
-  const bool lies = reinterpret_cast<uintptr_t>(x) % 16 == 0 && reinterpret_cast<uintptr_t>(w) % 16 == 0;
-  if (c.channels_each() % 8 != 0 || !lies || !fits_tiles(c)) return false;
+  if (c.channels_each() % 8 != 0 || !aligned<8>(x) || !aligned<8>(w) || !fits_tiles(c)) return false;
   const int64_t filters = c.filters / c.groups;
   const auto run = [&](auto columns) {
     constexpr int kColumns = decltype(columns)::value;

@@ -18,8 +18,9 @@ from fusion_cli.targets import CUDA
 from fusion_cli.types import Target
 from tests.helpers.cuda_attention_plans import attention, causal
 from tests.helpers.cuda_case import fused_op, merged
+from tests.helpers.cuda_conv_plans import conv
 from tests.helpers.cuda_plans import all_cases, everything, sliced
-from tests.helpers.cuda_product_plans import conv, gated, linear
+from tests.helpers.cuda_product_plans import gated, linear
 from tests.helpers.cuda_row_plans import layer_norm, pointwise
 
 CPU = Target("cpu", "cpu")

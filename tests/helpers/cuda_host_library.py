@@ -67,8 +67,8 @@ def host_library(ops: Sequence[FusedOp], folder: Path, *, hopper: bool = False) 
         (folder / name).write_text(text)
     compiler = find_compiler(CPU)
     assert compiler is not None, "a C++ compiler"
-    flags = [*_FLAGS, "-fPIC", "-shared", "-DFUSION_VENDOR_FROM=cuda_host::vendor_from()"]
-    flags += ["-DFUSION_CUDNN=cuda_host::has_cudnn()"]
+    vendor = ("-DFUSION_VENDOR_FROM=cuda_host::vendor_from()", "-DFUSION_CUDNN=cuda_host::has_cudnn()")
+    flags = [*_FLAGS, "-fPIC", "-shared", *vendor]
     flags += [f"-I{_RUNTIME / 'hopper'}"] if hopper else []
     # Libraries share what the vendor's functions were found to be, which here lie in the first of them.
     stay = "-Wl,-z,nodelete"

@@ -8,6 +8,7 @@ import itertools
 from fusion_cli.plan import plan_region
 from tests.helpers.cuda_attention_plans import attention, bare, causal, grouped, lowering, window
 from tests.helpers.cuda_case import Case, apart, merged
+from tests.helpers.cuda_conv_plans import conv, conv_last, conv_lasts
 from tests.helpers.cuda_layer_plans import ended, layer, rotated
 from tests.helpers.cuda_moment_plans import moments
 from tests.helpers.cuda_pool_plans import pools
@@ -16,9 +17,6 @@ from tests.helpers.cuda_product_plans import (
     adding,
     batched,
     chain,
-    conv,
-    conv_last,
-    conv_lasts,
     gated,
     gelu,
     linear,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fusion_cli.planir.stages import Operand, Pool, Store
 from tests.helpers.cuda_case import Case
-from tests.helpers.cuda_product_plans import conv_out, followed
+from tests.helpers.cuda_conv_plans import conv_out, followed
 from tests.helpers.plan_builder import Builder, Program
 
 

@@ -9,7 +9,7 @@ import pytest
 from fusion_cli.kernels import family_of
 from fusion_cli.kernels.depthwise import patch_of
 from fusion_cli.planir.stages import Conv, Plan
-from tests.helpers.cuda_product_plans import conv_last
+from tests.helpers.cuda_conv_plans import conv_last
 
 _REGISTERS = 32
 """Sums and pixels that a thread has at once."""

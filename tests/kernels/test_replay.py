@@ -14,9 +14,9 @@ from fusion_cli.emit import emit
 from fusion_cli.planir.stages import Pointwise, Store
 from fusion_cli.types import Target
 from tests.helpers.cuda_case import Array, Case, apart, assert_close, fused_op, merged
+from tests.helpers.cuda_conv_plans import conv
 from tests.helpers.cuda_host_library import host_library, host_program
 from tests.helpers.cuda_plans import sliced, vendors_too
-from tests.helpers.cuda_product_plans import conv
 from tests.helpers.cuda_row_plans import scaled
 from tests.helpers.emit_helpers import open_session
 from tests.helpers.plan_builder import Builder, Program, operands

@@ -14,7 +14,7 @@ from fusion_cli.planir.attention_sort import AttentionKind
 from fusion_cli.planir.invariants import BrokenPlan, check
 from fusion_cli.planir.stages import Group, Instr, Linear, Plan, Pointwise, Rowwise, Stage, Store, Tensor
 from tests.helpers.cuda_attention_plans import attention, bare
-from tests.helpers.cuda_product_plans import conv
+from tests.helpers.cuda_conv_plans import conv
 from tests.helpers.cuda_row_plans import looked_up
 from tests.helpers.plan_builder import Builder, Program, operands
 

@@ -12,7 +12,8 @@ from fusion_cli.plan import plan_region
 from fusion_cli.planir.printer import show
 from fusion_cli.planir.stages import Attention, Instr, Plan
 from tests.helpers.cuda_attention_plans import attention
-from tests.helpers.cuda_product_plans import conv, linear
+from tests.helpers.cuda_conv_plans import conv
+from tests.helpers.cuda_product_plans import linear
 from tests.helpers.golden_plans import GRAPHS, model_of
 from tests.helpers.region_tools import whole
 
