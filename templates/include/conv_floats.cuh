@@ -6,7 +6,7 @@
 
 namespace fusion::gpu {
 
-constexpr int kFloatConvDepth = 16;
+constexpr int kFloatConvDepth = 16, kMostFloatColumns = 64;
 
 // The first `bytes` (0 or 4) of one float from global memory, else zero.
 __device__ __forceinline__ void copy_float_async(void* shared, const void* global, int bytes) {
@@ -25,6 +25,7 @@ __global__ void __launch_bounds__(kConvTileThreads, 3) convolve_floats(const flo
   constexpr int kStages = kTile > 4096 ? 2 : kTile > 2048 ? 3 : 4;
   constexpr int kSums = kRows * Tile::kPitch, kAll = kStages * kTile > kSums ? kStages * kTile : kSums;
   constexpr int kPieces = kFloatConvDepth / kWidth, kStep = kConvTileThreads / kPieces;
+  static_assert(kColumns <= kMostFloatColumns);
   __shared__ alignas(16) float memory[kAll];
   __shared__ GatheredRow rows[kRows];
 
@@ -113,11 +114,17 @@ __global__ void __launch_bounds__(kConvTileThreads, 3) convolve_floats(const flo
   tile.finish(memory, out, c, add);
 }
 
+// Whether places in an image, and in the filters from a thread's first one on, are numbers of 32 bits too.
+inline bool fits_float_tiles(const Convolution& c) {
+  const int64_t floats = c.batch * c.in[0] * c.in[1] * c.in[2] * c.channels, depth = c.taps() * c.channels_each();
+  return fits_tiles(c) && floats <= INT32_MAX && kMostFloatColumns * depth <= INT32_MAX;
+}
+
 // Launches it with the tile that computes the least of what is thrown away; false where a convolution is too large.
 inline bool convolve_floats(const Device& device, cudaStream_t stream, const float* x, const float* w, float* out,
                             const Convolution& c, const Addends<float>& add) {
   using std::integral_constant;
-  if (!fits_tiles(c)) return false;
+  if (!fits_float_tiles(c)) return false;
   const auto run = [&](auto rows, auto columns, auto width) {
     constexpr int kRows = decltype(rows)::value, kColumns = decltype(columns)::value, kWidth = decltype(width)::value;
     launch_conv_tiles<kRows, kColumns, kFloatConvDepth, 2, float>(convolve_floats<kRows, kColumns, kWidth>, device, stream, x, w,

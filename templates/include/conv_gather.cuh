@@ -162,7 +162,7 @@ void launch_conv_tiles(void (*kernel)(const T*, const T*, T*, Convolution, Adden
 // Whether such tiles can say where they are: in 32 bits.
 inline bool fits_tiles(const Convolution& c) {
   const int64_t positions = c.batch * c.in[0] * c.in[1] * c.in[2], depth = c.taps() * c.channels_each();
-  return positions <= INT32_MAX && depth <= INT32_MAX;
+  return positions <= INT32_MAX && c.results() / c.filters <= INT32_MAX && depth <= INT32_MAX;
 }
 
 }  // namespace fusion::gpu
