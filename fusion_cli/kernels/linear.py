@@ -45,7 +45,7 @@ class LinearStage(CudaStage):
     addends: tuple[str, str, str] | None
     """Bias, residual and ReLU as the vendor's product takes them: host expressions."""
     wide: Wide | None
-    """Hopper's own kernel, where the vendor's product needs a pass after it."""
+    """Hopper's own kernel, unless there is nothing for it to do that a bare product does not."""
     tf32: Wide | None
     """The kernel of float32 in TF32."""
     turned: bool
@@ -77,12 +77,13 @@ class LinearFamily(Family):
         if at.profile.kind != "cpu" and skinny.is_skinny(at):
             return [phases.phase_work(at, replace(super().work(at)[0], flops=flops, dtype=at.dtype(stage.a)))]
         own = wide.work_together(at) or tf32.work_turned(at)
-        if own is None and _wide_alone(at.plan, stage, at.plan.stages.index(stage)):
+        adds = addends_of(at.plan, stage)
+        if own is None and not adds and _wide_alone(at.plan, stage, at.plan.stages.index(stage)):
             own = wide.work_alone(at)
         if own is not None:
             return [own]
         slowdown /= at.profile.linear_efficiency
-        if at.profile.kind != "cpu" and addends_of(at.plan, stage):
+        if at.profile.kind != "cpu" and adds:
             moved = at.moved(stage.tensors)
             weights = at.constants(stage.tensors)
             return [Work("Linear", moved, flops, at.dtype(stage.a), slowdown=slowdown, grid=at.grid, weights=weights)]
@@ -93,10 +94,11 @@ class LinearFamily(Family):
             return (tiles.SCHEDULE, Schedule("vendor", "otherwise: ONNX Runtime's product, and a loop over its result"))
         position = plan.stages.index(stage)
         together, alone = wide.wide_with(plan, position), _wide_alone(plan, stage, position)
-        rounded = tf32.tf32_of(plan, position)
+        rounded, adds = tf32.tf32_of(plan, position), addends_of(plan, stage)
         wide_schedules = [
             *([wide.CHAIN if wide.is_chain(together) else wide.ABREAST] if together else []),
-            *([wide.SCHEDULE] if alone else []),
+            *([wide.SCHEDULE] if alone and not adds else []),
+            *([wide.TRIED] if alone and adds else []),
             *([tf32.ABREAST] if tf32.tf32_with(plan, position) else []),
             *([tf32.SCHEDULE] if rounded else []),
             *([tf32.TURNED] if rounded and tf32.may_turn(plan, (position,)) else []),
@@ -105,7 +107,7 @@ class LinearFamily(Family):
             skinny.SCHEDULE,
             *([phases.SCHEDULE] if phases.holding(plan, position) else []),
             *wide_schedules,
-            *([_ADDING] if addends_of(plan, stage) else []),
+            *([_ADDING] if adds else []),
             Schedule("vendor", "else where cuBLAS is loaded and takes the operands' strides; a pass over its result"),
             Schedule("tiles", "otherwise: our own product with the epilogue in it", _OWN_TILE),
         )
@@ -217,9 +219,9 @@ class LinearFamily(Family):
 
 
 def _wide_alone(plan: Plan, stage: Linear, position: int) -> Wide | None:
-    """Hopper's kernel of a product that the vendor's would need a pass after, unless it always goes with others."""
+    """Hopper's kernel of a product with an epilogue, unless it always goes with others."""
     bare = len(stage.stores) == 1 and stage.program[stage.stores[0].instr].op == "acc"
-    if bare or addends_of(plan, stage) or wide.is_chain(wide.wide_with(plan, position)):
+    if bare or wide.is_chain(wide.wide_with(plan, position)):
         return None
     return wide.wide_of(plan, ((position,),))
 

@@ -33,6 +33,12 @@ SCHEDULE = Schedule(
     f"{_FITS}, and faster than the vendor's with its pass, as measured on an H200",
     (("rows", 128), ("columns", 256)),
 )
+TRIED = Schedule(
+    "warpgroups by trial",
+    "sm_90a: columns by the eight, all operands on 16-byte boundaries, where a trial finds it faster than the "
+    "vendor's: small tiles, or tiles whose depth the blocks of a cluster share",
+    (("rows", 64), ("columns", 64)),
+)
 CHAIN = Schedule(
     "warpgroups together",
     f"{_FITS}: with its neighbour of the same left operand in one launch, the epilogues in it",

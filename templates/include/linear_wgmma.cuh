@@ -104,17 +104,27 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
     for (int i = 0; i < kSlots; ++i) full[i].init(1), empty[i].init(Tile::kTogether * 4);
     publish_barriers();
   }
-  __syncthreads();
+  [[maybe_unused]] __shared__ Mailbox mailbox;
+  const int parts = Tile::kShares ? x.parts : 1, part = static_cast<int>(blockIdx.x) % parts;
+  if constexpr (Tile::kShares) {
+    if (threadIdx.x == 0) mailbox.open(SharedSums<Tile>::incoming(parts, part));
+    Mailbox::opened();
+    Mailbox::await_others();
+  } else {
+    __syncthreads();
+  }
 
   // How often a place has been filled tells its phase.
   const auto phase = [](unsigned n) { return static_cast<int>(n / kSlots % 2); };
-  const int tiles = wide_tiles<Tile>(x.rows, x.columns), steps = (x.depth + kPanel - 1) / kPanel;
+  const int tiles = wide_tiles<Tile>(x.rows, x.columns), all_steps = (x.depth + kPanel - 1) / kPanel;
+  const int begin = all_steps * part / parts, steps = all_steps * (part + 1) / parts - begin;
   const int worker = static_cast<int>(threadIdx.x) / kWarpgroup - 1;
   const auto each_box = [&](const WidePosition<Tile>& at, int step, const auto& f) {
+    const int depth = (begin + step) * kPanel;
 #pragma unroll
     for (int i = 0; i < Tile::kBoxes; ++i) {
       const int column = at.column + i * kPanel % Tile::kColumns;
-      f(i, x.right[at.chain][i * kPanel / Tile::kColumns], kTransB ? step * kPanel : column, kTransB ? column : step * kPanel);
+      f(i, x.right[at.chain][i * kPanel / Tile::kColumns], kTransB ? depth : column, kTransB ? column : depth);
     }
   };
   const auto bring_right = [&](const WidePosition<Tile>& at, int step, unsigned n) {
@@ -129,8 +139,9 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
   // least. More of them would stand in the way of the left ones.
   constexpr int kAhead = 2;
   const int ahead = min(steps, kAhead), begun = x.early ? ahead : 0;
-  if (threadIdx.x == 0 && static_cast<int>(blockIdx.x) < tiles) {
-    const WidePosition<Tile> at(x, static_cast<int>(blockIdx.x));
+  const int first = static_cast<int>(blockIdx.x) / parts;
+  if (threadIdx.x == 0 && first < tiles) {
+    const WidePosition<Tile> at(x, first);
     prefetch_map(x.left);
 #pragma unroll 1
     for (int step = 0; step < ahead; ++step) {
@@ -150,7 +161,7 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
     // Every other tile is multiplied from its end on: what all blocks have read last is still in the L2 cache. Measured on an H100,
     // 179 MB came from memory for 223 at 2048x16384x4096, and 158 where its results pass through the cache.
     bool is_back = false;
-    for (int tile = static_cast<int>(blockIdx.x); tile < tiles; tile += static_cast<int>(gridDim.x), is_back = !is_back) {
+    for (int tile = first; tile < tiles; tile += static_cast<int>(gridDim.x), is_back = !is_back) {
       const WidePosition<Tile> at(x, tile);
       const bool leaves = x.fills && tile + static_cast<int>(gridDim.x) >= tiles;
       for (int i = 0; i < steps; ++i, ++n) {
@@ -158,7 +169,7 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
         const unsigned slot = n % kSlots;
         if (n >= kSlots) empty[slot].wait(phase(n - kSlots));
         if (n >= static_cast<unsigned>(begun)) bring_right(at, step, n);
-        copy_box(ring + slot * Tile::kSlotBytes, x.left, full[slot], step * kPanel, at.row, leaves);
+        copy_box(ring + slot * Tile::kSlotBytes, x.left, full[slot], (begin + step) * kPanel, at.row, leaves);
       }
     }
     return;
@@ -170,10 +181,11 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
   };
   unsigned char* const bytes = reinterpret_cast<unsigned char*>(dynamic) + (ring - shared_address(dynamic));
   StepProducts<T, Tile, kTransB> products;
-  const WarpSums<Tile> sums(bytes, kSlots * Tile::kSlotBytes + (static_cast<int>(threadIdx.x) / 32 - 4) * kSumsBytes);
+  const int warp = static_cast<int>(threadIdx.x) / 32 - 4;
+  const WarpSums<Tile> sums(bytes, kSlots * Tile::kSlotBytes + warp * kSumsBytes);
   typename Tile::Sums c;
   const int stride = static_cast<int>(gridDim.x) * (Tile::kApart ? Tile::kWorkers : 1);
-  int tile = static_cast<int>(blockIdx.x);
+  int tile = first;
   if constexpr (Tile::kApart) tile += worker * static_cast<int>(gridDim.x), n = worker * steps;
   for (; tile < tiles; tile += stride) {
     // In turns: phases of the ring that another worker waits for must have passed.
@@ -200,7 +212,13 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
     with_epilogue(
         at.chain,
         [&](const auto& epilogue) {
-          hand_on<Tile>(c, x.rows, x.columns[at.chain], row, at.column, passes, sums, epilogue, wait);
+          if constexpr (Tile::kShares) {
+            auto& places = *reinterpret_cast<typename SharedSums<Tile>::Places*>(bytes + Tile::kPlacesAt);
+            const SharedSums<Tile> shared{places, mailbox, parts, part};
+            hand_on_shared<Tile>(c, x.rows, x.columns[at.chain], row, at.column, sums, shared, epilogue, wait);
+          } else {
+            hand_on<Tile>(c, x.rows, x.columns[at.chain], row, at.column, passes, sums, epilogue, wait);
+          }
         },
         epilogues...);
     if constexpr (Tile::kApart) n += (Tile::kWorkers - 1) * steps;

@@ -12,13 +12,13 @@ constexpr int kWideRows = 64;  // fewer would leave most of a tile empty
 
 // Describes what products are made of, each given as a stage's operands (a, b, p, batches), those of a chain one after the
 // other: of one left operand, in one batch, equally wide in a chain. False where the copy engine or the epilogue's eights
-// do not suit them.
+// do not suit them, or there are fewer than `least` rows.
 template <bool kTransB, int kProducts, int kChains, class First, class... Others>
-bool describe_wide(WideOperands<kProducts, kChains>& x, const First& first, const Others&... others) {
+bool describe_wide(WideOperands<kProducts, kChains>& x, int least, const First& first, const Others&... others) {
   static_assert(1 + sizeof...(Others) == kProducts * kChains);
   const Product& p = first.p;
   const auto one = [](const auto& y) { return y.batches.rank == 0 && y.batches.count == 1; };
-  if (!(one(first) && ... && one(others)) || p.m < kWideRows || p.k == 0 || p.a_k != 1) return false;
+  if (!(one(first) && ... && one(others)) || p.m < least || p.k == 0 || p.a_k != 1) return false;
   if (p.m > INT32_MAX / 2 || p.k > INT32_MAX / 2) return false;
   x.rows = static_cast<int>(p.m), x.depth = static_cast<int>(p.k);
   int n = 0;
@@ -49,6 +49,18 @@ double right_elements(const Columns& columns, int64_t depth) {
   return all_columns(columns) * static_cast<double>(depth) * kProducts;
 }
 
+// How many blocks of a cluster share a tile's steps: as many as each have two steps and fill three quarters of the places for them,
+// as clusters leave some empty; 1 where none do. Of two, four and eight that is the fastest on an H200 at 64 to 256 rows, 384 to 3072
+// columns and depths of 768 to 4096.
+template <class Columns>
+int shared_parts(const Device& device, int64_t rows, const Columns& columns, int64_t depth) {
+  const int64_t places = int64_t{device.multiprocessors} * SharedTile::kBlocks * 3 / 4;
+  const int64_t tiles = wide_tiles<SharedTile>(static_cast<int>(rows), columns);
+  int parts = kMostParts;
+  while (parts > 1 && (tiles * parts > places || depth < 2 * kPanel * parts)) parts /= 2;
+  return parts;
+}
+
 // Tiles that run at the same time.
 template <class Tile>
 int64_t wide_at_once(const Device& device) {
@@ -56,22 +68,26 @@ int64_t wide_at_once(const Device& device) {
 }
 
 // Cycles of products by this tile: some to start, and its steps and epilogue for every tile of a multiprocessor; where workers
-// are apart, of epilogues what the other one's products do not hide, and the last. Right operands from memory come at 15.2 bytes a cycle of each
+// are apart, of epilogues what the other one's products do not hide, and the last; where blocks share a tile, to send sums. Right operands from memory come at 15.2 bytes a cycle of each
 // multiprocessor that has tiles, and what all tiles read then at 40.
 template <class Tile, class Columns>
 double wide_cycles(const Device& device, WideKind kind, int64_t rows, const Columns& columns, int64_t depth) {
-  constexpr double kStart = 3400, kLast = 1700, kFromMemory = 15.2, kBeyondCache = 40, kPlain = 0.7;
+  constexpr double kStart = 3400, kLast = 1700, kExchange = 1300, kFromMemory = 15.2, kBeyondCache = 40, kPlain = 0.7;
   constexpr double kRounds = Tile::kApart ? 1.22 : Tile::kAcross > 192 ? 1.0 : Tile::kAcross > 128 ? 1.1 : 1.17;
-  const int64_t tiles = wide_tiles<Tile>(static_cast<int>(rows), columns), at_once = wide_at_once<Tile>(device);
-  const double turns = static_cast<double>(tiles / at_once * Tile::kBlocks + ceil_div(tiles % at_once, int64_t{device.multiprocessors}));
-  const double steps = static_cast<double>(ceil_div(depth, kPanel));
+  const int parts = Tile::kShares ? shared_parts(device, rows, columns, depth) : 1;
+  if (Tile::kShares && parts == 1) return inf<double>();
+  const int64_t tiles = int64_t{wide_tiles<Tile>(static_cast<int>(rows), columns)} * parts, at_once = wide_at_once<Tile>(device);
+  const int64_t rest = Tile::kShares ? 1 : ceil_div(tiles % at_once, int64_t{device.multiprocessors});  // those that share are latency
+  const double turns = static_cast<double>(tiles / at_once * Tile::kBlocks + rest);
+  const double steps = static_cast<double>(ceil_div(depth, int64_t{kPanel} * parts));
   const double right = right_elements<Tile::kProducts>(columns, depth);
   const double reads = static_cast<double>(tiles) * steps * Tile::kSlotBytes;
   const double busy = static_cast<double>(std::min(tiles, int64_t{device.multiprocessors}));
   const double comes = std::max(right * 2 / kFromMemory / busy, reads / kBeyondCache / device.multiprocessors);
   const double step = Tile::kCycles * (kind.rounds ? kRounds : 1);
   const double products = std::max(turns * steps * step, cache_keeps(device, right) ? 0 : comes);
-  return kStart + products + turns * Tile::kEnding * (kind.is_plain ? kPlain : 1) + (Tile::kApart ? kLast : 0);
+  return kStart + products + turns * Tile::kEnding * (kind.is_plain ? kPlain : 1) + (Tile::kApart ? kLast : 0) +
+         (Tile::kShares ? kExchange : 0);
 }
 template <int kProducts, class Columns>
 double least_wide_cycles(const Device& device, WideKind kind, int64_t rows, const Columns& columns, int64_t depth) {
@@ -105,7 +121,15 @@ void share_cache(const Device& device, WideOperands<kProducts, kChains>& x) {
   x.fills = !cache_keeps(device, rows * all_columns(x.columns));
 }
 
-// Has f(tile, blocks) launch the kernel of the tile that is fastest, if the copy engine takes the left operand.
+// Has f(tile, blocks) launch the kernel of a tile.
+template <class Tile, class Operands, class F>
+void launch_wide(const Device& device, Operands& x, const F& f) {
+  const int64_t tiles = wide_tiles<Tile>(x.rows, x.columns);
+  x.parts = Tile::kShares ? shared_parts(device, x.rows, x.columns, x.depth) : 1;
+  f(Tile{}, static_cast<unsigned>(Tile::kShares ? tiles * x.parts : std::min(tiles, wide_at_once<Tile>(device))));
+}
+
+// Has it launch the kernel of the tile that is fastest, if the copy engine takes the left operand.
 template <int kProducts, int kChains, class F>
 bool with_wide_tile(const Device& device, WideKind kind, WideOperands<kProducts, kChains>& x, const void* left, int64_t stride,
                     const F& f) {
@@ -114,9 +138,27 @@ bool with_wide_tile(const Device& device, WideKind kind, WideOperands<kProducts,
   with_fastest_tile<kProducts>(device, kind, x.rows, x.columns, x.depth, [&](auto tile) {
     using Tile = decltype(tile);
     described = describe(x.left, left, x.rows, x.depth, stride, Tile::kRows);
-    if (described) f(tile, static_cast<unsigned>(std::min(int64_t{wide_tiles<Tile>(x.rows, x.columns)}, wide_at_once<Tile>(device))));
+    if (described) launch_wide<Tile>(device, x, f);
   });
   return described;
+}
+
+// Has f(tile, blocks) launch the kernel that a trial holds against the vendor's, if the copy engine takes the left operand. Measured on an
+// H200 with weights from memory and a residual, us for what cuBLASLt takes: tiles that blocks share at 64x768x3072 5.3 for 9.0, 128x768x3072
+// 6.5 for 9.2, 128x768x768 3.8 for 4.9, 256x768x3072 7.7 for 8.9, 128x1024x4096 8.4 for 10.3, 128x384x1536 4.4 for 6.8; small ones at
+// 1024x768x768 5.7 for 6.4. With sums that are read where other blocks have them, not sent, the second takes 7.8, and by tiles of 128
+// columns 7.0. From 512x768x3072 on and for 4096 columns the vendor's is faster.
+template <class F>
+bool with_tried_tile(const Device& device, WideKind kind, WideOperands<1, 1>& x, const void* left, int64_t stride, const F& f) {
+  x.once = x.fills = false;
+  const auto cycles = [&](auto tile) { return wide_cycles<decltype(tile)>(device, kind, x.rows, x.columns, x.depth); };
+  const auto run = [&](auto tile) {
+    using Tile = decltype(tile);
+    if (!describe(x.left, left, x.rows, x.depth, stride, Tile::kRows)) return false;
+    launch_wide<Tile>(device, x, f);
+    return true;
+  };
+  return cycles(SharedTile{}) < cycles(SmallTile{}) ? run(SharedTile{}) : run(SmallTile{});
 }
 
 // Cycles of the vendor's kernel for a product; of a pass over its result, which sees 14 bytes a cycle of each

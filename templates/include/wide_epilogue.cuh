@@ -2,6 +2,7 @@
 // neighbours of a row, as memory gives and takes them, and that a generated epilogue computes at once.
 #pragma once
 
+#include "include/cluster.cuh"
 #include "include/vector.cuh"
 #include "include/wgmma.cuh"
 
@@ -55,6 +56,7 @@ __device__ __forceinline__ void keep(int& x) { asm volatile("" : "+r"(x)); }
 
 // Bytes of a warp's place in shared memory: eight rows of 64 sums.
 constexpr int kSumsPitch = kPanel * 4 + 32, kSumsBytes = 8 * kSumsPitch;
+constexpr int kTurnBytes = 32 * 8 * 4;  // of a warp's sums of four of them
 
 // A warp's sums on their way to its lanes, eight rows of a panel at a time, those above before those below: eight lanes take
 // a row, and so every lane one of the first four rows and one of the others.
@@ -146,6 +148,86 @@ __device__ __forceinline__ void hand_on(const typename Tile::Sums& c, int rows, 
       const int below = here + turn * 4;
       epilogue.store(below, there, below < rows && there < columns, eights[turn], now.turn[turn], passes);
     }
+  }
+}
+
+// The same of a tile whose steps blocks of a cluster share: a warp's turns, of four rows of a panel each, are ended by them one after
+// the other.
+template <class Tile>
+struct SharedSums {
+  static constexpr int kTurns = Tile::kTurns, kWarps = Tile::kWorkers * 4;
+  // What a block has from all of them: of its first turn, the second, ...
+  using Places = Chunk<float, 4>[Tile::kPlaces][kWarps][2][32];
+  Places& places;
+  Mailbox& mailbox;
+  int parts, part, warp = static_cast<int>(threadIdx.x) / 32 - 4, lane = threadIdx.x % 32;
+
+  // Bytes that others send a block.
+  static __device__ __forceinline__ int incoming(int parts, int part) {
+    return (kTurns - part + parts - 1) / parts * (parts - 1) * kWarps * kTurnBytes;
+  }
+  __device__ __forceinline__ void give(const float (&eight)[8], int turn) const {
+    auto& to = places[turn / parts * parts + part][warp];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float* const x = eight + half * 4;
+      const Chunk<float, 4> four{x[0], x[1], x[2], x[3]};
+      if (turn % parts == part) {
+        to[half][lane] = four;
+      } else {
+        mailbox.send(to[half][lane].element, turn % parts, four);
+      }
+    }
+  }
+  __device__ __forceinline__ void take(float (&eight)[8], int turn) const {
+#pragma unroll
+    for (float& x : eight) x = 0;
+#pragma unroll
+    for (int source = 0; source < kMostParts; ++source) {
+      if (source >= parts) continue;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const auto four = places[turn / parts * parts + source][warp][half][lane];
+#pragma unroll
+        for (int e = 0; e < 4; ++e) eight[half * 4 + e] += four.element[e];
+      }
+    }
+  }
+};
+
+template <class Tile, class Epilogue, class Finish>
+__device__ __forceinline__ void hand_on_shared(const typename Tile::Sums& c, int rows, int columns, int row, int column,
+                                               const WarpSums<Tile>& sums, const SharedSums<Tile>& shared,
+                                               const Epilogue& epilogue, const Finish& finish) {
+  constexpr int kMine = Tile::kTurns / 2, kPanels = WarpSums<Tile>::kPanels;
+  row += threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 32 / 8, column += threadIdx.x % 8 * 8;
+  const auto turn = [&](int i) { return shared.part + i * shared.parts; };
+  const auto down = [&](int i) { return row + turn(i) % 4 * 4 + turn(i) / 4 / kPanels * 64; };
+  const auto across = [&](int i) { return column + turn(i) / 4 % kPanels * kPanel; };
+  typename Epilogue::Operands operands[kMine];
+#pragma unroll
+  for (int i = 0; i < kMine; ++i) epilogue.fetch(operands[i], min(down(i), rows - 1), min(across(i), columns - 8));
+  finish();
+#pragma unroll
+  for (int part = 0; part < WarpSums<Tile>::kParts; ++part) {
+    __syncwarp();
+    sums.give(c, 0, part);
+    __syncwarp();
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float eight[8];
+      sums.take(eight, half);
+      shared.give(eight, part * 2 + half);
+    }
+  }
+  shared.mailbox.await_all();
+#pragma unroll
+  for (int i = 0; i < kMine; ++i) {
+    if (turn(i) >= Tile::kTurns) continue;
+    float eight[1][8];
+    shared.take(eight[0], turn(i));
+    epilogue.spread(operands[i]);
+    epilogue.store(down(i), across(i), down(i) < rows && across(i) < columns, eight, operands[i], false);
   }
 }
 

@@ -10,21 +10,24 @@ namespace fusion::gpu {
 // What a block computes at a time: kWorkers warpgroups with kHeight * 64 rows each, and kColumns columns of each of
 // kProducts products of one left operand. They have a tile together, or where they are apart each its own, so that one
 // ends its tile while the other multiplies. Tiles of the operands, 64 deep, go through a ring of kSlots. kBlocks blocks
-// share a multiprocessor, each of which adds kCycles to a step and kEnding to an epilogue.
+// share a multiprocessor, each of which adds kCycles to a step and kEnding to an epilogue. kShares: the steps of a tile are
+// shared out among the blocks of a cluster, two at least, and of the sums each ends some.
 template <int kWorkers_, int kHeight_, int kColumns_, int kProducts_, int kSlots_, int kBlocks_, bool kApart_, int kCycles_,
-          int kEnding_>
+          int kEnding_, bool kShares_ = false>
 struct WideTile {
   static constexpr int kWorkers = kWorkers_, kHeight = kHeight_, kColumns = kColumns_, kProducts = kProducts_;
   static constexpr int kSlots = kSlots_, kBlocks = kBlocks_, kCycles = kCycles_, kEnding = kEnding_;
-  static constexpr bool kApart = kApart_;
+  static constexpr bool kApart = kApart_, kShares = kShares_;
   static constexpr int kTogether = kApart ? 1 : kWorkers;  // workers of a tile
   static constexpr int kRows = kTogether * kHeight * 64, kAcross = kColumns * kProducts;
   using Sums = float[kHeight][kAcross / 8][4];  // of a worker's tile, as the tensor cores leave them to its threads
   // The copy engine brings boxes of 64 by 64; those of the left operand come at once.
   static constexpr int kBoxBytes = kPanel * kPanel * 2, kLeftBytes = kRows / 64 * kBoxBytes, kBoxes = kAcross / kPanel;
   static constexpr int kSlotBytes = kLeftBytes + kBoxes * kBoxBytes;
-  // Beside the ring every warp has a place for sums.
-  static constexpr int kBytes = 1024 + kSlots * kSlotBytes + kWorkers * 4 * kSumsBytes;
+  // Beside the ring every warp has a place for sums, and where they are shared one for each of its turns from every block.
+  static constexpr int kTurns = kHeight * kAcross / kPanel * 4, kPlaces = kShares ? std::max(kTurns, kMostParts) : 0;
+  static constexpr int kPlacesAt = kSlots * kSlotBytes + kWorkers * 4 * kSumsBytes;
+  static constexpr int kBytes = 1024 + kPlacesAt + kPlaces * kWorkers * 4 * kTurnBytes;
   static constexpr int kThreads = kWarpgroup * (1 + kWorkers);
   // Registers of a thread: of all at first, of the copying warpgroup, of the others; where a tile is small they stay.
   static constexpr int kEven = 65536 / (kThreads * kBlocks) / 8 * 8, kFew = 40;
@@ -32,6 +35,15 @@ struct WideTile {
   static constexpr bool kMoves = kAcross * kHeight > 64;
   static_assert(kColumns % kPanel == 0 && kAcross * kHeight <= 256 && (!kMoves || kMany <= 240));
 };
+
+// Tiles of products that the vendor's kernels could end as well, where a trial decides: one whose steps are shared, for few tiles, and
+// one that is small.
+using SharedTile = WideTile<1, 1, 64, 1, 4, 2, false, 341, 1600, true>;
+using SmallTile = WideTile<1, 1, 128, 1, 4, 2, false, 350, 2250>;
+template <class F>
+void for_tried_tiles(const F& f) {
+  f(SmallTile{}), f(SharedTile{});
+}
 
 // Calls f with the tiles that are compiled in, the best of large products first. Cycles are of 1.755 GHz, as measured on an
 // H200 at depths of 768 and 4096 with GELU in 16 bits, where all multiprocessors have tiles; more than 256 columns do not fit
@@ -43,7 +55,7 @@ void for_wide_tiles(const F& f) {
   if constexpr (kProducts == 1) f(WideTile<2, 1, 192, 1, 5, 1, false, 900, 5600>{});
   if constexpr (kProducts == 1) f(WideTile<2, 1, 128, 1, 6, 1, false, 620, 4400>{});
   f(WideTile<1, 1, 128 / kProducts, kProducts, 4, 2, false, 350, 2250>{});
-  if constexpr (kProducts == 1) f(WideTile<1, 1, 64, 1, 12, 1, false, 341, 1600>{});
+  if constexpr (kProducts == 1) f(WideTile<1, 1, 64, 1, 12, 1, false, 341, 1600>{}), f(SharedTile{});
 }
 
 // Products of one left operand [rows, depth]: kChains times kProducts right ones [depth, columns], those of a chain
@@ -52,6 +64,7 @@ template <int kProducts, int kChains>
 struct WideOperands {
   TensorMap left, right[kChains][kProducts];
   int rows, depth, columns[kChains];
+  int parts;   // blocks that share a tile's steps, where its kind is to be shared
   bool early;  // the right operands are there before any kernel runs
   bool once;   // nobody finds them in the L2 cache again, where left ones are to stay
   bool fills;  // the results are more than the cache keeps: those of the last turns are what the next kernel can find there

@@ -14,6 +14,8 @@ from fusion_cli.types import FusedOp, Target
 from tests.helpers.emit_helpers import CPU
 
 _RUNTIME = Path(__file__).parent / "cuda_host"
+CLUSTERS = _RUNTIME / "clusters"
+"""Headers of blocks that run in clusters, as programs need them whose blocks all run at once."""
 _FLAGS = ("-std=c++17", "-Og", "-w", "-U_FORTIFY_SOURCE")
 """Half the time of -O1 to compile, and hardly more to run; and fibers jump to each other's stacks."""
 _PTX = {

@@ -99,6 +99,8 @@ def adding(dtype: str, terms: str, *, trans_b: bool = False) -> Case:
         {"b": 3, "s": 5, "k": 7, "n": 9},
         {"b": 0, "s": 5, "k": 8, "n": 8},
         {"b": 3, "s": 1, "k": 24, "n": 40},
+        {"b": 1, "s": 17, "k": 1032, "n": 24},  # blocks share the depth: eight, and four
+        {"b": 2, "s": 35, "k": 520, "n": 136},
     )
     return Case(f"linear_adding_{dtype}_{terms}{'_t' * trans_b}", b.plan(), sizes)
 

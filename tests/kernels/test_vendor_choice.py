@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.helpers.cuda_host_library import host_program
 
 
-def tried(*kernels: int) -> str:
+def tried(*kernels: int | str) -> str:
     """The numbers of kernels as a trial has them run."""
     return "".join(str(kernel) * 5 for kernel in kernels)
 
@@ -30,6 +30,16 @@ def test_the_first_kernel_is_taken_unless_another_one_is_clearly_better(tmp_path
         "rows": (tried(0, 1) + "1", "1", tried(0, 1) + "1", "1", tried(0, 1) + "1"),  # 64 of them are a class
         "other_operator": ("1",),
         "gone": ("0",),
+        "own_is_faster": (tried(0, 1, "o") + "o", "o"),
+        "own_is_slower": (tried(0, 1, "o") + "1", "1"),
+        "own_alone": (tried(0, "o") + "o", "o"),
+        "own_hardly": (tried(0, "o") + "0", "0"),
+        "own_begins_early": (tried(0, "o") + "o", "o"),
+        "own_does_not_gain_by_it": (tried(0, "o") + "0", "0"),
+        "own_refuses": (tried(0, 1) + "1", "1"),
+        "own_refuses_later": (tried(0, "o") + "o", "0"),
+        "own_in_place": ("0", "0"),
+        "own_of_many": ("0", "0"),  # more would be bound by power
         "more_weights": ("2", "2"),  # the same, but for rows that are read fewer times
         "more_rows": ("0", "0"),
     }

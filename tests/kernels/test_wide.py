@@ -75,7 +75,6 @@ def test_right_operands_that_lie_differently_do_not_go_together() -> None:
         pytest.param(linear(DTYPE, trans_b=True).plan, True, id="right operand turned"),
         pytest.param(linear(DTYPE, trans_a=True, trans_b=True).plan, False, id="left operand turned"),
         pytest.param(linear("float32").plan, False, id="float32"),
-        pytest.param(adding(DTYPE, "br").plan, False, id="what the vendor adds itself"),
     ],
 )
 def test_a_product_whose_epilogue_would_be_a_pass_has_the_kernel(plan: Plan, expected: bool) -> None:
@@ -83,6 +82,16 @@ def test_a_product_whose_epilogue_would_be_a_pass_has_the_kernel(plan: Plan, exp
     text = emit(fused_op("Product", plan), SM_90A).text
     assert ("stage_0_wide_launch(device, stream, early, x)" in text) == expected
     assert ("stage_0_wide_kernel<Tile>" in text) == expected
+
+
+@pytest.mark.parametrize(("dtype", "expected"), [(DTYPE, True), ("bfloat16", True), ("float32", False)])
+def test_what_the_vendor_adds_itself_is_tried_with_the_kernel_too(dtype: str, expected: bool) -> None:
+    plan = adding(dtype, "br").plan
+    assert "vendor adds" in variants(plan)[0]
+    assert ("warpgroups by trial" in variants(plan)[0]) == expected
+    text = emit(fused_op("Product", plan), SM_90A).text
+    assert ("gpu::with_tried_tile(" in text) == expected
+    assert ("tall, add, own)" in text) == expected
 
 
 def test_a_bare_product_is_the_vendors() -> None:

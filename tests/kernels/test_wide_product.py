@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.cuda_host_library import host_program
+from tests.helpers.cuda_host_library import CLUSTERS, host_program
 
 
 def test_all_tiles_of_all_sizes_are_computed_once_and_stored_where_they_belong(tmp_path: Path) -> None:
@@ -17,9 +17,14 @@ def test_all_tiles_of_all_sizes_are_computed_once_and_stored_where_they_belong(t
     assert subprocess.run([program], capture_output=True, text=True, check=True, timeout=300).stdout == "0\n"
 
 
+def test_what_the_blocks_of_a_cluster_sum_is_ended_by_one_of_them_each(tmp_path: Path) -> None:
+    program = host_program("shared_product.cc", tmp_path, f"-I{CLUSTERS}")
+    assert subprocess.run([program], capture_output=True, text=True, check=True, timeout=300).stdout == "0\n"
+
+
 @pytest.fixture(scope="module")
 def chosen(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
-    program = host_program("wide_choice.cc", tmp_path_factory.mktemp("choice"))
+    program = host_program("wide_choice.cc", tmp_path_factory.mktemp("choice"), f"-I{CLUSTERS}")
 
     def run(*sizes: int) -> str:
         return subprocess.run(
@@ -34,7 +39,10 @@ def chosen(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
 @pytest.mark.parametrize(
     ("rows", "depth", "columns", "expected"),
     [
-        pytest.param(128, 768, (3072,), "64x64 pays", id="few rows"),
+        pytest.param(128, 768, (3072,), "64x64/2 pays", id="few rows"),
+        pytest.param(64, 768, (3072,), "64x64/4 pays", id="fewer rows"),
+        pytest.param(64, 3072, (768,), "64x64/8", id="fewer rows, a long depth"),
+        pytest.param(128, 384, (1536,), "64x64 pays", id="a short depth, of which a block would have three steps"),
         pytest.param(128, 4096, (16384,), "128x128 pays once", id="few rows, weights from memory"),
         pytest.param(128, 4096, (12288,), "64x128 once", id="few rows, the vendor fills the GPU better"),
         pytest.param(256, 768, (3072,), "64x128 pays", id="256 rows"),
@@ -45,7 +53,8 @@ def chosen(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
         pytest.param(1024, 4096, (4096,), "128x256 once", id="as much as power allows"),
         pytest.param(2048, 4096, (16384,), "128x256 pays once fills", id="more than power allows"),
         pytest.param(2048, 16384, (4096,), "128x256 pays", id="no operand stays in the cache"),
-        pytest.param(128, 768, (768, 768, 768), "64x64 pays", id="three of 128 rows"),
+        pytest.param(128, 768, (768, 768, 768), "64x64/2 pays", id="three of 128 rows"),
+        pytest.param(128, 384, (384, 384, 384), "64x64 pays", id="three of a short depth"),
         pytest.param(256, 768, (768, 768, 768), "64x128 pays", id="three of 256 rows"),
         pytest.param(512, 768, (768, 768, 768), "128x128 pays", id="three of 512 rows"),
         pytest.param(1024, 768, (768, 768, 768), "128x192 pays", id="three of 1024 rows"),

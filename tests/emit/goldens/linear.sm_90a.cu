@@ -278,7 +278,7 @@ gpu::WideOperands<1, 1> x;
   const stage_0_turned_wide0 epilogue0{x0.epilogue};
   return gpu::with_wide_tile(device, gpu::WideKind{true, false}, x, x0.a, x0.p.a_row * 2, [&](auto tile, unsigned grid) {
     using Tile = decltype(tile);
-    gpu::launch(stage_0_turned_wide_kernel<Tile>, grid, Tile::kThreads, Tile::kBytes, stream, "stage_0_turned", x, epilogue0);
+    gpu::launch_clusters(stage_0_turned_wide_kernel<Tile>, grid, static_cast<unsigned>(x.parts), Tile::kThreads, Tile::kBytes, stream, "stage_0_turned", x, epilogue0);
   });
 }
 #endif

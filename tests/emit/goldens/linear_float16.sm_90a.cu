@@ -4,8 +4,10 @@
 #include "include/blas.h"
 #include "include/blaslt.h"
 #include "include/linear.cuh"
+#include "include/linear_wgmma.cuh"
 #include "include/skinny.cuh"
 #include "include/vector.cuh"
+#include "include/wide_choice.cuh"
 #include "include/workspace.cuh"
 #include "ort/op.h"
 
@@ -165,9 +167,81 @@ void stage_0_launch(const gpu::Device& device, cudaStream_t stream, const stage_
   });
 }
 
+#if FUSION_HOPPER
+// Eight neighbours of a row at a time.
+struct stage_0_wide0 {
+  stage_0_epilogue e0;
+
+  struct Operands {
+    gpu::Vector<fusion::half, 8> in0_2;
+  };
+
+  __device__ __forceinline__ void fetch(Operands& x, uint32_t row, uint32_t column) const {
+    gpu::fetch_eight(x.in0_2, e0.in2, e0.row2, e0.column2, row, column);
+  }
+
+  __device__ __forceinline__ void spread(Operands& x) const {
+    gpu::spread(x.in0_2, e0.column2);
+  }
+
+  __device__ __forceinline__ void store(uint32_t row, uint32_t column, bool inside, const float (&sums)[1][8], const Operands& x, [[maybe_unused]] bool passes = false) const {
+    [[maybe_unused]] const int64_t e = row * e0.columns + column;
+    float y0_0[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      {
+        const float acc = 1.0f * sums[0][i];
+        const float v0 = acc;
+        const float v1 = gpu::get(x.in0_2, i);
+        const float v2 = v0 + v1;
+        const float v3 = fusion::relu(v2);
+        y0_0[i] = v3;
+      }
+    }
+    if (inside) gpu::store_eight(e0.out0 + e, y0_0, passes);
+  }
+};
+
+template <class Tile>
+__global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
+    stage_0_wide_kernel(const __grid_constant__ gpu::WideOperands<1, 1> x, const __grid_constant__ stage_0_wide0 epilogue0) {
+  gpu::linear_wgmma<fusion::half, Tile, false>(x, epilogue0);
+}
+
+// False where the kernel does not suit the operands. `early`: the right operands
+// are there before any kernel runs.
+bool stage_0_wide_launch(const gpu::Device& device, cudaStream_t stream, bool early, const stage_0_operands& x0) {
+  if (!gpu::in_eights(x0.epilogue.in2, x0.epilogue.row2, x0.epilogue.column2)) return false;
+  if (!gpu::in_eights(x0.epilogue.out0, x0.p.n, 1)) return false;
+gpu::WideOperands<1, 1> x;
+  x.early = early;
+  if (!gpu::describe_wide<false>(x, 1, x0)) return false;
+  const stage_0_wide0 epilogue0{x0.epilogue};
+  return gpu::with_tried_tile(device, gpu::WideKind{false, true}, x, x0.a, x0.p.a_row, [&](auto tile, unsigned grid) {
+    using Tile = decltype(tile);
+    gpu::launch_clusters(stage_0_wide_kernel<Tile>, grid, static_cast<unsigned>(x.parts), Tile::kThreads, Tile::kBytes, stream, "stage_0", x, epilogue0);
+  });
+}
+#endif
+
+void stage_0_wide_prepare(const gpu::Device& device) {
+  (void)device;
+#if FUSION_HOPPER
+  gpu::for_tried_tiles([&](auto tile) {
+    using Tile = decltype(tile);
+    gpu::allow_shared_memory(device, stage_0_wide_kernel<Tile>, Tile::kBytes);
+  });
+#endif
+}
+
+// Once: blocks need more shared memory than is given without asking.
+void stage_0_prepare(const gpu::Device& device) {
+  stage_0_wide_prepare(device);
+}
+
 
 // `product` is memory for the bare product, if the vendor's kernel computes it.
-void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3, const gpu::Blas& blas, void* accumulator, gpu::BlasLt& lt, void* lt_work) {
+void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3, const gpu::Blas& blas, void* accumulator, gpu::BlasLt& lt, void* lt_work, bool early) {
   const stage_0_operands x = stage_0_of(dims, t0, t1, t2, t3);
   if (gpu::is_skinny(x)) {
     stage_0_launch(device, stream, x);
@@ -176,6 +250,12 @@ void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
   const gpu::View a = gpu::view(t0), b = gpu::view(t1);
   gpu::Product tall = gpu::product(a, b, 1.0f);
   const bool vendor = blas && gpu::prefer_vendor(tall, dims);
+#if FUSION_HOPPER
+  const auto own = [&] { return stage_0_wide_launch(device, stream, early, x); };
+  if (!vendor && own()) return;
+#else
+  const auto own = nullptr;
+#endif
   if (vendor) {
     const gpu::View matrices[] = {a, b};
     gpu::Space<2> batches = gpu::space<2>(dims, matrices, 2);
@@ -183,7 +263,7 @@ void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
     gpu::fold_batches(tall, batches, row);
     const gpu::Addends<fusion::half> add{static_cast<const fusion::half*>(t2.data), nullptr, true};
     auto* const out = static_cast<fusion::half*>(t3.data);
-    if (batches.rank == 0 && batches.count == 1 && lt.multiply(blas, stream, lt_work, x.a, x.b, out, tall, add)) return;
+    if (batches.rank == 0 && batches.count == 1 && lt.multiply(blas, stream, lt_work, x.a, x.b, out, tall, add, own)) return;
     if (blas.multiply(x.a, x.b, static_cast<fusion::half*>(accumulator), tall, batches)) {
       const gpu::Tensor product{accumulator, &dims};
       stage_0_pass(device, stream, dims, product, t0, t1, t2, t3);
@@ -199,10 +279,13 @@ struct Kernel {
   gpu::Device device;
   gpu::Workspace workspace;
   gpu::BlasLt lt_0;
+  bool constant_0;
 
   Kernel(const fusion::Api& api, const OrtKernelInfo* info)
-      : lt_0() {
+      : lt_0(),
+        constant_0(fusion::is_constant(api, info, 1)) {
     (void)api, (void)info;
+    stage_0_prepare(device);
   }
 
   void compute(fusion::Run& run) {
@@ -225,7 +308,7 @@ struct Kernel {
 
     // Kernels.
     const gpu::Blas blas = gpu::Blas::find(run.api, run.context, stream);
-    stage_0(device, stream, h2, t0, t1, t2, t3, blas, t3.data, lt_0, work + lt_work);
+    stage_0(device, stream, h2, t0, t1, t2, t3, blas, t3.data, lt_0, work + lt_work, constant_0);
   }
 };
 

@@ -429,11 +429,11 @@ bool group_0_wide_launch(const gpu::Device& device, cudaStream_t stream, bool ea
   if (!gpu::in_eights(x1.epilogue.out0, x1.p.n, 1)) return false;
 gpu::WideOperands<2, 1> x;
   x.early = early;
-  if (!gpu::describe_wide<false>(x, x0, x1)) return false;
+  if (!gpu::describe_wide<false>(x, gpu::kWideRows, x0, x1)) return false;
   const group_0_wide0 epilogue0{x0.epilogue, x1.epilogue};
   return gpu::with_wide_tile(device, gpu::WideKind{false, false}, x, x0.a, x0.p.a_row, [&](auto tile, unsigned grid) {
     using Tile = decltype(tile);
-    gpu::launch(group_0_wide_kernel<Tile>, grid, Tile::kThreads, Tile::kBytes, stream, "group_0", x, epilogue0);
+    gpu::launch_clusters(group_0_wide_kernel<Tile>, grid, static_cast<unsigned>(x.parts), Tile::kThreads, Tile::kBytes, stream, "group_0", x, epilogue0);
   });
 }
 #endif

@@ -1,4 +1,5 @@
-// Which of the vendor's kernels for a product run, by number and in order: of a first run, trials and all, and of a second.
+// Which of the vendor's kernels for a product run, by number and in order, and ours ("o"): of a first run, trials and all, and of a
+// second.
 #include <cstdio>
 
 #include "include/blaslt.h"
@@ -11,14 +12,25 @@ half data[3];
 char work[gpu::kLtWorkspace];
 half* const out = &data[2];
 
-void run(gpu::BlasLt& lt, const gpu::Product& p, const half* residual = &data[1]) {
+constexpr uint64_t kOwn = 'o' - '0';
+float own_takes = 0;  // milliseconds; less than none where it does not take a product
+
+void run(gpu::BlasLt& lt, const gpu::Product& p, const half* residual = &data[1], bool has_own = false) {
   static OrtApi table{};
   const fusion::Api api(&table);
   const gpu::Blas blas = gpu::Blas::find(api, nullptr, nullptr);
   cuda_host::lt_ran.clear();
   const gpu::Addends<half> add{nullptr, residual, false};
-  std::printf(" %s", lt.multiply(blas, nullptr, work, &data[0], &data[1], out, p, add) ? "" : "none");
-  for (const uint64_t number : cuda_host::lt_ran) std::printf("%d", static_cast<int>(number));
+  const auto own = [] {
+    if (own_takes < 0) return false;
+    cuda_host_took = own_takes;
+    cuda_host::lt_ran.push_back(kOwn);
+    return true;
+  };
+  const bool done = has_own ? lt.multiply(blas, nullptr, work, &data[0], &data[1], out, p, add, own)
+                            : lt.multiply(blas, nullptr, work, &data[0], &data[1], out, p, add);
+  std::printf(" %s", done ? "" : "none");
+  for (const uint64_t number : cuda_host::lt_ran) std::putchar(static_cast<int>('0' + number));
 }
 
 gpu::Product product(int64_t m, int64_t n, int64_t k) { return {m, n, k, k, 1, n, 1, 1.0f}; }
@@ -64,6 +76,21 @@ int main() {
   tell("other_operator", second_is_faster, [&p](gpu::BlasLt& lt) { run(lt, p); });
   tell("gone", {{20, 1, 1.0f}}, [&p](gpu::BlasLt& lt) { run(lt, p); });
   const gpu::Product wide = product(2048, 4096, 4096), tall = product(4096, 2048, 4096);
+  const auto beside = [](float ms, const gpu::Product& p, const half* residual = &data[1]) {
+    return [=](gpu::BlasLt& lt) { own_takes = ms, run(lt, p, residual, true), run(lt, p, residual, true); };
+  };
+  tell("own_is_faster", second_is_faster, beside(0.4f, few()));
+  tell("own_is_slower", second_is_faster, beside(0.6f, few()));
+  tell("own_alone", {{20, 1, 1.0f}}, beside(0.9f, few()));
+  tell("own_hardly", {{20, 1, 1.0f}}, beside(0.96f, few()));
+  tell("own_begins_early", {{20, 1, 0.0100f}}, beside(0.0105f, few()));
+  tell("own_does_not_gain_by_it", {{20, 1, 0.0100f}}, beside(0.0112f, few()));
+  tell("own_refuses", second_is_faster, beside(-1.0f, few()));
+  tell("own_refuses_later", {{20, 1, 1.0f}}, [p = few()](gpu::BlasLt& lt) {
+    own_takes = 0.5f, run(lt, p, &data[1], true), own_takes = -1.0f, run(lt, p, &data[1], true);
+  });
+  tell("own_in_place", second_is_faster, beside(0.4f, few(), out));
+  tell("own_of_many", {{24, 1, 1.0f}}, beside(0.4f, product(2048, 4096, 4096)));
   tell("more_weights", {{24, 1.9f, 1.0f}, {23, 1.8f, 1.0f}, {23, 1.9f, 1.0f}}, twice(wide));
   tell("more_rows", {{24, 1.9f, 1.0f}, {23, 1.9f, 0.5f}}, twice(tall));
 }

@@ -1,5 +1,5 @@
-// What an H200 would choose for rows, a depth and the columns of chains of one product: the tile, whether it pays, and whether right
-// operands are read once and results fill the cache; and where tiles do not end with the first.
+// What an H200 would choose for rows, a depth and the columns of chains of one product: the tile and the blocks that share it, whether
+// it pays, and whether right operands are read once and results fill the cache; and where tiles do not end with the first.
 #include <cstdio>
 #include <cstdlib>
 
@@ -26,7 +26,9 @@ void print_choice(const gpu::Device& device, int rows, int depth, char** columns
   gpu::with_wide_tile(device, kind, x, left, depth, [&](auto tile, unsigned) {
     using Tile = decltype(tile);
     const gpu::WidePosition<Tile> last(x, gpu::wide_tiles<Tile>(rows, x.columns) - 1);
-    std::printf("%dx%d%s%s%s%s\n", Tile::kTogether * Tile::kHeight * 64, Tile::kColumns, pays ? " pays" : "",
+    std::printf("%dx%d", Tile::kTogether * Tile::kHeight * 64, Tile::kColumns);
+    if (x.parts > 1) std::printf("/%d", x.parts);
+    std::printf("%s%s%s%s\n", pays ? " pays" : "",
                 x.once ? " once" : "", x.fills ? " fills" : "", last.row + last.column + last.chain > 0 ? " astray" : "");
   });
 }
