@@ -31,9 +31,11 @@ from fusion_cli.plan.gated_products import split_gates
 from fusion_cli.plan.graph import LEAVES, Val
 from fusion_cli.plan.grouping import find_groups
 from fusion_cli.plan.lower_shapes import HOST_RULES
+from fusion_cli.plan.lowering import Builder
 from fusion_cli.plan.partition import Partition
 from fusion_cli.plan.row_prologues import sink_into_rows
 from fusion_cli.plan.shape_program import ShapeProgram
+from fusion_cli.plan.transpose_sinking import copies, sink_transposes
 from fusion_cli.plan.workspace import Storage, assign_buffers, rename_symbols
 from fusion_cli.planir.host_op import read_inputs
 from fusion_cli.planir.invariants import check
@@ -71,9 +73,9 @@ def plan_region(region: Region) -> Plan:
     if region.channels_last:
         outputs = put_channels_last(context.b, outputs)
     outputs = fuse_attention(context.b, outputs, _roles(context))
-    outputs = compute_by_parts(context.b, split_gates(context.b, outputs))
-    outputs = join_at_once(context.b, outputs)
-    outputs = _distinct(outputs)
+    sunk = sink_transposes(context.b, outputs)
+    ways = [_parted(context.b, way) for way in ([outputs] if sunk == outputs else [outputs, sunk])]
+    outputs = _distinct(min(ways, key=lambda way: copies(context.b, way)))
     partition = Partition(context.b, outputs)
     sink_into_rows(partition)
     storage = Storage(partition, _input_values(context), outputs)
@@ -105,6 +107,10 @@ def _lower(context: Context) -> list[Val]:
     if missing is not None:
         raise Unsupported(codes.UNUSED_OUTPUT, "outputs that the region computes", f"{missing.name}")
     return [context.tensors[v] for v in context.region.outputs]
+
+
+def _parted(b: Builder, outputs: Sequence[Val]) -> list[Val]:
+    return join_at_once(b, compute_by_parts(b, split_gates(b, outputs)))
 
 
 def _roles(context: Context) -> list[Roles]:
