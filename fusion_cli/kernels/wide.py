@@ -35,8 +35,8 @@ SCHEDULE = Schedule(
 )
 TRIED = Schedule(
     "warpgroups by trial",
-    "sm_90a: columns by the eight, all operands on 16-byte boundaries, where a trial finds it faster than the "
-    "vendor's: small tiles, or tiles whose depth the blocks of a cluster share",
+    "sm_90a: more than 16 rows and few tiles, columns by the eight, all operands on 16-byte boundaries, where a trial "
+    "finds it faster than the vendor's: the blocks of a cluster share a tile's depth",
     (("rows", 64), ("columns", 64)),
 )
 CHAIN = Schedule(

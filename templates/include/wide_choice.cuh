@@ -143,22 +143,19 @@ bool with_wide_tile(const Device& device, WideKind kind, WideOperands<kProducts,
   return described;
 }
 
-// Has f(tile, blocks) launch the kernel that a trial holds against the vendor's, if the copy engine takes the left operand. Measured on an
-// H200 with weights from memory and a residual, us for what cuBLASLt takes: tiles that blocks share at 64x768x3072 5.3 for 9.0, 128x768x3072
-// 6.5 for 9.2, 128x768x768 3.8 for 4.9, 256x768x3072 7.7 for 8.9, 128x1024x4096 8.4 for 10.3, 128x384x1536 4.4 for 6.8; small ones at
-// 1024x768x768 5.7 for 6.4. With sums that are read where other blocks have them, not sent, the second takes 7.8, and by tiles of 128
-// columns 7.0. From 512x768x3072 on and for 4096 columns the vendor's is faster.
+// Has f(tile, blocks) launch the kernel that a trial holds against the vendor's, if blocks can share its tiles and the copy engine takes the
+// left operand. Measured on an H200 with weights from memory and a residual, us for what cuBLASLt takes: 5.3 for 9.0 at 64x768x3072 (rows,
+// columns, depth), 6.5 for 9.2 at 128x768x3072, 3.8 for 4.9 at 128x768x768, 7.7 for 8.9 at 256x768x3072, 8.4 for 10.3 at 128x1024x4096, 4.4
+// for 6.8 at 128x384x1536. With sums that are read where other blocks have them, not sent, the second takes 7.8, and by tiles of 128
+// columns 7.0. From 512x768x3072 on and for 4096 columns the vendor's is faster; small tiles that nobody shares take 5.7 us for 6.4 at
+// 1024x768x768 behind one another, but more alone, where they are tried.
 template <class F>
-bool with_tried_tile(const Device& device, WideKind kind, WideOperands<1, 1>& x, const void* left, int64_t stride, const F& f) {
+bool with_tried_tile(const Device& device, WideOperands<1, 1>& x, const void* left, int64_t stride, const F& f) {
+  if (shared_parts(device, x.rows, x.columns, x.depth) == 1) return false;
+  if (!describe(x.left, left, x.rows, x.depth, stride, SharedTile::kRows)) return false;
   x.once = x.fills = false;
-  const auto cycles = [&](auto tile) { return wide_cycles<decltype(tile)>(device, kind, x.rows, x.columns, x.depth); };
-  const auto run = [&](auto tile) {
-    using Tile = decltype(tile);
-    if (!describe(x.left, left, x.rows, x.depth, stride, Tile::kRows)) return false;
-    launch_wide<Tile>(device, x, f);
-    return true;
-  };
-  return cycles(SharedTile{}) < cycles(SmallTile{}) ? run(SharedTile{}) : run(SmallTile{});
+  launch_wide<SharedTile>(device, x, f);
+  return true;
 }
 
 // Cycles of the vendor's kernel for a product; of a pass over its result, which sees 14 bytes a cycle of each

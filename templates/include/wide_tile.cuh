@@ -36,14 +36,8 @@ struct WideTile {
   static_assert(kColumns % kPanel == 0 && kAcross * kHeight <= 256 && (!kMoves || kMany <= 240));
 };
 
-// Tiles of products that the vendor's kernels could end as well, where a trial decides: one whose steps are shared, for few tiles, and
-// one that is small.
+// For few tiles, whose steps are shared.
 using SharedTile = WideTile<1, 1, 64, 1, 4, 2, false, 341, 1600, true>;
-using SmallTile = WideTile<1, 1, 128, 1, 4, 2, false, 350, 2250>;
-template <class F>
-void for_tried_tiles(const F& f) {
-  f(SmallTile{}), f(SharedTile{});
-}
 
 // Calls f with the tiles that are compiled in, the best of large products first. Cycles are of 1.755 GHz, as measured on an
 // H200 at depths of 768 and 4096 with GELU in 16 bits, where all multiprocessors have tiles; more than 256 columns do not fit
