@@ -97,8 +97,7 @@ class LinearFamily(Family):
         rounded, adds = tf32.tf32_of(plan, position), addends_of(plan, stage)
         wide_schedules = [
             *([wide.CHAIN if wide.is_chain(together) else wide.ABREAST] if together else []),
-            *([wide.SCHEDULE] if alone and not adds else []),
-            *([wide.TRIED] if alone and adds else []),
+            *([wide.TRIED if adds else wide.SCHEDULE] if alone else []),
             *([tf32.ABREAST] if tf32.tf32_with(plan, position) else []),
             *([tf32.SCHEDULE] if rounded else []),
             *([tf32.TURNED] if rounded and tf32.may_turn(plan, (position,)) else []),

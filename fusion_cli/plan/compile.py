@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
+from functools import partial
 
 import onnx_ir as ir
 
@@ -73,9 +74,7 @@ def plan_region(region: Region) -> Plan:
     if region.channels_last:
         outputs = put_channels_last(context.b, outputs)
     outputs = fuse_attention(context.b, outputs, _roles(context))
-    sunk = sink_transposes(context.b, outputs)
-    ways = [_parted(context.b, way) for way in ([outputs] if sunk == outputs else [outputs, sunk])]
-    outputs = _distinct(min(ways, key=lambda way: copies(context.b, way)))
+    outputs = _distinct(_with_fewest_copies(context.b, outputs))
     partition = Partition(context.b, outputs)
     sink_into_rows(partition)
     storage = Storage(partition, _input_values(context), outputs)
@@ -107,6 +106,13 @@ def _lower(context: Context) -> list[Val]:
     if missing is not None:
         raise Unsupported(codes.UNUSED_OUTPUT, "outputs that the region computes", f"{missing.name}")
     return [context.tensors[v] for v in context.region.outputs]
+
+
+def _with_fewest_copies(b: Builder, outputs: Sequence[Val]) -> list[Val]:
+    """The program by parts, with transposes behind products where fewer views are copied then."""
+    sunk = sink_transposes(b, outputs)
+    made = _parted(b, outputs)
+    return made if sunk == outputs else min(made, _parted(b, sunk), key=partial(copies, b))
 
 
 def _parted(b: Builder, outputs: Sequence[Val]) -> list[Val]:

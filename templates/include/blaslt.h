@@ -1,5 +1,6 @@
 // A product with a bias, a residual and a ReLU in the vendor's kernel: cuBLASLt of the session's own cuBLAS, without its
-// headers; or in one of ours, where a trial finds that faster. Its numbers are those of cublasLt.h, which have not changed since CUDA 11.
+// headers; or in one of ours, where a trial finds that faster. Its numbers are those of cublasLt.h, which have not changed
+// since CUDA 11.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -198,14 +199,14 @@ class BlasLt {
     }
     template <class Took>
     Kernel fastest(const Took& took) const {
-      Kernel fastest = kernels.front();
-      const float first = took(fastest);
+      Kernel winner = kernels.front();
+      const float first = took(winner);
       float least = first < 0.0f ? inf<float>() : first * kClearly;
       for (size_t i = 1; i < kernels.size(); ++i) {
         const float found = took(kernels[i]);
-        if (found >= 0.0f && found < least) least = found, fastest = kernels[i];
+        if (found >= 0.0f && found < least) least = found, winner = kernels[i];
       }
-      return fastest;
+      return winner;
     }
     static bool layout(void** made, int type, int64_t rows, int64_t columns, int transposed, int64_t leading) {
       if (transposed) std::swap(rows, columns);

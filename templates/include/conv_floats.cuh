@@ -116,8 +116,7 @@ __global__ void __launch_bounds__(kConvTileThreads, 3) convolve_floats(const flo
 
 // Whether places in an image, and in the filters from a thread's first one on, are numbers of 32 bits too.
 inline bool fits_float_tiles(const Convolution& c) {
-  const int64_t floats = c.batch * c.in[0] * c.in[1] * c.in[2] * c.channels, depth = c.taps() * c.channels_each();
-  return fits_tiles(c) && floats <= INT32_MAX && kMostFloatColumns * depth <= INT32_MAX;
+  return fits_tiles(c) && c.positions() * c.channels <= INT32_MAX && kMostFloatColumns * c.depth() <= INT32_MAX;
 }
 
 // Launches it with the tile that computes the least of what is thrown away; false where a convolution is too large.

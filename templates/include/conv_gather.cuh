@@ -152,7 +152,7 @@ void launch_conv_tiles(void (*kernel)(const T*, const T*, T*, Convolution, Adden
                        cudaStream_t stream, const T* x, const T* w, T* out, const Convolution& c, const Addends<T>& add) {
   constexpr int kLeast = 128 / kDepth;  // steps of a part, so that it has more to do than to hand on
   const int64_t tiles = ceil_div(c.results() / c.filters, kRows) * c.groups * ceil_div(c.filters / c.groups, kColumns);
-  const int64_t steps = ceil_div(c.taps() * c.channels_each(), kDepth);
+  const int64_t steps = ceil_div(c.depth(), kDepth);
   int parts = 1;
   while (parts < kMostParts && tiles * parts <= int64_t{kBlocks} * device.multiprocessors && steps >= kLeast * parts * 2) parts *= 2;
   launch_clusters(kernel, grid_size(tiles * parts, "convolution"), parts, kConvTileThreads, 0, stream, "convolution", x, w, out,
@@ -161,8 +161,7 @@ void launch_conv_tiles(void (*kernel)(const T*, const T*, T*, Convolution, Adden
 
 // Whether such tiles can say where they are: in 32 bits.
 inline bool fits_tiles(const Convolution& c) {
-  const int64_t positions = c.batch * c.in[0] * c.in[1] * c.in[2], depth = c.taps() * c.channels_each();
-  return positions <= INT32_MAX && c.results() / c.filters <= INT32_MAX && depth <= INT32_MAX;
+  return c.positions() <= INT32_MAX && c.results() / c.filters <= INT32_MAX && c.depth() <= INT32_MAX;
 }
 
 }  // namespace fusion::gpu

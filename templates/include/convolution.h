@@ -19,6 +19,8 @@ struct Convolution {
   Axes in, out, kernel, stride, before, after, dilation;
 
   FUSION_FN int64_t channels_each() const { return channels / groups; }
+  FUSION_FN int64_t positions() const { return batch * in[0] * in[1] * in[2]; }  // of the images
+  FUSION_FN int64_t depth() const { return taps() * channels_each(); }           // what a result sums
   FUSION_FN int64_t taps() const { return kernel[0] * kernel[1] * kernel[2]; }
   FUSION_FN int64_t results() const { return batch * out[0] * out[1] * out[2] * filters; }
 };

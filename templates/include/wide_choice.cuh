@@ -68,8 +68,8 @@ int64_t wide_at_once(const Device& device) {
 }
 
 // Cycles of products by this tile: some to start, and its steps and epilogue for every tile of a multiprocessor; where workers
-// are apart, of epilogues what the other one's products do not hide, and the last; where blocks share a tile, to send sums. Right operands from memory come at 15.2 bytes a cycle of each
-// multiprocessor that has tiles, and what all tiles read then at 40.
+// are apart, of epilogues what the other one's products do not hide, and the last; where blocks share a tile, to send sums. Right
+// operands from memory come at 15.2 bytes a cycle of each multiprocessor that has tiles, and what all tiles read then at 40.
 template <class Tile, class Columns>
 double wide_cycles(const Device& device, WideKind kind, int64_t rows, const Columns& columns, int64_t depth) {
   constexpr double kStart = 3400, kLast = 1700, kExchange = 1300, kFromMemory = 15.2, kBeyondCache = 40, kPlain = 0.7;
@@ -77,7 +77,8 @@ double wide_cycles(const Device& device, WideKind kind, int64_t rows, const Colu
   const int parts = Tile::kShares ? shared_parts(device, rows, columns, depth) : 1;
   if (Tile::kShares && parts == 1) return inf<double>();
   const int64_t tiles = int64_t{wide_tiles<Tile>(static_cast<int>(rows), columns)} * parts, at_once = wide_at_once<Tile>(device);
-  const int64_t rest = Tile::kShares ? 1 : ceil_div(tiles % at_once, int64_t{device.multiprocessors});  // those that share are latency
+  // Blocks that share tiles wait for operands most of the time: two of a multiprocessor take no longer than one.
+  const int64_t rest = Tile::kShares ? 1 : ceil_div(tiles % at_once, int64_t{device.multiprocessors});
   const double turns = static_cast<double>(tiles / at_once * Tile::kBlocks + rest);
   const double steps = static_cast<double>(ceil_div(depth, int64_t{kPanel} * parts));
   const double right = right_elements<Tile::kProducts>(columns, depth);
@@ -121,15 +122,14 @@ void share_cache(const Device& device, WideOperands<kProducts, kChains>& x) {
   x.fills = !cache_keeps(device, rows * all_columns(x.columns));
 }
 
-// Has f(tile, blocks) launch the kernel of a tile.
-template <class Tile, class Operands, class F>
-void launch_wide(const Device& device, Operands& x, const F& f) {
-  const int64_t tiles = wide_tiles<Tile>(x.rows, x.columns);
-  x.parts = Tile::kShares ? shared_parts(device, x.rows, x.columns, x.depth) : 1;
-  f(Tile{}, static_cast<unsigned>(Tile::kShares ? tiles * x.parts : std::min(tiles, wide_at_once<Tile>(device))));
+// Blocks of a launch: those that share tiles are one's each, others go from tile to tile.
+template <class Tile, class Operands>
+unsigned wide_blocks(const Device& device, const Operands& x) {
+  const int64_t blocks = int64_t{wide_tiles<Tile>(x.rows, x.columns)} * x.parts;
+  return static_cast<unsigned>(Tile::kShares ? blocks : std::min(blocks, wide_at_once<Tile>(device)));
 }
 
-// Has it launch the kernel of the tile that is fastest, if the copy engine takes the left operand.
+// Has f(tile, blocks) launch the kernel of the tile that is fastest, if the copy engine takes the left operand.
 template <int kProducts, int kChains, class F>
 bool with_wide_tile(const Device& device, WideKind kind, WideOperands<kProducts, kChains>& x, const void* left, int64_t stride,
                     const F& f) {
@@ -138,7 +138,8 @@ bool with_wide_tile(const Device& device, WideKind kind, WideOperands<kProducts,
   with_fastest_tile<kProducts>(device, kind, x.rows, x.columns, x.depth, [&](auto tile) {
     using Tile = decltype(tile);
     described = describe(x.left, left, x.rows, x.depth, stride, Tile::kRows);
-    if (described) launch_wide<Tile>(device, x, f);
+    x.parts = Tile::kShares ? shared_parts(device, x.rows, x.columns, x.depth) : 1;
+    if (described) f(tile, wide_blocks<Tile>(device, x));
   });
   return described;
 }
@@ -151,10 +152,9 @@ bool with_wide_tile(const Device& device, WideKind kind, WideOperands<kProducts,
 // 1024x768x768 behind one another, but more alone, where they are tried.
 template <class F>
 bool with_tried_tile(const Device& device, WideOperands<1, 1>& x, const void* left, int64_t stride, const F& f) {
-  if (shared_parts(device, x.rows, x.columns, x.depth) == 1) return false;
-  if (!describe(x.left, left, x.rows, x.depth, stride, SharedTile::kRows)) return false;
-  x.once = x.fills = false;
-  launch_wide<SharedTile>(device, x, f);
+  x.parts = shared_parts(device, x.rows, x.columns, x.depth), x.once = x.fills = false;
+  if (x.parts == 1 || !describe(x.left, left, x.rows, x.depth, stride, SharedTile::kRows)) return false;
+  f(SharedTile{}, wide_blocks<SharedTile>(device, x));
   return true;
 }
 

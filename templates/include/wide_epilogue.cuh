@@ -62,7 +62,7 @@ constexpr int kTurnBytes = 32 * 8 * 4;  // of a warp's sums of four of them
 // a row, and so every lane one of the first four rows and one of the others.
 template <class Tile>
 struct WarpSums {
-  static constexpr int kPanels = Tile::kColumns / kPanel, kParts = Tile::kHeight * kPanels * 2;
+  static constexpr int kPanels = Tile::kColumns / kPanel, kParts = Tile::kTurns / 2;
   unsigned char* shared;
   int to[2], from[2];
 

@@ -25,7 +25,7 @@ struct WideTile {
   static constexpr int kBoxBytes = kPanel * kPanel * 2, kLeftBytes = kRows / 64 * kBoxBytes, kBoxes = kAcross / kPanel;
   static constexpr int kSlotBytes = kLeftBytes + kBoxes * kBoxBytes;
   // Beside the ring every warp has a place for sums, and where they are shared one for each of its turns from every block.
-  static constexpr int kTurns = kHeight * kAcross / kPanel * 4, kPlaces = kShares ? std::max(kTurns, kMostParts) : 0;
+  static constexpr int kTurns = kHeight * kColumns / kPanel * 4, kPlaces = kShares ? std::max(kTurns, kMostParts) : 0;
   static constexpr int kPlacesAt = kSlots * kSlotBytes + kWorkers * 4 * kSumsBytes;
   static constexpr int kBytes = 1024 + kPlacesAt + kPlaces * kWorkers * 4 * kTurnBytes;
   static constexpr int kThreads = kWarpgroup * (1 + kWorkers);

@@ -19,7 +19,3 @@ def check(text: str, feeds: dict[str, tuple[int, ...]], positive: str = "", opse
     arrays = {name: RNG.standard_normal(shape).astype(np.float32) for name, shape in feeds.items()}
     arrays |= {name: np.abs(arrays[name]) for name in positive}
     return check_region(region, all_values(model, arrays, [region]), 1e-5)
-
-
-def kinds(plan: Plan) -> list[type]:
-    return [type(s) for s in plan.stages]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -201,6 +202,18 @@ def largest_error(found: np.ndarray, expected: np.ndarray, least: float = 1e-30)
         return float("inf")
     difference = np.abs(a[finite] - b[finite]).max(initial=0.0)
     return float(difference / max(np.abs(b[finite]).max(initial=0.0), least))
+
+
+def kinds(plan: Plan) -> list[type]:
+    return [type(s) for s in plan.stages]
+
+
+def check_body(body: str, outputs: str, shapes: Mapping[str, Sequence[int]], rng: np.random.Generator) -> Plan:
+    """The plan of nodes as text, on random numbers for those of the inputs that they read."""
+    read = {n: s for n, s in shapes.items() if re.search(rf"[(,] ?{n}\b", body)}
+    inputs = ", ".join(f"float[{', '.join(map(str, s))}] {n}" for n, s in read.items())
+    arrays = {n: rng.standard_normal(tuple(s)).astype(np.float32) for n, s in read.items()}
+    return check_model(f"g ({inputs}) => ({outputs}) {{ {body} }}", arrays)
 
 
 def check_model(text: str, feeds: Mapping[str, np.ndarray], tolerance: float = 1e-5, opset: int = 20) -> Plan:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fusion_cli.planir.stages import Conv, Linear, Pointwise, Rowwise
-from tests.helpers.channels_last import check, kinds
+from tests.helpers.channels_last import check
+from tests.helpers.region_tools import kinds
 
 
 def test_a_chain_is_turned_over_at_its_ends_only() -> None:

@@ -9,8 +9,8 @@ import pytest
 from fusion_cli.errors import Unsupported
 from fusion_cli.plan import plan_region
 from fusion_cli.planir.stages import Conv, Linear, Pointwise
-from tests.helpers.channels_last import check, kinds
-from tests.helpers.region_tools import parsed, whole
+from tests.helpers.channels_last import check
+from tests.helpers.region_tools import kinds, parsed, whole
 
 
 @pytest.mark.parametrize("mode", ["CRD", "DCR"])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fusion_cli.planir.stages import Conv, Linear, Moments, Pointwise, Rowwise
-from tests.helpers.channels_last import check, kinds
+from tests.helpers.channels_last import check
+from tests.helpers.region_tools import kinds
 
 WRITTEN_OUT = """r = Reshape (c, grouped) i = InstanceNormalization <epsilon = 1e-3> (r, {0}, {1})
     s = Shape (c) e = Reshape (i, s) m = Mul (e, gamma) a = Add (m, beta)"""

@@ -10,8 +10,8 @@ import pytest
 from fusion_cli.errors import Unsupported
 from fusion_cli.plan import plan_region
 from fusion_cli.planir.stages import Conv, Linear, Pointwise, Pool, Rowwise
-from tests.helpers.channels_last import RNG, check, kinds
-from tests.helpers.region_tools import check_region, parsed, whole
+from tests.helpers.channels_last import RNG, check
+from tests.helpers.region_tools import check_region, kinds, parsed, whole
 
 
 def test_all_positions_of_a_channel_are_read_as_they_lie() -> None:

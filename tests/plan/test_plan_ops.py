@@ -7,10 +7,10 @@ import pytest
 
 from fusion_cli.errors import Unsupported
 from fusion_cli.plan import plan_region
-from fusion_cli.planir.stages import Attention, Conv, Linear, Plan, Pointwise, Rowwise
+from fusion_cli.planir.stages import Attention, Conv, Linear, Pointwise, Rowwise
 from tests.helpers.plan_interpreter import interpret, numpy_dtype
 from tests.helpers.reason_codes import explained
-from tests.helpers.region_tools import check_model, parsed, whole
+from tests.helpers.region_tools import check_model, kinds, parsed, whole
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
@@ -25,10 +25,6 @@ def tensor(name: str, dims: object = "", dtype: str = "float") -> str:
     """A declaration in ONNX text; without dimensions, of a scalar."""
     text = dims if isinstance(dims, str) else ", ".join(map(str, dims))  # type: ignore[call-overload]
     return f"{dtype}[{text}] {name}" if text else f"{dtype} {name}"
-
-
-def kinds(plan: Plan) -> list[type]:
-    return [type(s) for s in plan.stages]
 
 
 UNARY = """Abs Atan Ceil Cos Erf Exp Floor Identity Neg Reciprocal Relu Round Sigmoid Sign Sin Softplus Softsign Tan

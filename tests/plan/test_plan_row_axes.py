@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 
 from fusion_cli.planir.stages import Linear, Plan, Pointwise, Rowwise
-from tests.helpers.region_tools import check_model
+from tests.helpers.region_tools import check_body, check_model, kinds
 
 RNG = np.random.default_rng(7)
 SHAPES = {
@@ -28,15 +26,7 @@ ROWS = """rows = Constant <value = int64[2] {-1, 6}> () back = Constant <value =
 
 def plan_of(body: str, outputs: str = "float[2, 3, 8] y") -> Plan:
     """The plan of a model, whose numbers are those of ONNX Runtime."""
-    whole = f"{ROWS} {body}"
-    shapes = {n: s for n, s in SHAPES.items() if re.search(rf"[(,] ?{n}\b", whole)}
-    inputs = ", ".join(f"float[{', '.join(map(str, s))}] {n}" for n, s in shapes.items())
-    arrays = {n: RNG.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
-    return check_model(f"g ({inputs}) => ({outputs}) {{ {whole} }}", arrays)
-
-
-def kinds(plan: Plan) -> list[type]:
-    return [type(s) for s in plan.stages]
+    return check_body(f"{ROWS} {body}", outputs, SHAPES, RNG)
 
 
 @pytest.mark.parametrize(

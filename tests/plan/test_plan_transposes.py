@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 
 from fusion_cli.planir.stages import Attention, Linear, Plan, Pointwise, Rowwise
-from tests.helpers.region_tools import check_model
+from tests.helpers.region_tools import check_body, check_model, kinds
 
 RNG = np.random.default_rng(3)
 SHAPES = {
@@ -28,14 +26,7 @@ TURNED = "m = Transpose <perm = [1, 0, 2]> (x)"
 
 def plan_of(body: str, outputs: str = "float[2, 5, 6] y") -> Plan:
     """The plan of a model, whose numbers are those of ONNX Runtime."""
-    shapes = {n: s for n, s in SHAPES.items() if re.search(rf"[(,] ?{n}\b", body)}
-    inputs = ", ".join(f"float[{', '.join(map(str, s))}] {n}" for n, s in shapes.items())
-    arrays = {n: RNG.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
-    return check_model(f"g ({inputs}) => ({outputs}) {{ {body} }}", arrays)
-
-
-def kinds(plan: Plan) -> list[type]:
-    return [type(s) for s in plan.stages]
+    return check_body(body, outputs, SHAPES, RNG)
 
 
 @pytest.mark.parametrize(

@@ -2,33 +2,13 @@
 // that a choice for an H200 would not take too.
 #include <cstdio>
 
+#include "added_matrix.h"
 #include "cuda_runtime.h"
 #include "include/linear_wgmma.cuh"
 
 namespace gpu = fusion::gpu;
 using fusion::half;
 using Tile = gpu::SharedTile;
-
-// A bias and a residual.
-template <class T>
-struct Epilogue {
-  const T *bias, *residual;
-  T* out;
-  int64_t columns;
-  struct Operands {
-    gpu::Vector<T, 8> bias, residual;
-  };
-  void fetch(Operands& x, uint32_t row, uint32_t column) const {
-    gpu::fetch_eight(x.bias, bias, 0, 1, row, column);
-    gpu::fetch_eight(x.residual, residual, columns, 1, row, column);
-  }
-  void spread(Operands& x) const { gpu::spread(x.bias, 1), gpu::spread(x.residual, 1); }
-  void store(uint32_t row, uint32_t column, bool inside, const float (&sums)[1][8], const Operands& x, bool passes = false) const {
-    float y[8];
-    for (int i = 0; i < 8; ++i) y[i] = sums[0][i] + gpu::get(x.bias, i) + gpu::get(x.residual, i);
-    if (inside) gpu::store_eight(out + row * columns + column, y, passes);
-  }
-};
 
 template <class T>
 T whole(int i, int from, int to) {
@@ -55,7 +35,7 @@ int wrong(int rows, int columns, int depth, int parts) {
   x.rows = rows, x.depth = depth * kHalves, x.columns[0] = columns, x.parts = parts, x.early = kTransB, x.once = x.fills = false;
   const unsigned blocks = gpu::wide_tiles<Tile>(rows, x.columns) * parts;
   cuda_host::mail = arena.take<cuda_host::Mail>(blocks), cuda_host::cluster_size = parts;
-  const Epilogue<T> epilogue{bias.data(), residual.data(), out, columns};
+  const AddedMatrix<T> epilogue{bias.data(), residual.data(), out, columns};
   cuda_host::launch_at_once(blocks, Tile::kThreads, Tile::kBytes, [&] { gpu::linear_wgmma<T, Tile, kTransB>(x, epilogue); });
   int wrong = 0;
   for (int r = 0; r < rows; ++r)

@@ -1,32 +1,13 @@
 // Hopper's kernel for products of float32 by constants that are turned: how many results are wrong.
 #include <cstdio>
 
+#include "added_matrix.h"
 #include "cuda_runtime.h"
 #include "include/linear_wgmma.cuh"
 #include "include/turned.cuh"
 #include "rounded_products.h"
 
 namespace gpu = fusion::gpu;
-
-// A bias and a matrix are added.
-struct Epilogue {
-  const float *bias, *matrix;
-  float* out;
-  int64_t columns;
-  struct Operands {
-    gpu::Vector<float, 8> bias, matrix;
-  };
-  void fetch(Operands& x, uint32_t row, uint32_t column) const {
-    gpu::fetch_eight(x.bias, bias, 0, 1, row, column);
-    gpu::fetch_eight(x.matrix, matrix, columns, 1, row, column);
-  }
-  void spread(Operands&) const {}
-  void store(uint32_t row, uint32_t column, bool inside, const float (&sums)[1][8], const Operands& x, bool passes) const {
-    float y[8];
-    for (int i = 0; i < 8; ++i) y[i] = sums[0][i] + gpu::get(x.bias, i) + gpu::get(x.matrix, i);
-    if (inside) gpu::store_eight(out + row * columns + column, y, passes);
-  }
-};
 
 template <class Tile, bool kTransB, int kProducts>
 int wrong(int rows, int depth, const int (&columns)[kProducts], unsigned grid) {
@@ -35,7 +16,7 @@ int wrong(int rows, int depth, const int (&columns)[kProducts], unsigned grid) {
   gpu::WideOperands<1, kProducts> x;
   x.left = gpu::host_map(made.left.data(), rows, depth * 2, depth * 2, Tile::kRows);
   x.rows = rows, x.depth = depth * 2, x.early = kTransB, x.once = x.fills = kTransB;
-  Epilogue epilogues[kProducts];
+  AddedMatrix<float> epilogues[kProducts];
   for (int p = 0; p < kProducts; ++p) {
     const int n = x.columns[p] = columns[p];
     turned[p].assign(depth * n, -1e9f);
