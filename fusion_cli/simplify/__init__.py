@@ -3,7 +3,7 @@ numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -28,6 +28,8 @@ FOLD_INPUT_ELEMENTS = 1 << 14
 FOLD_OUTPUT_ELEMENTS = 1 << 16
 MOST_BRANCHES = 8
 """If nodes, each behind another, whose conditions are looked into."""
+MOST_ROUNDS = 4
+"""Of algebra, each with sizes that the one before made known."""
 _RANDOM = frozenset({"Bernoulli", "BiasDropout", "BitmaskBiasDropout", "BitmaskDropout"})
 
 
@@ -60,15 +62,41 @@ def simplify(model: ir.Model, again: Callable[[], ir.Model], algebra: bool = Tru
         "fold constants": fold,
         "decide branches": partial(_decide_branches, fold=fold),
         "algebra": lambda m: rewrites.extend(apply_algebra(m, blocks)),
+        "algebra of sizes that are known then": lambda m: rewrites.extend(
+            _algebra_again(m, fold, blocks) if rewrites else ()
+        ),
         "tidy": partial(_tidy, copied=copied_outputs(model.graph)),
     }
     if not algebra:
-        del steps["algebra"]
+        steps = {name: step for name, step in steps.items() if not name.startswith("algebra")}
     with quiet():
         model = attempt(steps, _prepare(model), start_again)
         infer_shapes(model)
         omit_outputs(model)
-    return Simplified(model, tuple(rewrites))
+    return Simplified(model, _by_rule(rewrites))
+
+
+def _algebra_again(model: ir.Model, fold: Step, blocks: bool) -> Iterator[Rewrite]:
+    """Sizes may be known where nodes were taken out that hid them, such as a Pad by none, and with them what is
+    computed of shapes: as long as that goes on, fold constants and apply algebra again."""
+    for _ in range(MOST_ROUNDS):
+        if not (before := _count_unknown(model)):
+            return
+        forget_shapes(model)
+        _shape(model)
+        if _count_unknown(model) >= before:
+            return
+        fold(model)
+        yield from apply_algebra(model, blocks)
+
+
+def _by_rule(rewrites: Sequence[Rewrite]) -> tuple[Rewrite, ...]:
+    """What every rule did in all rounds."""
+    found: dict[str, Rewrite] = {}
+    for r in rewrites:
+        nodes, places = (found[r.rule].nodes, found[r.rule].places) if r.rule in found else ((), 0)
+        found[r.rule] = Rewrite(r.rule, tuple(dict.fromkeys((*nodes, *r.nodes))), places + r.places)
+    return tuple(found.values())
 
 
 def _prepare(model: ir.Model) -> ir.Model:
@@ -124,9 +152,14 @@ def _count_branches(model: ir.Model) -> int:
 
 def _is_shaped(model: ir.Model) -> bool:
     """Whether every type is known, and every size by a number or by the sizes of the inputs."""
+    return not _count_unknown(model)
+
+
+def _count_unknown(model: ir.Model) -> int:
+    """Values of which that is not known."""
     given = {name for v in model.graph.inputs for name in _names(v)}
     values = (v for node in model.graph.all_nodes() for v in node.outputs)
-    return all(v.dtype is not None and v.shape is not None and given.issuperset(_names(v)) for v in values)
+    return sum(v.dtype is None or v.shape is None or not given.issuperset(_names(v)) for v in values)
 
 
 def _names(value: ir.Value) -> list[str]:

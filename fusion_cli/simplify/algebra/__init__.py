@@ -25,6 +25,7 @@ from fusion_cli.simplify.algebra.gates import combine_gates
 from fusion_cli.simplify.algebra.grids import read_whole
 from fusion_cli.simplify.algebra.layers import LAYERS
 from fusion_cli.simplify.algebra.padding import drop_pads, fold_pads, fold_slices
+from fusion_cli.simplify.algebra.patches import join_patches
 from fusion_cli.simplify.algebra.reshapes import add_in_shape, drop_shapes, join_reshapes, write_shapes
 from fusion_cli.simplify.algebra.rolls import look_up_rolls
 from fusion_cli.simplify.algebra.softmaxes import put_channels_last
@@ -34,6 +35,7 @@ from fusion_cli.simplify.algebra.tables import compute_tables, gather_one_hot
 from fusion_cli.simplify.algebra.transposes import cancel_transposes
 from fusion_cli.simplify.algebra.triangles import compare_positions
 from fusion_cli.simplify.algebra.uniform import drop_choices, drop_neutral
+from fusion_cli.simplify.algebra.windows import keep_windows, look_up_rows
 from fusion_cli.simplify.identities import drop_identities
 from fusion_cli.types import Rewrite, label
 
@@ -43,10 +45,11 @@ _FIRST_OPSET = 7
 """Before it arithmetic did not broadcast as it does."""
 _FAMILIES: Mapping[Callable[[ir.Graph], Iterator[Applied]], tuple[str, ...]] = {
     write_shapes: ("ReshapeSizes",),  # first: what computes them is gone then
-    drop_shapes: ("ExpandSame", "ReshapeSame"),
+    drop_shapes: ("ExpandSame", "ReshapeSame", "SliceSame"),
     drop_pads: ("PadNothing",),
     read_whole: ("GatherWhole",),
     look_up_rolls: ("RollGather",),
+    join_patches: ("SliceTranspose",),
     drop_spread: ("ExpandSpread",),
     drop_neutral: ("NeutralTensor",),
     drop_choices: ("WhereAlways",),
@@ -57,6 +60,8 @@ _FAMILIES: Mapping[Callable[[ir.Graph], Iterator[Applied]], tuple[str, ...]] = {
     gather_one_hot: ("OneHotMatMul",),
     compute_tables: ("GatherTable",),
     cancel_transposes: ("TransposeTranspose",),
+    keep_windows: ("WindowOrder", "RowGather"),
+    look_up_rows: ("RowGather",),
     fold_affine_nodes: tuple(rule for op in LAYERS for rule in (f"{op}Affine", f"Affine{op}")),
     merge_branches: ("ConvBranches",),  # behind what batch norms of branches are folded into
     add_in_shape: ("ReshapeAdd",),

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from fusion_cli.operators.versions import opset_version
+from fusion_cli.operators.versions import integers, opset_version
 from fusion_cli.simplify.algebra.edits import (
     Applied,
     add_constant,
@@ -68,14 +68,23 @@ def _asks_for_the_rest(target: ir.Value) -> bool:
 
 
 def drop_shapes(graph: ir.Graph) -> Iterator[Applied]:
-    """Take what an Expand or a Reshape gives for its operand, where that has its shape already, in place."""
+    """Take what an Expand, a Reshape or a Slice gives for its operand, where that has its shape already, in place."""
     for node in list(graph):
-        value = node.inputs[0] if is_one_of(node, "Expand", "Reshape") else None
+        value = node.inputs[0] if is_one_of(node, "Expand", "Reshape") or _goes_forward(node) else None
         shape = None if value is None else shape_of(value)
         if value is not None and shape is not None and shape == shape_of(node.outputs[0]):
             rule = f"{node.op_type}Same"
             hand_on(node, value)
             yield rule, [node]
+
+
+def _goes_forward(node: ir.Node) -> bool:
+    """Whether a node is a Slice that leaves elements in their order."""
+    if not is_one_of(node, "Slice"):
+        return False
+    steps = integers(node, "steps")
+    array = array_of(steps) if isinstance(steps, ir.Value) else None
+    return steps is None or (array is not None and bool((array > 0).all()))
 
 
 def join_reshapes(graph: ir.Graph) -> Iterator[Applied]:

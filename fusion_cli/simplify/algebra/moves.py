@@ -1,0 +1,220 @@
+"""Rows, which are what lies along the last axis of a tensor, that nodes put elsewhere: Reshapes, Transposes and lookups
+of all places of an axis, as where an image is cut into windows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import onnx_ir as ir
+
+from fusion_cli.operators.versions import attribute, opset_version
+from fusion_cli.simplify.algebra.edits import (
+    Array,
+    add_constant,
+    array_of,
+    become,
+    graph_of,
+    hand_on,
+    is_one_of,
+    only_reader,
+    permutation,
+    put_before,
+)
+from fusion_cli.sizes.algebra import Size, names_in
+from fusion_cli.sizes.dims import shape_of
+from fusion_cli.sizes.operations import substitute
+
+_OPSET = 5
+"""The first in which a Reshape has its shape as an input."""
+_REST = -1
+"""What a Reshape takes for what is left."""
+_FEWEST = 8
+"""Elements of a row; shorter ones are slower to look up than to copy otherwise."""
+_MOST_ROWS = 1 << 20
+_TRIED = (2, 3)
+"""Numbers of batches for which it is looked where rows go, where that is not known."""
+
+
+@dataclass(frozen=True, eq=False)
+class Move:
+    """Nodes one behind the other, of which each alone reads the one before, that put rows elsewhere."""
+
+    nodes: tuple[ir.Node, ...]
+
+    @property
+    def source(self) -> ir.Value:
+        found = self.nodes[0].inputs[0]
+        assert found is not None
+        return found
+
+    @property
+    def result(self) -> ir.Value:
+        return self.nodes[-1].outputs[0]
+
+    @cached_property
+    def places(self) -> Array | None:
+        """Where rows of the smallest blocks lay that are all moved alike; None where that is not known."""
+        return _places(self.nodes)
+
+    @property
+    def copies(self) -> int:
+        """Nodes that cannot hand on memory as it is."""
+        return sum(not is_one_of(node, "Reshape") for node in self.nodes)
+
+    @property
+    def looks_up(self) -> bool:
+        return any(is_one_of(node, "Gather") for node in self.nodes)
+
+    def undoes(self, other: Move) -> bool:
+        """Whether it puts rows back that another one did put elsewhere."""
+        if self.places is None or other.places is None or not 1 < self.places.size == other.places.size:
+            return False
+        return np.array_equal(self.places[other.places], np.arange(self.places.size))
+
+
+def moves(graph: ir.Graph) -> Iterator[Move]:
+    """All of them, each with as many nodes as there are."""
+    for node in graph:
+        if _moves_rows(node):
+            reader = only_reader(node.outputs[0])
+            if reader is None or not _moves_rows(reader[0]):
+                yield _move_to(node)
+
+
+def move_on(node: ir.Node) -> Move | None:
+    """The longest one that a node is part of."""
+    if not _moves_rows(node):
+        return None
+    while (reader := only_reader(node.outputs[0])) is not None and _moves_rows(reader[0]):
+        node = reader[0]
+    return _move_to(node)
+
+
+def _move_to(last: ir.Node) -> Move:
+    """The longest one that ends with such a node."""
+    nodes: list[ir.Node] = []
+    node: ir.Node | None = last
+    while node is not None and _moves_rows(node):
+        nodes.append(node)
+        source = node.inputs[0]
+        node = None if source is None or only_reader(source) is None else source.producer()
+    return Move(tuple(nodes[::-1]))
+
+
+def _moves_rows(node: ir.Node) -> bool:
+    if not is_one_of(node, "Reshape", "Transpose", "Gather") or node.inputs[0] is None:
+        return False
+    before, after = shape_of(node.inputs[0]), shape_of(node.outputs[0])
+    if not before or not after or before[-1].known is None or before[-1] != after[-1] or len(before) < 2:
+        return False
+    if node.op_type == "Reshape":
+        return opset_version(node) >= _OPSET and len(after) > 1
+    if node.op_type == "Transpose":
+        perm = permutation(node)
+        return perm is not None and perm[0] == 0 and perm[-1] == len(perm) - 1
+    axis, found = attribute(node, "axis") % len(before), array_of(node.inputs[1])
+    if found is None or found.ndim != 1 or axis == len(before) - 1:
+        return False
+    return bool(np.array_equal(np.sort(found % found.size), np.arange(before[axis].known or 0)))
+
+
+def _places(nodes: Sequence[ir.Node]) -> Array | None:
+    """Where rows of the smallest blocks lay that are moved alike; None where that is not known."""
+    shapes = [
+        shape_of(value) for value in (nodes[0].inputs[0], *(node.outputs[0] for node in nodes)) if value is not None
+    ]
+    every = [shape[:-1] for shape in shapes if shape is not None]
+    counted = min(every, key=lambda sizes: len(_names(sizes)))
+    names = _names(counted)
+    if len(names) > 1:
+        return None
+    found: Array | None = None
+    for batches in _TRIED if names else (1,):
+        rows = math.prod(_number(size, names, batches) for size in counted)
+        sizes = [_numbers(shape, names, batches, rows) for shape in every] if 0 < rows <= _MOST_ROWS else [None]
+        if None in sizes:
+            return None
+        block = _smallest_block(_moved(np.arange(rows), nodes, [n for n in sizes if n is not None]))
+        # A batch of one more must have more of the same blocks.
+        if found is not None and not np.array_equal(found, block):
+            return None
+        found = block
+    return found
+
+
+def _names(sizes: Iterable[Size]) -> set[str]:
+    return {name for size in sizes for name in names_in(size)}
+
+
+def _number(size: Size, names: Iterable[str], batches: int) -> int:
+    """A size where names stand for so much; 0 where that leaves it unknown."""
+    return substitute(size, {name: Size(batches) for name in names}).known or 0
+
+
+def _numbers(sizes: Sequence[Size], names: Iterable[str], batches: int, rows: int) -> list[int] | None:
+    """The sizes of so many rows, of which one may be unknown."""
+    found = [_number(size, names, batches) for size in sizes]
+    if found.count(0) == 1:
+        found[found.index(0)] = rows // math.prod(n for n in found if n)
+    return found if math.prod(found) == rows else None
+
+
+def _moved(rows: Array, nodes: Sequence[ir.Node], sizes: Sequence[Sequence[int]]) -> Array:
+    """Rows that lie in their order in the first of these sizes, in the order that nodes make of it."""
+    found = rows.reshape(sizes[0])
+    for node, after in zip(nodes, sizes[1:], strict=True):
+        if node.op_type == "Reshape":
+            found = found.reshape(after)
+        elif node.op_type == "Transpose":
+            found = found.transpose((permutation(node) or ())[:-1])
+        else:
+            places = array_of(node.inputs[1])
+            assert places is not None
+            found = found.take(places, attribute(node, "axis") % (found.ndim + 1))
+    return found.reshape(-1)
+
+
+def _smallest_block(places: Array) -> Array:
+    """The first of the smallest blocks in which rows are moved alike."""
+    for size in _divisors(places.size):
+        blocks = places.reshape(-1, size)
+        if places[:size].max() < size and np.array_equal(blocks, blocks[0] + size * np.arange(len(blocks))[:, None]):
+            return places[:size]
+    return places
+
+
+def _divisors(n: int) -> list[int]:
+    low = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
+    return sorted({*low, *(n // d for d in low)})
+
+
+def look_up(move: Move) -> bool:
+    """Let the last of a move's nodes give its rows by one lookup, or as they lie where all stay, if that is less."""
+    last, source, places = move.nodes[-1], move.source, move.places
+    before, after = shape_of(source), shape_of(last.outputs[0])
+    if before is None or after is None or places is None or move.copies < (1 if places.size == 1 else 2):
+        return False
+    across, target = after[-1].known or 0, [size.known or _REST for size in after]
+    if target.count(_REST) > 1 or (places.size > 1 and across < _FEWEST):
+        return False
+    if places.size == 1 and before == after:
+        hand_on(last, source)
+        return True
+    rows = source if places.size == 1 else _looked_up(move, places, across)
+    shape = add_constant(graph_of(last), f"{last.outputs[0].name}_shape", np.array(target, np.int64))
+    become(last, "Reshape", [rows, shape])
+    return True
+
+
+def _looked_up(move: Move, places: Array, across: int) -> ir.Value:
+    """Rows of each block as they come to lie, [block, row, element]."""
+    last, type = move.nodes[-1], move.source.type
+    name, shape = last.outputs[0].name, ir.Shape([None, places.size, across])
+    target = add_constant(graph_of(last), f"{name}_blocks", np.array([_REST, places.size, across], np.int64))
+    order = add_constant(graph_of(last), f"{name}_places", places.astype(np.int64))
+    blocks = put_before(last, "Reshape", [move.source, target], f"{name}_rows", type, shape)
+    return put_before(last, "Gather", [blocks, order], f"{name}_gather", type, shape, ir.AttrInt64("axis", 1))
