@@ -32,6 +32,9 @@ VECTORS = {
     "three_wide": [-1, 8, 128],
     "four": [0, 4, -1, 16],
     "five": [1, 1, 2, 1, 1],
+    "apart": [-1, 2, 2, 2, 3, 64],
+    "windows": [-1, 6, 64],
+    "image": [-1, 4, 6, 64],
 }
 CONSTANTS = " ".join(
     [f"{n} = Constant <value = float {{{x}}}> ()" for n, x in NUMBERS.items()]
@@ -244,6 +247,21 @@ def test_a_whole_layer(name: str, order: str) -> None:
     assert region.inputs[0].name == "x"
     assert [v.name for v in region.outputs] == ["y"]
     assert count(region, "MatMul") == 8
+
+
+@pytest.mark.parametrize("name", ["pre-norm", "post-norm"])
+def test_a_whole_layer_of_windows(name: str) -> None:
+    """Which are taken from an image for the attention alone, and are what the layer is computed of then."""
+    source, before, after, input_ = BLOCKS[name]
+    turned = "Transpose <perm = [0, 1, 3, 2, 4, 5]>"
+    taken = f"ip = Reshape ({source}, apart) it = {turned} (ip) w = Reshape (it, windows)"
+    put_back = f"bp = Reshape (a1, apart) bt = {turned} (bp) o = Reshape (bt, image)"
+    attention = f"{heads('w')} {ATTENTION.format('q', 'k')} {PROJECTION.replace('o = Add', 'a1 = Add')}"
+    whole = f"x = Abs (i) {before} {taken} {attention} {put_back} {after.format(ffn=FFN['relu'].format(input_, 'h'))}"
+    inputs, outputs = "float[n, 4, 6, 64] i", "float[n, 4, 6, 64] z"
+    (region,) = regions(f"{whole} z = Abs (y)", "TransformerLayer", inputs, outputs)
+    assert count(region, "MatMul") == 8
+    assert [v.shape[-2] for v in (region.inputs[0], region.outputs[0]) if v.shape is not None] == [6, 6]
 
 
 @pytest.mark.parametrize("name", ["pre-norm", "post-norm"])
