@@ -113,6 +113,19 @@ def test_layers_of_the_same_windows_move_nothing_between() -> None:
     assert (left(found)["Transpose"], left(found)["Gather"]) == (2, 0)
 
 
+def test_sums_of_sums_move_nothing_between() -> None:
+    def attention(source: str, to: str) -> str:
+        norm = f"{to}n = LayerNormalization ({source}, scale) "
+        return norm + into(f"{to}n", f"{to}w") + f"{to}a = Softmax <axis = 1> ({to}w) " + back(f"{to}a", f"{to}b")
+
+    body = (
+        "e = Exp (x) " + attention("e", "f") + "g = Add (e, fb) " + attention("g", "h") + "i = Add (hb, g) y = Relu (i)"
+    )
+    found = simplified(body)
+    assert places(found)["WindowOrder"] == 2
+    assert (left(found)["Transpose"], left(found)["Gather"]) == (2, 0)
+
+
 def test_norms_behind_what_windows_give_are_of_windows() -> None:
     """As in Swin v2, which has no norm before."""
     body = (

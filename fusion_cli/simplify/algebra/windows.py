@@ -44,8 +44,10 @@ def keep_windows(graph: ir.Graph) -> Iterator[Applied]:
     residuals = list(_residuals(graph))
     if not residuals:
         return
+    sums: dict[ir.Value, ir.Value] = {}
     for residual in residuals:
-        _add_in_windows(residual)
+        _add_in_windows(residual, sums.get(residual.value, residual.value))
+        sums[residual.add.outputs[0]] = residual.back.result
     graph.sort()
     order = {node: i for i, node in enumerate(graph)}
     for residual in residuals:
@@ -144,8 +146,9 @@ def _is_alike(value: ir.Value, rows: Collection[ir.Value], made: Shape) -> bool:
     return shape[:-1] == made[:-1] if value in rows else all(size.known == 1 for size in shape[:-1])
 
 
-def _add_in_windows(residual: _Residual) -> None:
-    add, value, into, back = residual.add, residual.value, residual.into, residual.back
+def _add_in_windows(residual: _Residual, value: ir.Value) -> None:
+    """`value` may be what a sum before is put back to."""
+    add, into, back = residual.add, residual.into, residual.back
     windows, rows = into.result, back.source
     if residual.before:
         last = residual.before[-1].outputs[0]
