@@ -186,6 +186,20 @@ def test_rows_of_a_table_stay_outside_where_they_are_few_or_the_region_is_a_laye
     assert any(n.op_type == "Gather" for n in region.nodes) == taken
 
 
+@pytest.mark.parametrize(
+    ("body", "taken"),
+    [
+        ("m = MatMul (x, w0) y = Add (m, b0)", [["MatMul", "Add"]]),
+        ("m = MatMul (x, w0) y = Add (b0, m)", [["MatMul", "Add"]]),
+        ("y = MatMul (x, w0)", []),
+        ("m = MatMul (x, w0) y = Add (m, x)", []),
+    ],
+    ids=["a bias behind", "a bias before", "no bias", "a residual"],
+)
+def test_a_linear_layer_with_its_bias(body: str, taken: list[list[str]]) -> None:
+    assert operators(found(body, "BiasedLinear", WEIGHTS), "BiasedLinear") == taken
+
+
 def test_what_others_leave_of_a_pointwise_region_is_one() -> None:
     """A product that takes the last of it leaves the others, which would run one by one."""
     body = "a = Neg (x) e = Exp (x) c = Mul (a, e) m = MatMul (x, w0) l = Add (m, b0) y = Add (l, c)"

@@ -18,7 +18,7 @@ WEIGHTS: dict[str, tuple[int, ...]] = {
     "packed": (64, 192),
     "down": (128, 64),
 }
-NUMBERS = {"d": 0.25, "half": 0.5, "one": 1.0, "root": 1.41421356, "low": -10000.0}
+NUMBERS = {"tiny": 1e-6, "d": 0.25, "half": 0.5, "one": 1.0, "root": 1.41421356, "low": -10000.0}
 VECTORS = {
     **{f"i{i}": [i] for i in (0, 1, 2, 4, 8)},
     "all": [99],
@@ -272,6 +272,19 @@ def test_a_whole_layer_whose_queries_keys_and_values_are_one_product(name: str) 
     (region,) = regions(f"{before} {linear} {ATTENTION.format('q', 'k')} {PROJECTION} {ffn}", "TransformerLayer")
     assert (region.inputs[0].name, [v.name for v in region.outputs]) == ("x", ["y"])
     assert (count(region, "MatMul"), count(region, "Split")) == (6, 1)
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["products", "one product"])
+def test_a_whole_layer_of_cosines_whose_norms_come_after(packed: bool) -> None:
+    """As in Swin v2: queries and keys are as long as one."""
+    source, before, after, input_ = BLOCKS["norm after"]
+    unit = "{0}s = ReduceL2 <axes = [-1], keepdims = 1> ({0}) {0}e = Clip ({0}s, tiny) {0}z = Div ({0}, {0}e) "
+    linear = PARTS if packed else heads(source)
+    attention = f"{unit.format('q')} {unit.format('k')} {ATTENTION.format('qz', 'kz')} {PROJECTION}"
+    ffn = after.format(ffn=FFN["relu"].format(input_, "h"))
+    (region,) = regions(f"{before} {linear} {attention} {ffn}", "TransformerLayer")
+    assert (region.inputs[0].name, [v.name for v in region.outputs]) == ("x", ["y"])
+    assert (count(region, "MatMul"), count(region, "ReduceL2")) == (6 if packed else 8, 2)
 
 
 PARTS = """w = MatMul (x, packed) ql, kl, vl = Split <axis = -1, num_outputs = 3> (w)
