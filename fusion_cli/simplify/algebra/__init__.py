@@ -35,7 +35,7 @@ from fusion_cli.simplify.algebra.tables import compute_tables, gather_one_hot
 from fusion_cli.simplify.algebra.transposes import cancel_transposes
 from fusion_cli.simplify.algebra.triangles import compare_positions
 from fusion_cli.simplify.algebra.uniform import drop_choices, drop_neutral
-from fusion_cli.simplify.algebra.windows import keep_windows, look_up_rows
+from fusion_cli.simplify.algebra.window_order import keep_windows, look_up_rows
 from fusion_cli.simplify.identities import drop_identities
 from fusion_cli.types import Rewrite, label
 
