@@ -80,11 +80,12 @@ def _algebra_again(model: ir.Model, fold: Step, blocks: bool) -> Iterator[Rewrit
     """Sizes may be known where nodes were taken out that hid them, such as a Pad by none, and with them what is
     computed of shapes: as long as that goes on, fold constants and apply algebra again."""
     for _ in range(MOST_ROUNDS):
-        if not (before := _count_unknown(model)):
+        before = sum(1 for _ in _unknown(model))
+        if not before:
             return
         forget_shapes(model)
         _shape(model)
-        if _count_unknown(model) >= before:
+        if sum(1 for _ in _unknown(model)) >= before:
             return
         fold(model)
         yield from apply_algebra(model, blocks)
@@ -152,14 +153,14 @@ def _count_branches(model: ir.Model) -> int:
 
 def _is_shaped(model: ir.Model) -> bool:
     """Whether every type is known, and every size by a number or by the sizes of the inputs."""
-    return not _count_unknown(model)
+    return next(_unknown(model), None) is None
 
 
-def _count_unknown(model: ir.Model) -> int:
+def _unknown(model: ir.Model) -> Iterator[ir.Value]:
     """Values of which that is not known."""
     given = {name for v in model.graph.inputs for name in _names(v)}
     values = (v for node in model.graph.all_nodes() for v in node.outputs)
-    return sum(v.dtype is None or v.shape is None or not given.issuperset(_names(v)) for v in values)
+    return (v for v in values if v.dtype is None or v.shape is None or not given.issuperset(_names(v)))
 
 
 def _names(value: ir.Value) -> list[str]:

@@ -228,6 +228,20 @@ def test_patches_are_joined_by_a_transpose(body: str, inputs: str, joined: bool)
     assert (left(found)["Slice"] == 0) == joined
 
 
+COMPUTED = "m = ReduceMax <keepdims = 0> (x) s = Sigmoid (m) c = Ceil (s) i = Cast <to = 7> (c) k = Reshape (i, one) "
+"""A number that is one, which nobody knows before."""
+
+
+@pytest.mark.parametrize(("axis", "step"), [("k", "one"), ("one", "t")], ids=["axis", "step"])
+def test_patches_are_left_where_it_is_not_known_what_is_cut(axis: str, step: str) -> None:
+    body = (
+        f"{COMPUTED} t = Add (k, k) a = Slice (x, none, end, two, two) b = Slice (x, one, end, two, two) "
+        f"d = Slice (a, none, end, {axis}, {step}) e = Slice (b, none, end, {axis}, {step}) "
+        "y = Concat <axis = 3> (d, e)"
+    )
+    assert "SliceTranspose" not in places(simplified(body, IMAGE.replace("n", "2")))
+
+
 def test_a_slice_of_all_goes_unless_it_turns_it_round() -> None:
     assert left(simplified("s = Slice (x, none, end, two) y = Relu (s)")) == Counter(Relu=1)
     assert left(simplified("s = Slice (x, minus, low, two, minus) y = Relu (s)")) == Counter(Slice=1, Relu=1)

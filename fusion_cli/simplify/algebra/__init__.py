@@ -35,7 +35,7 @@ from fusion_cli.simplify.algebra.tables import compute_tables, gather_one_hot
 from fusion_cli.simplify.algebra.transposes import cancel_transposes
 from fusion_cli.simplify.algebra.triangles import compare_positions
 from fusion_cli.simplify.algebra.uniform import drop_choices, drop_neutral
-from fusion_cli.simplify.algebra.window_order import keep_windows, look_up_rows
+from fusion_cli.simplify.algebra.window_order import keep_windows
 from fusion_cli.simplify.identities import drop_identities
 from fusion_cli.types import Rewrite, label
 
@@ -61,7 +61,6 @@ _FAMILIES: Mapping[Callable[[ir.Graph], Iterator[Applied]], tuple[str, ...]] = {
     compute_tables: ("GatherTable",),
     cancel_transposes: ("TransposeTranspose",),
     keep_windows: ("WindowOrder", "RowGather"),
-    look_up_rows: ("RowGather",),
     fold_affine_nodes: tuple(rule for op in LAYERS for rule in (f"{op}Affine", f"Affine{op}")),
     merge_branches: ("ConvBranches",),  # behind what batch norms of branches are folded into
     add_in_shape: ("ReshapeAdd",),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from fusion_cli.load.overridable import is_constant
+from fusion_cli.sizes.algebra import Size
 
 Array = np.ndarray[Any, Any]
 Applied = tuple[str, Sequence[ir.Node]]
@@ -18,6 +19,10 @@ _SOURCES = frozenset(
     "AveragePool Cast Clip Concat Conv ConvTranspose GlobalAveragePool HardSwish LeakyRelu MaxPool Relu Resize Sigmoid "
     "Transpose Upsample".split()
 )
+REST = -1
+"""What a Reshape takes for what is left."""
+RESHAPE_OPSET = 5
+"""The first in which a Reshape has its shape as an input."""
 _MOST_ELEMENTS = 1 << 16
 """Constants with more are no numbers of channels, and are not looked into."""
 
@@ -64,6 +69,27 @@ def put_before(
     made.name, made.type, made.shape = name, type, shape
     graph_of(reader).insert_before(reader, node)
     return made
+
+
+def put_with_constant(
+    reader: ir.Node, operator: str, value: ir.Value, constant: Array, shape: ir.Shape, *attributes: ir.Attr
+) -> ir.Value:
+    """The result, of this shape, of a new node before `reader` of a value and a constant."""
+    name = f"{reader.outputs[0].name}_{operator.lower()}"
+    operand = add_constant(graph_of(reader), f"{name}_operand", constant)
+    return put_before(reader, operator, [value, operand], name, value.type, shape, *attributes)
+
+
+def become_reshape(node: ir.Node, value: ir.Value, sizes: Sequence[int]) -> None:
+    """Let the node give a value's elements in these sizes, as a Reshape takes them."""
+    shape = add_constant(graph_of(node), f"{node.outputs[0].name}_shape", np.array(sizes, np.int64))
+    become(node, "Reshape", [value, shape])
+
+
+def written_sizes(shape: Iterable[Size]) -> list[int] | None:
+    """Sizes as a Reshape takes them; None where more than one of them is unknown."""
+    found = [size.known or REST for size in shape]
+    return found if found.count(REST) <= 1 else None
 
 
 def graph_of(node: ir.Node) -> ir.Graph:

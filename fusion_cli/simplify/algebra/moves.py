@@ -4,7 +4,7 @@ of all places of an axis, as where an image is cut into windows."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,25 +13,22 @@ import onnx_ir as ir
 
 from fusion_cli.operators.versions import attribute, opset_version
 from fusion_cli.simplify.algebra.edits import (
+    RESHAPE_OPSET,
+    REST,
     Array,
-    add_constant,
     array_of,
-    become,
-    graph_of,
+    become_reshape,
     hand_on,
     is_one_of,
     only_reader,
     permutation,
-    put_before,
+    put_with_constant,
+    written_sizes,
 )
-from fusion_cli.sizes.algebra import Size, names_in
+from fusion_cli.sizes.algebra import Shape, Size, names_in
 from fusion_cli.sizes.dims import shape_of
 from fusion_cli.sizes.operations import substitute
 
-_OPSET = 5
-"""The first in which a Reshape has its shape as an input."""
-_REST = -1
-"""What a Reshape takes for what is left."""
 _FEWEST = 8
 """Elements of a row; shorter ones are slower to look up than to copy otherwise."""
 _MOST_ROWS = 1 << 20
@@ -85,15 +82,6 @@ def moves(graph: ir.Graph) -> Iterator[Move]:
                 yield _move_to(node)
 
 
-def move_on(node: ir.Node) -> Move | None:
-    """The longest one that a node is part of."""
-    if not _moves_rows(node):
-        return None
-    while (reader := only_reader(node.outputs[0])) is not None and _moves_rows(reader[0]):
-        node = reader[0]
-    return _move_to(node)
-
-
 def _move_to(last: ir.Node) -> Move:
     """The longest one that ends with such a node."""
     nodes: list[ir.Node] = []
@@ -112,7 +100,7 @@ def _moves_rows(node: ir.Node) -> bool:
     if not before or not after or before[-1].known is None or before[-1] != after[-1] or len(before) < 2:
         return False
     if node.op_type == "Reshape":
-        return opset_version(node) >= _OPSET and len(after) > 1
+        return opset_version(node) >= RESHAPE_OPSET and len(after) > 1
     if node.op_type == "Transpose":
         perm = permutation(node)
         return perm is not None and perm[0] == 0 and perm[-1] == len(perm) - 1
@@ -124,40 +112,43 @@ def _moves_rows(node: ir.Node) -> bool:
 
 def _places(nodes: Sequence[ir.Node]) -> Array | None:
     """Where rows of the smallest blocks lay that are moved alike; None where that is not known."""
-    shapes = [
-        shape_of(value) for value in (nodes[0].inputs[0], *(node.outputs[0] for node in nodes)) if value is not None
-    ]
-    every = [shape[:-1] for shape in shapes if shape is not None]
-    counted = min(every, key=lambda sizes: len(_names(sizes)))
+    values = [v for v in (nodes[0].inputs[0], *(node.outputs[0] for node in nodes)) if v is not None]
+    shapes = [shape[:-1] for shape in map(shape_of, values) if shape is not None]
+    counted = min(shapes, key=lambda sizes: len(_names(sizes)))
     names = _names(counted)
     if len(names) > 1:
         return None
-    found: Array | None = None
-    for batches in _TRIED if names else (1,):
-        rows = math.prod(_number(size, names, batches) for size in counted)
-        sizes = [_numbers(shape, names, batches, rows) for shape in every] if 0 < rows <= _MOST_ROWS else [None]
-        if None in sizes:
-            return None
-        block = _smallest_block(_moved(np.arange(rows), nodes, [n for n in sizes if n is not None]))
-        # A batch of one more must have more of the same blocks.
-        if found is not None and not np.array_equal(found, block):
-            return None
-        found = block
-    return found
+    # A batch of one more must have more of the same blocks.
+    first, *others = [
+        _block(nodes, shapes, counted, {name: Size(n) for name in names}) for n in (_TRIED if names else (1,))
+    ]
+    is_alike = all(first is not None and other is not None and np.array_equal(first, other) for other in others)
+    return first if is_alike else None
 
 
 def _names(sizes: Iterable[Size]) -> set[str]:
     return {name for size in sizes for name in names_in(size)}
 
 
-def _number(size: Size, names: Iterable[str], batches: int) -> int:
-    """A size where names stand for so much; 0 where that leaves it unknown."""
-    return substitute(size, {name: Size(batches) for name in names}).known or 0
+def _block(
+    nodes: Sequence[ir.Node], shapes: Sequence[Shape], counted: Shape, values: Mapping[str, Size]
+) -> Array | None:
+    """The same where names have these values, which are all that there are in the shape that rows are counted by."""
+    rows = math.prod(_number(size, values) for size in counted)
+    if not 0 < rows <= _MOST_ROWS:
+        return None
+    sizes = [found for shape in shapes if (found := _numbers(shape, values, rows)) is not None]
+    return _smallest_block(_moved(np.arange(rows), nodes, sizes)) if len(sizes) == len(shapes) else None
 
 
-def _numbers(sizes: Sequence[Size], names: Iterable[str], batches: int, rows: int) -> list[int] | None:
+def _number(size: Size, values: Mapping[str, Size]) -> int:
+    """A size where names have these values; 0 where that leaves it unknown."""
+    return substitute(size, values).known or 0
+
+
+def _numbers(sizes: Shape, values: Mapping[str, Size], rows: int) -> list[int] | None:
     """The sizes of so many rows, of which one may be unknown."""
-    found = [_number(size, names, batches) for size in sizes]
+    found = [_number(size, values) for size in sizes]
     if found.count(0) == 1:
         found[found.index(0)] = rows // math.prod(n for n in found if n)
     return found if math.prod(found) == rows else None
@@ -198,23 +189,19 @@ def look_up(move: Move) -> bool:
     before, after = shape_of(source), shape_of(last.outputs[0])
     if before is None or after is None or places is None or move.copies < (1 if places.size == 1 else 2):
         return False
-    across, target = after[-1].known or 0, [size.known or _REST for size in after]
-    if target.count(_REST) > 1 or (places.size > 1 and across < _FEWEST):
+    across, sizes = after[-1].known or 0, written_sizes(after)
+    if sizes is None or (places.size > 1 and across < _FEWEST):
         return False
     if places.size == 1 and before == after:
         hand_on(last, source)
         return True
-    rows = source if places.size == 1 else _looked_up(move, places, across)
-    shape = add_constant(graph_of(last), f"{last.outputs[0].name}_shape", np.array(target, np.int64))
-    become(last, "Reshape", [rows, shape])
+    become_reshape(last, source if places.size == 1 else _looked_up(move, places, across), sizes)
     return True
 
 
 def _looked_up(move: Move, places: Array, across: int) -> ir.Value:
     """Rows of each block as they come to lie, [block, row, element]."""
-    last, type = move.nodes[-1], move.source.type
-    name, shape = last.outputs[0].name, ir.Shape([None, places.size, across])
-    target = add_constant(graph_of(last), f"{name}_blocks", np.array([_REST, places.size, across], np.int64))
-    order = add_constant(graph_of(last), f"{name}_places", places.astype(np.int64))
-    blocks = put_before(last, "Reshape", [move.source, target], f"{name}_rows", type, shape)
-    return put_before(last, "Gather", [blocks, order], f"{name}_gather", type, shape, ir.AttrInt64("axis", 1))
+    last, shape = move.nodes[-1], ir.Shape([None, places.size, across])
+    sizes = np.array([REST, places.size, across], np.int64)
+    blocks = put_with_constant(last, "Reshape", move.source, sizes, shape)
+    return put_with_constant(last, "Gather", blocks, places.astype(np.int64), shape, ir.AttrInt64("axis", 1))

@@ -11,24 +11,22 @@ from itertools import permutations, product
 import numpy as np
 import onnx_ir as ir
 
-from fusion_cli.operators.versions import attribute, integers, opset_version
+from fusion_cli.operators.versions import attribute, opset_version
 from fusion_cli.simplify.algebra.edits import (
     Applied,
-    add_constant,
-    array_of,
-    become,
-    graph_of,
+    become_reshape,
     is_one_of,
     producer_of,
     put_before,
+    put_with_constant,
+    written_sizes,
 )
-from fusion_cli.sizes.algebra import Shape
+from fusion_cli.simplify.algebra.positions import numbers_of
+from fusion_cli.sizes.algebra import Shape, Size
 from fusion_cli.sizes.dims import shape_of
 
 _OPSET = 10
 """The first in which a Slice has its places as inputs, and steps."""
-_REST = -1
-"""What a Reshape takes for what is left."""
 _FEWEST = 8
 """Elements side by side that are moved together; of fewer a Transpose may be slower than copies."""
 _MOST_AXES = 3
@@ -49,15 +47,18 @@ def join_patches(graph: ir.Graph) -> Iterator[Applied]:
     for node in list(graph):
         parts = _parts(node)
         order = None if parts is None else _order(parts)
-        shape = None if parts is None else shape_of(parts[0].source)
-        result = shape_of(node.outputs[0])
-        if parts is None or order is None or shape is None or result is None:
+        if parts is None or order is None:
             continue
-        whole, perm = _taken_apart(shape, parts[0].steps, order)
-        joined = [size.known or _REST for size in result]
-        if max(whole.count(_REST), joined.count(_REST)) > 1:
+        source, steps = parts[0].source, parts[0].steps
+        sizes, perm = _taken_apart(shape_of(source) or (), steps, order)
+        apart, joined = written_sizes(sizes), written_sizes(shape_of(node.outputs[0]) or ())
+        if apart is None or joined is None:
             continue
-        _transpose(node, parts[0].source, whole, perm, joined)
+        shape = ir.Shape([size.known for size in sizes])
+        rows = put_with_constant(node, "Reshape", source, np.array(apart, np.int64), shape)
+        name, shape = f"{node.outputs[0].name}_transpose", ir.Shape([shape[p] for p in perm])
+        turned = put_before(node, "Transpose", [rows], name, source.type, shape, ir.AttrInt64s("perm", perm))
+        become_reshape(node, turned, joined)
         yield "SliceTranspose", [*dict.fromkeys(n for part in parts for n in part.nodes), node]
 
 
@@ -72,8 +73,8 @@ def _parts(node: ir.Node) -> list[_Part] | None:
     source, steps = found[0].source, found[0].steps
     is_one_grid = all(part.source is source and part.steps == steps for part in found)
     is_whole = math.prod(steps.values()) == len(found) and len(steps) <= _MOST_AXES
-    across = (shape_of(source) or (None,))[-1]
-    return found if is_one_grid and is_whole and across is not None and (across.known or 0) >= _FEWEST else None
+    across = (shape_of(source) or shape)[-1].known or 0
+    return found if is_one_grid and is_whole and across >= _FEWEST else None
 
 
 def _part(value: ir.Value) -> _Part | None:
@@ -97,11 +98,12 @@ def _cuts(node: ir.Node) -> dict[int, tuple[int, int]] | None:
     shape = None if node.inputs[0] is None else shape_of(node.inputs[0])
     if shape is None or opset_version(node) < _OPSET:
         return None
-    numbers = {name: _numbers(node, name) for name in ("starts", "ends", "axes", "steps")}
-    starts, ends = numbers["starts"], numbers["ends"]
+    starts, ends = (numbers_of(node, name) for name in ("starts", "ends"))
     if starts is None or ends is None:
         return None
-    axes, steps = numbers["axes"] or range(len(starts)), numbers["steps"] or [1] * len(starts)
+    axes, steps = numbers_of(node, "axes", [*range(len(starts))]), numbers_of(node, "steps", [1] * len(starts))
+    if axes is None or steps is None:
+        return None
     found: dict[int, tuple[int, int]] = {}
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         place, size = axis % len(shape), shape[axis].known
@@ -115,12 +117,6 @@ def _cuts(node: ir.Node) -> dict[int, tuple[int, int]] | None:
     return found
 
 
-def _numbers(node: ir.Node, name: str) -> list[int] | None:
-    value = integers(node, name)
-    array = array_of(value) if isinstance(value, ir.Value) else None
-    return None if array is None else [int(n) for n in array.reshape(-1)]
-
-
 def _order(parts: Sequence[_Part]) -> tuple[int, ...] | None:
     """The axes along which parts follow one another, the slowest first."""
     steps = parts[0].steps
@@ -131,29 +127,15 @@ def _order(parts: Sequence[_Part]) -> tuple[int, ...] | None:
     return None
 
 
-def _taken_apart(shape: Shape, steps: dict[int, int], order: Sequence[int]) -> tuple[list[int], list[int]]:
+def _taken_apart(shape: Shape, steps: dict[int, int], order: Sequence[int]) -> tuple[list[Size], list[int]]:
     """The sizes with an axis more behind each that is cut, and the permutation that puts those before the last."""
-    sizes: list[int] = []
+    sizes: list[Size] = []
     outer: list[int] = []
     inner: dict[int, int] = {}
     for axis, size in enumerate(shape):
         outer.append(len(sizes))
-        sizes.append((size.known or _REST) if axis not in steps else (size.known or 0) // steps[axis])
+        sizes.append(Size((size.known or 0) // steps[axis]) if axis in steps else size)
         if axis in steps:
             inner[axis] = len(sizes)
-            sizes.append(steps[axis])
+            sizes.append(Size(steps[axis]))
     return sizes, [*outer[:-1], *(inner[axis] for axis in order), outer[-1]]
-
-
-def _transpose(
-    node: ir.Node, source: ir.Value, whole: Sequence[int], perm: Sequence[int], joined: Sequence[int]
-) -> None:
-    name, graph, sizes = node.outputs[0].name, graph_of(node), [None if n == _REST else n for n in whole]
-    shapes = [
-        add_constant(graph, f"{name}_{what}", np.array(n, np.int64))
-        for what, n in (("apart", whole), ("shape", joined))
-    ]
-    apart = put_before(node, "Reshape", [source, shapes[0]], f"{name}_rows", source.type, ir.Shape(sizes))
-    shape = ir.Shape([sizes[p] for p in perm])
-    turned = put_before(node, "Transpose", [apart], f"{name}_turned", source.type, shape, ir.AttrInt64s("perm", perm))
-    become(node, "Reshape", [turned, shapes[1]])

@@ -116,15 +116,21 @@ def cut_of(node: ir.Node) -> tuple[int, int] | None:
     start, axis = (one_number(node, name) for name in ("starts", "axes"))
     if shape is None or start is None or axis is None:
         return None
-    is_close = integers(node, "steps") is None or one_number(node, "steps") == 1
-    return (axis % len(shape), start) if is_close else None
+    return (axis % len(shape), start) if numbers_of(node, "steps", [1]) == [1] else None
 
 
 def one_number(node: ir.Node, name: str) -> int | None:
     """The one constant that a node reads as a list of integers."""
+    found = numbers_of(node, name)
+    return found[0] if found is not None and len(found) == 1 else None
+
+
+def numbers_of(node: ir.Node, name: str, without: list[int] | None = None) -> list[int] | None:
+    """The constants that a node reads as a list of integers, `without` where it reads no such list; None where they are
+    not known."""
     value = integers(node, name)
     array = array_of(value) if isinstance(value, ir.Value) else None
-    return int(array.item()) if array is not None and array.size == 1 else None
+    return without if value is None else None if array is None else [int(n) for n in array.reshape(-1)]
 
 
 def number_of(value: ir.Value | None, steps: int = _MOST_STEPS) -> Size | None:

@@ -5,42 +5,40 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 import onnx_ir as ir
 
-from fusion_cli.operators.versions import integers, opset_version
+from fusion_cli.operators.versions import opset_version
 from fusion_cli.simplify.algebra.edits import (
+    RESHAPE_OPSET,
+    REST,
     Applied,
-    add_constant,
     array_of,
     become,
-    graph_of,
+    become_reshape,
     hand_on,
     is_one_of,
     only_reader,
     producer_of,
     put_before,
 )
+from fusion_cli.simplify.algebra.positions import numbers_of
 from fusion_cli.sizes.algebra import Shape
 from fusion_cli.sizes.dims import shape_of
 
-_OPSET = 5
-"""The first in which a Reshape has its shape as an input."""
-_SAME, _REST = 0, -1
-"""What a Reshape takes for the operand's size at the same place, and for what is left."""
+_SAME = 0
+"""What a Reshape takes for the operand's size at the same place."""
 
 
 def write_shapes(graph: ir.Graph) -> Iterator[Applied]:
     """Give Reshapes as constants the shapes that nodes compute for them, in place."""
     for node in list(graph):
-        if not is_one_of(node, "Reshape") or len(node.inputs) != 2 or opset_version(node) < _OPSET:
+        if not is_one_of(node, "Reshape") or len(node.inputs) != 2 or opset_version(node) < RESHAPE_OPSET:
             continue
         value, target = node.inputs
         if value is None or target is None or target.producer() is None or array_of(target) is not None:
             continue
         if (numbers := _written(value, node.outputs[0], target)) is not None:
-            shape = add_constant(graph_of(node), f"{node.outputs[0].name}_shape", np.array(numbers, np.int64))
-            become(node, "Reshape", [value, shape])
+            become_reshape(node, value, numbers)
             yield "ReshapeSizes", [node]
 
 
@@ -50,13 +48,13 @@ def _written(value: ir.Value, result: ir.Value, target: ir.Value) -> list[int] |
     if before is None or after is None or any(size.known == 0 for size in after):
         return None
     found = [
-        size.known if size.known is not None else _SAME if axis < len(before) and before[axis] == size else _REST
+        size.known if size.known is not None else _SAME if axis < len(before) and before[axis] == size else REST
         for axis, size in enumerate(after)
     ]
-    if found.count(_REST) > 1:
+    if found.count(REST) > 1:
         return None
     # Beside a size of 0 what is left cannot be told, and a model that asks for no such thing runs.
-    is_told = _REST not in found or _SAME not in found or _asks_for_the_rest(target)
+    is_told = REST not in found or _SAME not in found or _asks_for_the_rest(target)
     return found if is_told else None
 
 
@@ -64,7 +62,7 @@ def _asks_for_the_rest(target: ir.Value) -> bool:
     """Whether the model itself leaves a size to be told."""
     parts = producer_of(target, "Concat")
     arrays = () if parts is None else map(array_of, parts.inputs)
-    return any(array is not None and bool((array == _REST).any()) for array in arrays)
+    return any(array is not None and bool((array == REST).any()) for array in arrays)
 
 
 def drop_shapes(graph: ir.Graph) -> Iterator[Applied]:
@@ -80,11 +78,8 @@ def drop_shapes(graph: ir.Graph) -> Iterator[Applied]:
 
 def _goes_forward(node: ir.Node) -> bool:
     """Whether a node is a Slice that leaves elements in their order."""
-    if not is_one_of(node, "Slice"):
-        return False
-    steps = integers(node, "steps")
-    array = array_of(steps) if isinstance(steps, ir.Value) else None
-    return steps is None or (array is not None and bool((array > 0).all()))
+    steps = numbers_of(node, "steps", []) if is_one_of(node, "Slice") else None
+    return steps is not None and all(step > 0 for step in steps)
 
 
 def join_reshapes(graph: ir.Graph) -> Iterator[Applied]:

@@ -16,10 +16,11 @@ from fusion_cli.simplify.algebra.edits import (
     Array,
     add_constant,
     become,
+    become_reshape,
     graph_of,
     is_one_of,
     producer_of,
-    put_before,
+    put_with_constant,
 )
 from fusion_cli.simplify.algebra.positions import cut_of, one_number
 from fusion_cli.sizes.dims import shape_of
@@ -78,19 +79,9 @@ def _look_up_both(node: ir.Node, inner: _Roll, roll: _Roll) -> None:
     behind, before = sizes[second.axis + 1 :], [_SAME] * first.axis
     places = (first.places[:, None] * second.size + second.places).reshape(-1)
     merged = ir.Shape([*(inner.source.shape or ())[: first.axis], places.size, *behind])
-    rows = _with_constant(node, "Reshape", inner.source, np.array([*before, places.size, *behind], np.int64), merged)
-    found = _with_constant(node, "Gather", rows, places, merged, ir.AttrInt64("axis", first.axis))
-    shape = np.array([*before, first.size, second.size, *behind], np.int64)
-    become(node, "Reshape", [found, add_constant(graph_of(node), f"{node.outputs[0].name}_shape", shape)])
-
-
-def _with_constant(
-    reader: ir.Node, operator: str, value: ir.Value, constant: Array, shape: ir.Shape, *attributes: ir.Attr
-) -> ir.Value:
-    """The result, of this shape, of a new node of a value and a constant."""
-    name = f"{reader.outputs[0].name}_{operator.lower()}"
-    operand = add_constant(graph_of(reader), f"{name}_operand", constant)
-    return put_before(reader, operator, [value, operand], name, value.type, shape, *attributes)
+    rows = put_with_constant(node, "Reshape", inner.source, np.array([*before, places.size, *behind], np.int64), merged)
+    found = put_with_constant(node, "Gather", rows, places, merged, ir.AttrInt64("axis", first.axis))
+    become_reshape(node, found, [*before, first.size, second.size, *behind])
 
 
 def _reads_alone(roll: _Roll) -> bool:

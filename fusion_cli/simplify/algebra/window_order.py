@@ -13,7 +13,7 @@ from fusion_cli.load.overridable import is_constant
 from fusion_cli.operators.registry import is_elementwise
 from fusion_cli.operators.versions import attribute
 from fusion_cli.simplify.algebra.edits import Applied, add_constant, graph_of, is_one_of, only_reader
-from fusion_cli.simplify.algebra.moves import Move, look_up, move_on, moves
+from fusion_cli.simplify.algebra.moves import Move, look_up, moves
 from fusion_cli.sizes.algebra import Shape
 from fusion_cli.sizes.dims import shape_of
 
@@ -39,11 +39,20 @@ class _Residual:
 
 
 def keep_windows(graph: ir.Graph) -> Iterator[Applied]:
-    """Add to values in the order of windows what is made of them in that, and go on in it as far as nodes work row by
-    row, in place."""
+    """Add to values in the order of windows what is made of them in that, go on in it as far as nodes work row by row,
+    and look up at once rows that are looked up or put back and elsewhere again, in place."""
     residuals = list(_residuals(graph))
-    if not residuals:
-        return
+    if residuals:
+        _order_by_windows(graph, residuals)
+    for residual in residuals:
+        yield "WindowOrder", residual.nodes
+    moved = {move.nodes[-1] for residual in residuals for move in (residual.into, residual.back)}
+    for move in list(moves(graph)):
+        if (move.looks_up or not moved.isdisjoint(move.nodes)) and look_up(move):
+            yield "RowGather", move.nodes
+
+
+def _order_by_windows(graph: ir.Graph, residuals: Sequence[_Residual]) -> None:
     sums: dict[ir.Value, ir.Value] = {}
     for residual in residuals:
         _add_in_windows(residual, sums.get(residual.value, residual.value))
@@ -53,19 +62,6 @@ def keep_windows(graph: ir.Graph) -> Iterator[Applied]:
     for residual in residuals:
         _move_later(residual.back, order)
     graph.sort()
-    for residual in residuals:
-        yield "WindowOrder", residual.nodes
-        for move in (residual.into, residual.back):
-            joined = move_on(move.nodes[-1])
-            if joined is not None and look_up(joined):
-                yield "RowGather", joined.nodes
-
-
-def look_up_rows(graph: ir.Graph) -> Iterator[Applied]:
-    """Look up at once rows that are looked up and put elsewhere again, in place."""
-    for move in list(moves(graph)):
-        if move.looks_up and look_up(move):
-            yield "RowGather", move.nodes
 
 
 def _residuals(graph: ir.Graph) -> Iterator[_Residual]:
@@ -97,11 +93,11 @@ def _possible(graph: ir.Graph) -> Iterator[_Residual]:
 def _fits(residual: _Residual) -> bool:
     """Whether what is taken apart is put together again, all values are alike that are added or moved, and only nodes
     know of them."""
-    into, back, made = residual.into, residual.back, residual.add.outputs[0]
-    alike = [residual.value, into.source, back.source, made]
+    into, back, total = residual.into, residual.back, residual.add.outputs[0]
+    alike = [residual.value, into.source, back.source, total]
     shapes = [shape_of(v) for v in alike]
     is_alike = len({v.dtype for v in alike}) == 1 and len({s[-1] if s else None for s in shapes}) == 1
-    is_inside = not into.result.is_graph_output() and not made.is_graph_output()
+    is_inside = not into.result.is_graph_output() and not total.is_graph_output()
     return into is not back and is_alike and is_inside and into.undoes(back)
 
 
@@ -204,20 +200,20 @@ def _move_later(move: Move, order: dict[ir.Node, int]) -> None:
     """Compute what is made of its rows before they are moved, up to one value as wide that all else reads."""
     rows, width = {move.result: None}, (move.result.shape or (None,))[-1]
     region: list[ir.Node] = []
-    best: tuple[int, ir.Value] | None = None
+    best = 0
     while len(region) < _MOST_BETWEEN and (ready := _next(rows, region, order)):
         region.append(min(ready, key=order.__getitem__))
-        rows[region[-1].outputs[0]] = None
+        made = region[-1].outputs[0]
+        rows[made] = None
         left = [v for v in rows if v.is_graph_output() or any(reader not in region for reader, _ in v.uses())]
-        if len(left) == 1 and not left[-1].is_graph_output() and (left[-1].shape or (None,))[-1] == width:
-            best = len(region), left[-1]
-    if best is None or best[1] is move.result:
-        return
-    inside, source = region[: best[0]], move.source
-    for node in inside:
-        _replace(node, move.result, source)
-    _put_behind(move, best[1], set(inside))
-    _reshape(inside, source)
+        if left == [made] and not made.is_graph_output() and (made.shape or (None,))[-1] == width:
+            best = len(region)
+    if best:
+        inside, source = region[:best], move.source
+        for node in inside:
+            _replace(node, move.result, source)
+        _put_behind(move, inside[-1].outputs[0], set(inside))
+        _reshape(inside, source)
 
 
 def _next(rows: Collection[ir.Value], region: Sequence[ir.Node], order: dict[ir.Node, int]) -> list[ir.Node]:
