@@ -15,7 +15,15 @@ from fusion_cli.codes import emit as codes
 from fusion_cli.devices.work import ATTENTION_ROWS, Work, count
 from fusion_cli.errors import Unsupported
 from fusion_cli.kernels.attention_rows import softmax_program
-from fusion_cli.kernels.attention_work import check_room, efficiency, has_small_scores, is_bare, multiplied, visible
+from fusion_cli.kernels.attention_work import (
+    DEEP,
+    check_room,
+    efficiency,
+    has_small_scores,
+    is_bare,
+    multiplied,
+    visible,
+)
 from fusion_cli.kernels.family import Family, Kind, Schedule, Sized, operations
 from fusion_cli.operators.dtypes import FLOATS
 from fusion_cli.plan.attention_kind import hides_later
@@ -68,6 +76,13 @@ class AttentionStage(CudaStage):
     """Whether blocks may share the keys of a row."""
     panels: Mapping[tuple[int, int], tuple[int, int]]
     """Those of `head_dims` for which Hopper has kernels of its own, and their depths."""
+
+    def tiles(self, depth: int, value_depth: int) -> tuple[bool, ...]:
+        """Whether tiles of the kernel for any GPU are wide, of each kind that there is for heads of `head_dims`: of
+        the deepest there is one alone, and where Hopper has kernels of its own, few queries are theirs."""
+        if max(depth, value_depth) > DEEP:
+            return (False,)
+        return (True,) if (depth, value_depth) in self.panels else (False, True)
 
     @property
     def ring_panels(self) -> tuple[tuple[int, int], ...]:

@@ -18,7 +18,7 @@ _LEAST_IN_PANELS = 33
 """Less deep heads would leave half of a panel empty; those of 65 to 96, of the other kernel 96 deep too, a quarter."""
 _ARCH = "sm_90a"
 
-_DEEP, _DEEP_SHARE = 128, 0.16
+DEEP, _DEEP_SHARE = 128, 0.16
 """Deeper heads have smaller tiles, of a kernel that is not Hopper's own; the share of the others' efficiency. Measured
 on an H100: four heads of 256 at 1,024 tokens, half as many blocks as multiprocessors, 54 to 75 us."""
 _SHALLOW = 64
@@ -71,7 +71,7 @@ def efficiency(profile: DeviceProfile, dtype: str, depth: int, masked: bool) -> 
     found = profile.masked_attention_efficiency if masked else profile.attention_efficiency
     if dtype == "float32":
         found = profile.float32_attention_efficiency
-    return found if depth <= _DEEP else found * _DEEP_SHARE
+    return found if depth <= DEEP else found * _DEEP_SHARE
 
 
 def check_room(profile: DeviceProfile, stage: Attention, dtype: str, depth: int, value_depth: int) -> None:
@@ -92,10 +92,10 @@ def block_bytes(is_bare: bool, size: int, depth: int, value_depth: int, is_small
     """Shared memory of the kernel that runs on any GPU, as templates/include/attention_tile.cuh has it, for numbers of
     `size` bytes; `is_small`: of GPUs whose blocks have little."""
     deepest = max(depth, value_depth)
-    rows = 128 if size == 2 and deepest <= _DEEP else 64
+    rows = 128 if size == 2 and deepest <= DEEP else 64
     is_shallow = deepest <= _SHALLOW
     halves = 1 if is_bare and (is_shallow or not is_small) else 2
-    keys = 32 if deepest > _DEEP or size == 4 else (128 if is_shallow else 64) // halves
+    keys = 32 if deepest > DEEP or size == 4 else (128 if is_shallow else 64) // halves
     group = 32 if size == 4 else 16  # of values
     pitch, value_pitch = depth + 16 // size, -(-value_depth // group) * group + 16 // size
     return size * max(rows * pitch + 2 * keys * (pitch + value_pitch), rows * value_pitch)

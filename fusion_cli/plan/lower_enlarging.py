@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from fusion_cli.codes import plan as codes
 from fusion_cli.errors import Unsupported
+from fusion_cli.load.overridable import is_constant
 from fusion_cli.operators.enlarging import is_unfolding
 from fusion_cli.operators.image_axes import IMAGE, to_first, to_last
 from fusion_cli.operators.paddings import MIRRORS, pads_of
@@ -45,32 +46,34 @@ def _conv_transpose(ctx: Context, node: ir.Node) -> Val:
 
 
 def _pad(ctx: Context, node: ir.Node) -> Val:
-    """What lies near the ends of an axis, once more behind them: mirrored, or the last of it repeated."""
-    b, x, found = ctx.b, ctx.operand(node, 0), pads_of(node, *MIRRORS)
-    if found is None:
-        raise Unsupported(codes.ATTRIBUTE, "a Pad by constant sizes, of what lies near the ends", "another")
-    rank, is_mirrored = len(x.shape), attribute(node, "mode") == "reflect"
+    """A number behind the ends of axes, or what lies near them once more: mirrored, or the last of it repeated."""
+    b, x, found = ctx.b, ctx.operand(node, 0), pads_of(node, "constant", *MIRRORS)
+    if found is None or not all(v is None or is_constant(v) for v in node.inputs[1:]):
+        raise Unsupported(codes.ATTRIBUTE, "a Pad by constant sizes that adds", "another")
+    rank = len(x.shape)
     order = to_last(rank) if ctx.region.channels_last and rank >= IMAGE else tuple(range(rank))
     x = b.transpose(x, order)
     for axis, (before, after) in enumerate(zip(*found, strict=True)):
         at = order.index(axis) - rank
-        first = [_end(ctx, x, at, before, True, is_mirrored)] if before else []
-        last = [_end(ctx, x, at, after, False, is_mirrored)] if after else []
+        first = [_end(ctx, node, x, at, before, True)] if before else []
+        last = [_end(ctx, node, x, at, after, False)] if after else []
         x = b.concat([*first, x, *last], at)
     return b.transpose(x, [order.index(a) for a in range(rank)])
 
 
-def _end(ctx: Context, x: Val, axis: int, count: int, is_first: bool, is_mirrored: bool) -> Val:
-    """What lies before the first or behind the last position of an axis (negative)."""
-    b, size = ctx.b, ctx.b.fixed(x.shape[axis], "what is padded")
+def _end(ctx: Context, node: ir.Node, x: Val, axis: int, count: int, is_first: bool) -> Val:
+    """What a Pad puts before the first or behind the last position of an axis (negative)."""
+    b, mode = ctx.b, attribute(node, "mode")
+    dims = b.shapes.emit("put", (x.dims, b.shapes.const((count,))), (axis + len(x.shape),))
+    if mode == "constant":
+        return b.expand(ctx.optional(node, 2) or b.const(0, x.dtype), dims)
+    size, is_mirrored = b.fixed(x.shape[axis], "what is padded"), mode == "reflect"
     if size <= count * is_mirrored:
         raise Unsupported(codes.ATTRIBUTE, f"an axis of more than {count * is_mirrored}", str(size))
     start = (count if is_mirrored else 0) if is_first else size - 1 - is_mirrored
     first, step, counts = (b.shapes.const((n,)) for n in (start, -1, count if is_mirrored else 1))
     part = sliced(b, x, Slice((axis,), first, counts, step))
-    if is_mirrored:
-        return part
-    return b.expand(part, b.shapes.emit("put", (x.dims, b.shapes.const((count,))), (axis + len(x.shape),)))
+    return part if is_mirrored else b.expand(part, dims)
 
 
 def _unfolded(ctx: Context, x: Val, parts: Sequence[int], channels: int, bias: Val | None = None) -> Val:

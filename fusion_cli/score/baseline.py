@@ -18,6 +18,7 @@ from fusion_cli.graph.origins import FILTERS
 from fusion_cli.load.overridable import is_constant
 from fusion_cli.load.structure import bodies_of
 from fusion_cli.operators.dtypes import element_bytes
+from fusion_cli.operators.paddings import MIRRORS, pads_of
 from fusion_cli.operators.registry import RESHAPES, having, work_of
 from fusion_cli.score.layouts import LayoutChanges, Reorder
 from fusion_cli.score.vendor_fusions import Kernel, edges, fused_kernels
@@ -171,7 +172,14 @@ def _works(kernel: Kernel, profile: DeviceProfile, sizes: Mapping[str, int]) -> 
     space = out if kernel.op in _PICKS else max([out, *(float(_count(v, sizes)) for v in read)])
     simple, special = work_of(kernel.op)
     weights = 0.0 if kernel.op in _PICKS else _constants(read)
-    return [Work(kernel.op, moved, simple=simple * space, special=special * space, weights=weights)]
+    name = "ImagePad" if _pads_an_image(kernel.nodes[0]) else kernel.op
+    return [Work(name, moved, simple=simple * space, special=special * space, weights=weights)]
+
+
+def _pads_an_image(node: ir.Node) -> bool:
+    """Whether it is a Pad of the last two axes of four, for which ONNX Runtime has a kernel of its own on GPUs."""
+    pads = pads_of(node, "constant", *MIRRORS)
+    return pads is not None and len(pads[0]) == 4 and not any((*pads[0][:2], *pads[1][:2]))
 
 
 def bytes_of(values: Iterable[ir.Value], sizes: Mapping[str, int]) -> float:

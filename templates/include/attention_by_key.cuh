@@ -20,12 +20,7 @@ __device__ __forceinline__ void judge_by_key(float* of, const Program& program, 
     const int t = min(first + thread / kLanes, tiles - 1);             // where there is none, the last one again
     const int key = min(t * kKeys + lane * 8, (keys - 1) / 8 * 8);  // likewise
     typename Program::template Strip<8> strip;
-    if (whole) {
-      strip.read_whole(program, at, 0, key);
-    } else {
-      strip.template read<false>(program, at, 0, key, keys - key);
-      strip.template read<true>(program, at, 0, key, keys - key);
-    }
+    read_strips<8>(program, keys, tiles * kKeys, whole, [&](const auto& read) { read(strip, at, 0, key); });
     float found = Tiles::judge(program, strip, 0, 0, key, keys);
 #pragma unroll
     for (int o = kLanes / 2; o > 0; o /= 2) found = Tiles::both(found, __shfl_xor_sync(0xffffffffu, found, o));

@@ -150,6 +150,8 @@ __device__ __forceinline__ void attention_decode(const T* q, const T* k, const T
     for (int i = 0; i < N; ++i) row_at[r][i] = at[i] + row / queries * group.stride[i];
   }
 
+  bool whole = false;
+  if constexpr (!Program::kBare) whole = __all_sync(0xffffffffu, program.is_whole(row_at[0]) && program.is_whole(row_at[1]));
   RunningRows<1, Program::kSmall> running(score_unit<Program>(s));
   const LaterProduct<Program> later_product(s.scale);
   float o[1][kValueDepth / 8][4] = {};
@@ -169,11 +171,10 @@ __device__ __forceinline__ void attention_decode(const T* q, const T* k, const T
     const int first_key = key_of(step), own_key = first_key + lane % 4 * 4;
     typename Program::template Strip<4> strip[2];
     if constexpr (!Program::kBare) {
+      read_strips<4>(program, keys, first_key + kDecodeKeys, whole, [&](const auto& read) {
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        strip[r].template read<false>(program, row_at[r], query[r], own_key, keys - own_key);
-        strip[r].template read<true>(program, row_at[r], query[r], own_key, keys - own_key);
-      }
+        for (int r = 0; r < 2; ++r) read(strip[r], row_at[r], query[r], own_key);
+      });
     }
     copy_wait<kStages - 1>();
     __syncwarp();

@@ -39,19 +39,21 @@ struct Strip {
     }
   }
 
-  // `step` elements apart from `p` on; those from `valid` on are zero.
+  // `step` elements apart from `p` on; those from `valid` on are zero. The last valid one is there, also where it lies before `p`
+  // and none is valid here: no branch makes one read wait for another.
   __device__ __forceinline__ void read(const T* p, int step, int valid) {
-    if (step == 1 && valid >= V && reinterpret_cast<uintptr_t>(p) % kAccess == 0) return read(p);
+    T element[V];
+#pragma unroll
+    for (int i = 0; i < V; ++i) element[i] = p[int64_t{min(i, valid - 1)} * step];
 #pragma unroll
     for (int i = 0; i < kBytes / 4; ++i) word[i] = 0;
 #pragma unroll
     for (int i = 0; i < V; ++i) {
-      if (i >= valid) continue;
-      const T element = p[int64_t{i} * step];
       if constexpr (sizeof(T) >= 4) {
-        __builtin_memcpy(word + i * (sizeof(T) / 4), &element, sizeof(T));
+        if (i < valid) __builtin_memcpy(word + i * (sizeof(T) / 4), &element[i], sizeof(T));
       } else {
-        word[i * sizeof(T) / 4] |= uint32_t{bit_cast<Bits>(element)} << i * sizeof(T) % 4 * 8;
+        const uint32_t bits = bit_cast<Bits>(element[i]);
+        word[i * sizeof(T) / 4] |= (i < valid ? bits : 0) << i * sizeof(T) % 4 * 8;
       }
     }
   }
@@ -85,6 +87,17 @@ struct Strip {
   using Bits = std::conditional_t<sizeof(T) == 1, uint8_t, uint16_t>;
 };
 
+// Fills strips of V keys before key `end`, of `keys` that there are, all of which are on their way together: `each` calls what it is
+// given with every strip, where its operands are, its query and its first key. `whole`: as Program::is_whole says of them.
+template <int V, class Program, class Each>
+__device__ __forceinline__ void read_strips(const Program& program, int keys, int end, bool whole, const Each& each) {
+  if (whole && (keys % V == 0 || end <= keys)) {
+    each([&](auto& strip, const auto& at, int row, int key) { strip.read_whole(program, at, row, min(key, keys - V)); });
+  } else {
+    each([&](auto& strip, const auto& at, int row, int key) { strip.read(program, at, row, key, keys - key); });
+  }
+}
+
 // What a mask does to tiles of kKeys keys.
 template <int kKeys>
 struct Ceilings {
@@ -103,9 +116,10 @@ struct Ceilings {
   template <int kThreads, class Program, int N>
   __device__ __forceinline__ void find(const Program& program, const int64_t (&at)[N], int64_t batch, int begin,
                                        int keys, int tiles) {
+    const bool whole = program.is_whole(at);
     for (int t = threadIdx.x; t < tiles; t += kThreads) {
       const int key = begin + t * kKeys;
-      of[t] = judge(program, at, batch, 0, key, min(keys, key + kKeys));
+      of[t] = judge(program, at, batch, 0, key, min(keys, key + kKeys), whole);
     }
     __syncthreads();
   }
@@ -124,13 +138,12 @@ struct Ceilings {
   // What is done to a query's scores of the keys from `key` to `end`.
   template <class Program, int N>
   __device__ __forceinline__ static float judge(const Program& program, const int64_t (&at)[N], int64_t batch, int row,
-                                                int key, int end) {
+                                                int key, int end, bool whole) {
     float found = key < end ? kPlain : -INFINITY;
 #pragma unroll 1
     for (bool first = true; key < end; key += 8, first = false) {
       typename Program::template Strip<8> strip;
-      strip.template read<false>(program, at, 0, key, end - key);
-      strip.template read<true>(program, at, row, key, end - key);
+      read_strips<8>(program, end, key + 8, whole, [&](const auto& read) { read(strip, at, row, key); });
       const float next = judge(program, strip, batch, row, key, end);
       found = first ? next : both(found, next);
     }

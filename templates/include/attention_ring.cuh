@@ -44,7 +44,7 @@ __device__ __forceinline__ void attention_ring(const T* q, const T* k, const T* 
   const int warp = threadIdx.x / 32, keys = static_cast<int>(s.keys);
   const int tiles = (visible_keys<kProb, Program>(tile.first_query + Tile::kRows, keys) + kKeys - 1) / kKeys;
   bool whole = false;
-  if constexpr (!Program::kBare) whole = keys % 8 == 0 && program.is_whole(tile.at);
+  if constexpr (!Program::kBare) whole = program.is_whole(tile.at);
   await_earlier();
   load_panels<Tile::kRows, kDepth>(reinterpret_cast<T*>(tile_q), tile.q, tile.first_query);
 

@@ -91,7 +91,7 @@ struct WarpgroupRows {
   const int64_t (&at)[N];
   const int64_t batch;
   const int first_row, queries, keys;  // the warp's first row, and how many there are
-  const bool whole;                    // what the score program reads comes in strips
+  const bool whole;                    // as Program::is_whole says
   RunningRows<1, Program::kSmall> rows;
   float x[1][kKeys / 8][4], o[1][kValueDepth / 8][4];
   uint32_t p[kKeys / 16][4];
@@ -145,20 +145,16 @@ struct WarpgroupRows {
 
   // Reads what the score program will, on its way during the product; of one row where all are `alike`: far fewer bytes.
   __device__ __forceinline__ void read_operands(int t, bool alike = false) {
+    if constexpr (Program::kBare) return;
+    read_strips<8>(program, keys, (t + 1) * kKeys, whole, [&](const auto& read) {
 #pragma unroll
-    for (int g = 0; g < (Program::kBare ? 0 : kKeys / 32); ++g) {
-      const int key = column(t, g * 4, 0);
+      for (int g = 0; g < kKeys / 32; ++g) {
 #pragma unroll
-      for (int r = 0; r < kStrips; ++r) {
-        const int line = kAlike || alike ? min(first_row, queries - 1) : row(r);
-        if (whole) {
-          strip[g][r].read_whole(program, at, line, min(key, keys - 8));
-        } else {
-          strip[g][r].template read<false>(program, at, 0, key, keys - key);
-          strip[g][r].template read<true>(program, at, line, key, keys - key);
+        for (int r = 0; r < kStrips; ++r) {
+          read(strip[g][r], at, kAlike || alike ? min(first_row, queries - 1) : row(r), column(t, g * 4, 0));
         }
       }
-    }
+    });
   }
 
   // What it has read for element e of fragment j.

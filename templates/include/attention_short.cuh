@@ -47,7 +47,7 @@ __device__ __forceinline__ void attention_short(const T* q, const T* k, const T*
 
   const int warp = threadIdx.x / 32, first_row = tile.first_query + warp * 16;
   bool whole = false;
-  if constexpr (!Program::kBare) whole = s.keys % 8 == 0 && program.is_whole(tile.at);
+  if constexpr (!Program::kBare) whole = program.is_whole(tile.at);
   WarpgroupRows<T, Tile::kHead, Tile::kValueHead, kKeys, Order, N, Program> mine(s, program, tile.at, tile.batch, first_row,
                                                                                  whole);
   const auto walk = [&](auto tile) {

@@ -102,19 +102,11 @@ __device__ __forceinline__ float sorted_tile(const Program& program, const int64
   // Threads without a row of their own say what the last one's does.
   const auto row = [&](int i) { return first + min(static_cast<int>(threadIdx.x) / kStrips + i * kStep, rows - 1); };
   typename Program::template Strip<8> top, strip[kEach];
-  if (keys % 8 == 0 && program.is_whole(at)) {
-    top.read_whole(program, at, first, key);
+  read_strips<8>(program, keys, first_key + kTileKeys, program.is_whole(at), [&](const auto& read) {
+    read(top, at, first, key);
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) strip[i].read_whole(program, at, row(i), key);
-  } else {
-    const auto read = [&](auto& strip, int row) {
-      strip.template read<false>(program, at, 0, key, keys - key);
-      strip.template read<true>(program, at, row, key, keys - key);
-    };
-    read(top, first);
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) read(strip[i], row(i));
-  }
+    for (int i = 0; i < kEach; ++i) read(strip[i], at, row(i), key);
+  });
   alike = true;
 #pragma unroll
   for (int i = 0; i < kEach; ++i) alike = alike && strip[i].same(top);
@@ -136,7 +128,7 @@ __device__ __forceinline__ float longest_key(const T* k, const AttentionShape& s
   // Threads without a key of their own have the last one.
   const auto from = [&](int r) { return k + min(key + r * kStep, last) * s.k_row + piece; };
   Strip<T, 8> read[kEach];
-  if (s.depth == kDepth) {
+  if (piece + 8 <= s.depth) {
 #pragma unroll
     for (int r = 0; r < kEach; ++r) read[r].read(from(r));
   } else {

@@ -35,6 +35,8 @@ __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T
   const Matrix<T> mk{k + at[1], s.k_row, s.k_column, s.keys, s.depth};
   const Matrix<T> mv{v + at[2], s.v_row, s.v_column, s.keys, s.value_depth};
   const bool wide_k = mk.wide(), wide_v = mv.wide();
+  bool whole = false;
+  if constexpr (!Program::kBare) whole = program.is_whole(at);
 
   const int begin = blockIdx.y * split.keys;
   const int visible = visible_keys<kProb, Program>(first_query + Tile::kRows, keys) - begin;
@@ -136,20 +138,16 @@ __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T
       using Strip = typename Program::template Strip<8>;
       Strip strip[Program::kBare ? 1 : kKeys / 32][kFragments][2];
       if constexpr (!Program::kBare) {
+        read_strips<8>(program, keys, first_key + kKeys, whole, [&](const auto& read) {
 #pragma unroll
-        for (int g = 0; g < kKeys / 32; ++g) {
-          const int key = column(g * 4, 0);
-          Strip common;
-          common.template read<false>(program, at, 0, key, keys - key);
+          for (int g = 0; g < kKeys / 32; ++g) {
 #pragma unroll
-          for (int i = 0; i < kFragments; ++i) {
+            for (int i = 0; i < kFragments; ++i) {
 #pragma unroll
-            for (int r = 0; r < 2; ++r) {
-              strip[g][i][r] = common;
-              strip[g][i][r].template read<true>(program, at, row(i, r), key, keys - key);
+              for (int r = 0; r < 2; ++r) read(strip[g][i][r], at, row(i, r), column(g * 4, 0));
             }
           }
-        }
+        });
       }
 
       float x[kFragments][kKeys / 8][4] = {};

@@ -188,7 +188,7 @@ struct Walk {
     const bool before = Program::kLowers && skips() && !all;  // later ones are left out
     const int visible = before ? min(end, keys) : visible_keys<kProb, Program>(end, keys);
     steps = (visible + Tile::kKeys - 1) / Tile::kKeys;
-    if constexpr (!Program::kBare) whole = keys % 8 == 0 && program.is_whole(at);
+    if constexpr (!Program::kBare) whole = program.is_whole(at);
     return true;
   }
 

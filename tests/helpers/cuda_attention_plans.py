@@ -202,6 +202,9 @@ def grouped() -> list[Case]:
         masked("float16", 64, "bool", "none", by_query=True),
         masked("bfloat16", 128, "added", "none"),
         masked("float16", 64, "lowest", "left", later=True),
+        windows("float16", 32),
+        windows("bfloat16", 64),
+        windows("float32", 32),
         shown("bool", "middle"),
         shown("added_lowest", "right"),
         overcome("left"),
@@ -307,6 +310,29 @@ def window(dtype: str, depth: int = 64) -> Case:
     score = p("Where", p("Greater", key, query, dtype="bool"), p.const(float(np.finfo(np.float16).min)), p("acc"))
     score = p("Where", p("Greater", passed, p.const(150.0), dtype="bool"), p.const(-math.inf), score)
     return _heads(f"window_{dtype}_{depth}", dtype, depth, p.done(), score)
+
+
+def windows(dtype: str, depth: int) -> Case:
+    """Attention in windows: scores with a bias for each head and another for each window, whose rows are not aligned."""
+    b = Builder()
+    q, k, v = (b.input(dtype, "b", "g", "h", n, depth) for n in ("q", "k", "k"))
+    by_head, by_window = b.input(dtype, "h", "q", "k"), b.input(dtype, "g", 1, "q", "k")
+    p = Program()
+    score = p("Add", p("Add", p("acc"), p.load(3, dtype)), p.load(4, dtype))
+    out = b.output(dtype, ("b", "g", "h", "q", depth), b.dims(q))
+    kind = kind_of(p.done(), score, (), 0, False, True)
+    operands = tuple(map(Operand, (q, k, v, by_head, by_window)))
+    b.stages.append(
+        Attention(operands, p.done(), (Store(out, 0),), b.dims(q), scale=depth**-0.5, score=score, kind=kind)
+    )
+    sizes = (
+        {"b": 2, "g": 3, "h": 3, "q": 49, "k": 49},
+        {"b": 1, "g": 2, "h": 2, "q": 64, "k": 64},
+        {"b": 1, "g": 2, "h": 1, "q": 65, "k": 66},
+        {"b": 1, "g": 2, "h": 1, "q": 17, "k": 7},
+        {"b": 1, "g": 1, "h": 2, "q": 50, "k": 1021},
+    )
+    return Case(f"masked_windows_{dtype}_{depth}", b.plan(), sizes)
 
 
 def shown(form: str, hidden: str) -> Case:

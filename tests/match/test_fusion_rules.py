@@ -200,6 +200,17 @@ def test_a_linear_layer_with_its_bias(body: str, taken: list[list[str]]) -> None
     assert operators(found(body, "BiasedLinear", WEIGHTS), "BiasedLinear") == taken
 
 
+@pytest.mark.parametrize(
+    ("said", "sizes", "taken"),
+    [("", "2, 1", [["Pad"]]), ('<mode = "constant">', "0, 3", [["Pad"]]), ('<mode = "edge">', "2, 1", [])],
+    ids=["zeros", "said", "what lies near the ends"],
+)
+def test_numbers_around_a_value(said: str, sizes: str, taken: list[list[str]]) -> None:
+    graph = f"g (float[2, 8] x, int64[1] a) => (float[2, c] y) <int64[4] p = {{0, {sizes[0]}, 0, {sizes[-1]}}}>"
+    regions = matches(parse(f"{graph} {{ y = Pad {said} (x, p) }}", {}, 17), "Padding").regions
+    assert [[n.op_type for n in r.nodes] for r in regions] == taken
+
+
 def test_what_others_leave_of_a_pointwise_region_is_one() -> None:
     """A product that takes the last of it leaves the others, which would run one by one."""
     body = "a = Neg (x) e = Exp (x) c = Mul (a, e) m = MatMul (x, w0) l = Add (m, b0) y = Add (l, c)"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from fusion_cli.errors import Unsupported
 from fusion_cli.plan import plan_region
 from fusion_cli.planir.stages import Conv, Linear, Pointwise
 from tests.helpers.channels_last import check
-from tests.helpers.region_tools import kinds, parsed, whole
+from tests.helpers.region_tools import check_model, kinds, parsed, whole
 
 
 @pytest.mark.parametrize("mode", ["CRD", "DCR"])
@@ -131,6 +132,24 @@ def test_pads_that_are_not_known_have_no_plan() -> None:
     text = """g (float[2, 3, 5, 7] x, int64[8] p) => (float[2, 3, a, b] y) { y = Pad <mode = "edge"> (x, p) }"""
     with pytest.raises(Unsupported, match="constant sizes"):
         plan_region(replace(whole(parsed(text)), channels_last=True))
+
+
+@pytest.mark.parametrize(
+    ("value", "more"),
+    [("", ""), ("float v = {-1.5}", ", v"), ("float v = {-1.5}, int64[2] axes = {-2, 1}", ", v, axes")],
+    ids=["zeros", "a number", "axes"],
+)
+def test_numbers_lie_around_a_value(value: str, more: str) -> None:
+    """As windows pad images that they do not divide, which have their channels last."""
+    sizes = "int64[4] p = {2, 0, 1, 3}" if "axes" in more else "int64[8] p = {0, 0, 2, 1, 0, 3, 0, 0}"
+    constants = ", ".join(filter(None, (sizes, value)))
+    plan = check_model(
+        f"""g (float[n, 5, 6, 7] x) => (float[n, a, b, c] y) <{constants}> {{
+            y = Pad <mode = "constant"> (x, p{more})
+        }}""",
+        {"x": np.random.default_rng(0).normal(size=(2, 5, 6, 7)).astype(np.float32)},
+    )
+    assert set(kinds(plan)) == {Pointwise}
 
 
 def test_axes_that_are_channels_together_are_no_pixels() -> None:

@@ -62,15 +62,12 @@ struct stage_0_program {
       return in3.same(other.in3);
     }
 
-    // Reads the operands that have a row for each query, or those that have one for all.
-    template <bool kRows>
+    // As gpu::Strip does.
     __device__ __forceinline__ void read(const stage_0_program& p, const int64_t (&at)[5], int row, int column, int valid) {
-      if ((p.row3 != 0) == kRows) {
-        in3.read(p.in3 + at[at3] + int64_t{row} * p.row3 + int64_t{column} * p.column3, p.column3, valid);
-      }
+      in3.read(p.in3 + at[at3] + int64_t{row} * p.row3 + int64_t{column} * p.column3, p.column3, valid);
     }
 
-    // Reads them all where `is_whole`, without branches between: they are on their way together.
+    // The same where `is_whole`.
     __device__ __forceinline__ void read_whole(const stage_0_program& p, const int64_t (&at)[5], int row, int column) {
       in3.read(p.in3 + at[at3] + int64_t{row} * p.row3 + column);
     }
@@ -98,7 +95,7 @@ struct stage_0_program {
 };
 
 template <class Tile>
-__global__ void __launch_bounds__(Tile::kThreads)
+__global__ void __launch_bounds__(Tile::kThreads, Tile::kLeastBlocks)
     stage_0_kernel(const float* q, const float* k, const float* v, float* out,
                    const gpu::AttentionShape shape, const gpu::Space<5> batches,
                    const gpu::KeySplit split, const stage_0_program program) {
@@ -117,7 +114,7 @@ __global__ void __launch_bounds__(gpu::kScalarAttentionThreads)
 // Once per kernel instance: a block's tiles may need more shared memory than is given without asking.
 void stage_0_prepare(const gpu::Device& device) {
   gpu::allow_shared_memory(device, stage_0_exact<16, 16>, gpu::ScalarAttentionTile<16, 16>::kBytes);
-  if (gpu::fits<gpu::AttentionTile<float, 16, 16, stage_0_program::kBare>>(device)) gpu::allow_shared_memory(device, stage_0_kernel<gpu::AttentionTile<float, 16, 16, stage_0_program::kBare>>, gpu::AttentionTile<float, 16, 16, stage_0_program::kBare>::kBytes);
+  if (gpu::fits<gpu::AttentionTile<float, 16, 16, stage_0_program::kBare, false>>(device)) gpu::allow_shared_memory(device, stage_0_kernel<gpu::AttentionTile<float, 16, 16, stage_0_program::kBare, false>>, gpu::AttentionTile<float, 16, 16, stage_0_program::kBare, false>::kBytes);
   if (gpu::fits<gpu::AttentionTile<float, 16, 16, stage_0_program::kBare, true>>(device)) gpu::allow_shared_memory(device, stage_0_kernel<gpu::AttentionTile<float, 16, 16, stage_0_program::kBare, true>>, gpu::AttentionTile<float, 16, 16, stage_0_program::kBare, true>::kBytes);
 }
 
@@ -145,7 +142,7 @@ void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
   const gpu::View views[] = {q, k, v, out, gpu::view(t3)};
   auto [q_data, k_data, v_data, out_data, shape, batches, program] = stage_0_of(dims, t0, t1, t2, t3, t4);
   if (shape.depth <= 16 && shape.value_depth <= 16) {
-    using Tile = gpu::AttentionTile<float, 16, 16, stage_0_program::kBare>;
+    using Tile = gpu::AttentionTile<float, 16, 16, stage_0_program::kBare, false>;
     using Exact = gpu::ScalarAttentionTile<16, 16>;
     if (!tf32 || !gpu::fits<Tile>(device)) {
       const unsigned grid = gpu::attention_grid(shape, batches.count, Exact::kRows, "stage_0");
@@ -157,7 +154,7 @@ void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
     const unsigned grid = gpu::attention_grid(shape, batches.count, Tile::kRows, "stage_0");
     if (grid == 0) return;
     using Wide = gpu::AttentionTile<float, 16, 16, stage_0_program::kBare, true>;
-    if (gpu::fills<Wide>(device, shape, batches.count)) {
+    if (gpu::is_better<Wide>(device, shape, batches.count)) {
       gpu::launch(stage_0_kernel<Wide>, gpu::attention_grid(shape, batches.count, Wide::kRows, "stage_0"), Wide::kThreads,
                   Wide::kBytes, stream, "stage_0", q_data, k_data, v_data, out_data, shape, batches, gpu::KeySplit{}, program);
       return;

@@ -48,12 +48,11 @@ struct stage_0_program {
       return true;
     }
 
-    // Reads the operands that have a row for each query, or those that have one for all.
-    template <bool kRows>
+    // As gpu::Strip does.
     __device__ __forceinline__ void read(const stage_0_program& p, const int64_t (&at)[4], int row, int column, int valid) {
     }
 
-    // Reads them all where `is_whole`, without branches between: they are on their way together.
+    // The same where `is_whole`.
     __device__ __forceinline__ void read_whole(const stage_0_program& p, const int64_t (&at)[4], int row, int column) {
     }
   };
@@ -82,7 +81,7 @@ struct stage_0_program {
 };
 
 template <class Tile>
-__global__ void __launch_bounds__(Tile::kThreads)
+__global__ void __launch_bounds__(Tile::kThreads, Tile::kLeastBlocks)
     stage_0_kernel(const fusion::half* q, const fusion::half* k, const fusion::half* v, fusion::half* out,
                    const gpu::AttentionShape shape, const gpu::Space<4> batches,
                    const gpu::KeySplit split, const stage_0_program program) {
@@ -125,7 +124,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
 
 // Once per kernel instance: a block's tiles may need more shared memory than is given without asking.
 void stage_0_prepare(const gpu::Device& device) {
-  gpu::allow_shared_memory(device, stage_0_kernel<gpu::AttentionTile<fusion::half, 64, 64, stage_0_program::kBare>>, gpu::AttentionTile<fusion::half, 64, 64, stage_0_program::kBare>::kBytes);
+  gpu::allow_shared_memory(device, stage_0_kernel<gpu::AttentionTile<fusion::half, 64, 64, stage_0_program::kBare, true>>, gpu::AttentionTile<fusion::half, 64, 64, stage_0_program::kBare, true>::kBytes);
   if (gpu::fits<gpu::DecodeTile<64, 64>>(device)) {
     gpu::allow_shared_memory(device, stage_0_decode<64, 64>, gpu::DecodeTile<64, 64>::kBytes);
   }
@@ -161,7 +160,7 @@ void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
   auto [q_data, k_data, v_data, out_data, shape, batches, program] = stage_0_of(dims, t0, t1, t2, t3);
   shape.together = gpu::taking_turns(device, shape, batches, sizeof(fusion::half));
   if (shape.depth <= 64 && shape.value_depth <= 64) {
-    using Tile = gpu::AttentionTile<fusion::half, 64, 64, stage_0_program::kBare>;
+    using Tile = gpu::AttentionTile<fusion::half, 64, 64, stage_0_program::kBare, true>;
     const unsigned grid = gpu::attention_grid(shape, batches.count, Tile::kRows, "stage_0");
     if (grid == 0) return;
 #if FUSION_HOPPER

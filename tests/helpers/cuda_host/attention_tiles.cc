@@ -6,8 +6,9 @@
 
 template <class T, int kDepth, int kValueDepth>
 void tell() {
-  std::printf("%zu %d %d 1 %zu\n", sizeof(T), kDepth, kValueDepth, fusion::gpu::AttentionTile<T, kDepth, kValueDepth, true>::kBytes);
-  std::printf("%zu %d %d 0 %zu\n", sizeof(T), kDepth, kValueDepth, fusion::gpu::AttentionTile<T, kDepth, kValueDepth, false>::kBytes);
+  constexpr bool kWide = sizeof(T) == 2;  // which floats have where it fits
+  std::printf("%zu %d %d 1 %zu\n", sizeof(T), kDepth, kValueDepth, fusion::gpu::AttentionTile<T, kDepth, kValueDepth, true, kWide>::kBytes);
+  std::printf("%zu %d %d 0 %zu\n", sizeof(T), kDepth, kValueDepth, fusion::gpu::AttentionTile<T, kDepth, kValueDepth, false, kWide>::kBytes);
 }
 
 template <class T>
