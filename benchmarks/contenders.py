@@ -138,6 +138,8 @@ def captured(contender: Contender) -> Contender:
         for _ in range(3):
             contender.call()
     torch.cuda.synchronize()
+    # Memory of the graph's own for cuBLAS, not what `torch.compile` frees before it captures.
+    torch._C._cuda_clearCublasWorkspaces()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=contender.stream, capture_error_mode="thread_local"):
         results = contender.call()

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fusion_cli.codegen.cpu_loops import score_loop
 from fusion_cli.codegen.cpu_parts import CpuStage, common, product_dtype
-from fusion_cli.codegen.cuda_parts import Body, Buffer, CudaStage, Load, Member, Names, Out, result
+from fusion_cli.codegen.cuda_parts import Body, Buffer, Member, Names, Out, result
 from fusion_cli.codegen.expr import literal
 from fusion_cli.codegen.text import ints
 from fusion_cli.codes import emit as codes
 from fusion_cli.devices.work import ATTENTION_ROWS, Work, count
 from fusion_cli.errors import Unsupported
 from fusion_cli.kernels.attention_rows import softmax_program
+from fusion_cli.kernels.attention_stage import SHALLOW, AttentionStage
 from fusion_cli.kernels.attention_work import (
-    DEEP,
     check_room,
     efficiency,
     has_small_scores,
@@ -31,8 +31,6 @@ from fusion_cli.planir.stages import Attention, Instr, Operand, Plan
 
 HEAD_DIMS = (16, 32, 64, 96, 128, 192, 256)
 """Head dimensions that attention kernels are instantiated for; others are padded with zeros to the next one."""
-_SHALLOW = 64
-"""Heads of which a multiprocessor has the tiles of several blocks."""
 DYNAMIC_HEAD_DIMS = (64, 128, 256)
 """Those compiled in when the head dimension is known at run time only."""
 _PROB = {"identity": "kIdentity", "zero_empty": "kZeroEmpty", "zero_nan": "kZeroNaN", "general": "kGeneral"}
@@ -41,71 +39,6 @@ _LEAST_SHARE = 256
 _FEW_QUERIES = 16
 """Up to so many, keys and values are read once for all heads that share them, by a kernel that is bound by that."""
 _NOTHING = Body((), (), (), ())
-
-
-@dataclass(frozen=True, kw_only=True)
-class AttentionStage(CudaStage):
-    q: Load
-    k: Load
-    v: Load
-    out: Out
-    out_view: str
-    scale: str
-    functions: tuple[tuple[str, Body, str], ...]
-    """The programs of scores, of probabilities and of the sink: name, body and value."""
-    prob_kind: str
-    head_dims: tuple[tuple[int, int], ...]
-    bare: bool
-    """Whether the score is the scaled product itself, of every key or those not hidden; scale > 0, and no sink."""
-    causal: bool
-    later: str
-    """The number that later keys' scores are lowered by, or have instead where `firm`, if positions alone tell them
-    apart and they might count all the same; empty otherwise."""
-    has_sink: bool
-    by_key: bool
-    """Whether what a mask hides depends on operands and the key alone: it may be the same for all queries."""
-    sorted: bool
-    """Whether it depends on operands, the query and the key alone: what becomes of tiles is found beforehand."""
-    firm: bool
-    """Whether the score of a hidden key does not depend on the product at all."""
-    small: bool
-    """Whether scores are far from the largest float, or -inf."""
-    may_round: bool
-    """Whether it is of float32, which tensor cores round to TF32: where a session forbids that, another kernel runs."""
-    splits: bool
-    """Whether blocks may share the keys of a row."""
-    panels: Mapping[tuple[int, int], tuple[int, int]]
-    """Those of `head_dims` for which Hopper has kernels of its own, and their depths."""
-
-    def tiles(self, depth: int, value_depth: int) -> tuple[bool, ...]:
-        """Whether tiles of the kernel for any GPU are wide, of each kind that there is for heads of `head_dims`: of
-        the deepest there is one alone, and where Hopper has kernels of its own, few queries are theirs."""
-        if max(depth, value_depth) > DEEP:
-            return (False,)
-        return (True,) if (depth, value_depth) in self.panels else (False, True)
-
-    @property
-    def ring_panels(self) -> tuple[tuple[int, int], ...]:
-        """Of these depths those for which it also has a kernel with two places for keys."""
-        return tuple(p for p in self.panels.values() if max(p) <= _SHALLOW)
-
-    @property
-    def rings(self) -> tuple[bool, ...]:
-        """For operands of the score that are the same for all queries, or not: of which there are such kernels."""
-        return (True, False) if self.by_key else (False,)
-
-    @property
-    def program_loads(self) -> tuple[Load, ...]:
-        return tuple({x.operand: x for _, body, _ in self.functions for x in body.loads}.values())
-
-    @property
-    def score_loads(self) -> tuple[Load, ...]:
-        return next(body.loads for name, body, _ in self.functions if name == "score")
-
-    @property
-    def axes(self) -> tuple[int, ...]:
-        """Axes of the batch whose positions a program uses; a row's and a key's are at hand."""
-        return tuple(sorted({a for _, body, _ in self.functions for a in body.axes} - {1, 2}))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,13 +87,15 @@ class AttentionFamily(Family):
         if view.may_round:
             found.append(Schedule("wide tensor", "heads of at most 128, blocks for three rounds"))
             found.append(Schedule("scalar", "where the session does not allow TF32, or shared memory is too small"))
+        elif any(len(view.tiles(*dims)) > 1 for dims in view.head_dims):
+            found.append(Schedule("wide tensor", "heads without kernels of sm_90a, more than 64 queries"))
         if view.panels:
             pieces = "rows of aligned 16-byte pieces"
             found.append(Schedule("short", f"sm_90a: more than 16 queries, at most 256 keys, {pieces}"))
             if view.ring_panels:
                 keys = "at most 512 keys, 1024 with a mask that is the same for all queries"
                 found.append(
-                    Schedule("ring", f"sm_90a: heads of at most {_SHALLOW}, more than 64 queries, {keys}, {pieces}")
+                    Schedule("ring", f"sm_90a: heads of at most {SHALLOW}, more than 64 queries, {keys}, {pieces}")
                 )
             found.append(Schedule("warpgroups", f"sm_90a: more than 64 queries, more keys, {pieces}"))
         if view.splits and not view.may_round:

@@ -313,7 +313,7 @@ def window(dtype: str, depth: int = 64) -> Case:
 
 
 def windows(dtype: str, depth: int) -> Case:
-    """Attention in windows: scores with a bias for each head and another for each window, whose rows are not aligned."""
+    """Attention in windows: scores with a bias for each head and another for each window, whose rows lie unaligned."""
     b = Builder()
     q, k, v = (b.input(dtype, "b", "g", "h", n, depth) for n in ("q", "k", "k"))
     by_head, by_window = b.input(dtype, "h", "q", "k"), b.input(dtype, "g", 1, "q", "k")

@@ -11,7 +11,8 @@ import pytest
 
 from fusion_cli.devices.profile import DeviceProfile
 from fusion_cli.errors import Unsupported
-from fusion_cli.kernels.attention import AttentionFamily, AttentionStage
+from fusion_cli.kernels.attention import AttentionFamily
+from fusion_cli.kernels.attention_stage import AttentionStage
 from fusion_cli.kernels.attention_work import block_bytes, check_room, visible
 from fusion_cli.planir.stages import Attention
 from fusion_cli.score import load_profile

@@ -94,6 +94,8 @@ def with_tables(body: str, inputs: str, dtype: type = np.float32) -> onnx.ModelP
         "large": np.ones((64, 512), dtype),
         "huge": np.full((1024, 32), 3e38, np.float32),
     }
+    arrays["table"][::3] = 0
+    arrays |= {"none": np.zeros((), np.float64), "low": np.array(-100, dtype)}
     arrays |= {"row": np.ones(1, dtype), "half": np.array([0.5], dtype), "weight": np.ones((1024, 512), dtype)}
     integers = {
         "split": [1024, 4, 8],
@@ -120,8 +122,14 @@ def with_tables(body: str, inputs: str, dtype: type = np.float32) -> onnx.ModelP
             "float[2, n, 1024] x, float[512, m] e",
             "MatMul Transpose MatMul MatMul",
         ),
+        (
+            "h = Cast <to = 11> (table) e0 = Equal (h, none) d = Not (e0) m = Where (d, low, table) "
+            "w = Where (e0, half, m) y = MatMul (x, w)",
+            "float[2, n, 1024] x, float[512, m] e",
+            "MatMul MatMul",
+        ),
     ],
-    ids=["projected", "resized and looked up", "read in two ways"],
+    ids=["projected", "resized and looked up", "read in two ways", "a mask, as of Swin's windows"],
 )
 def test_tables_are_computed_once(body: str, inputs: str, left: str) -> None:
     found = same(with_tables(body, inputs))
@@ -170,7 +178,7 @@ LEFT = "y = MatMul (x, w)"
         f"w = Concat <axis = 1> (table, table) {LEFT}",
         f"w = Exp (weight) {LEFT}",
         f"w = Floor (table) {LEFT}",
-        f"b = Less (table, shift) w = Where (b, table, shift) {LEFT}",
+        f"h = Cast <to = 10> (table) l = Cast <to = 10> (shift) b = Less (h, l) w = Where (b, table, shift) {LEFT}",
         f"i = Cast <to = 7> (large) g = Gather <axis = 0> (scale, i) w = Exp (g) {LEFT}",
         f"w = Mul (column, line) {LEFT}",
         f'i = Resize <mode = "nearest"> (image, , , larger) w = Squeeze (i) {LEFT}',
@@ -184,7 +192,7 @@ LEFT = "y = MatMul (x, w)"
         "moved alone",
         "more than its share",
         "a jump",
-        "a mask",
+        "a mask of what was rounded",
         "integers of floats",
         "of few numbers",
         "of the nearest",

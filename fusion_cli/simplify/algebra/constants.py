@@ -32,8 +32,10 @@ from fusion_cli.sizes.dims import numbers
 _MOVES = MOVES.union("Cast Concat Gather GatherElements GatherND Identity ScatterElements ScatterND Slice Tile".split())
 """What computes nothing: a table that is only read stays as small as it is."""
 _COMPUTES = frozenset("Gemm LayerNormalization MatMul ReduceL2 ReduceSum ReduceSumSquare Resize".split())
-_JUMPS = frozenset("Ceil Floor Mod Round Sign Where".split())
-"""Elementwise operators that make much of a rounding, or masks, which kernels are to see as they are made."""
+_JUMPS = frozenset("Ceil Floor Mod Round Sign".split())
+"""Elementwise operators that make much of a rounding."""
+_TESTS = frozenset("And Equal Greater GreaterOrEqual Less LessOrEqual Not Or Xor".split())
+"""So do these, of numbers that were computed: not of those that are only read."""
 _INTEGERS = frozenset({ir.DataType.INT64, ir.DataType.INT32})
 _READ = ONNX_FLOATS | _INTEGERS | {ir.DataType.BOOL}
 """Quantized weights stay so: as floats they would be larger, and slower to read."""
@@ -74,10 +76,25 @@ def _is_known(node: ir.Node, known: Mapping[ir.Value, _Nodes]) -> bool:
     made, read = node.outputs[0], [v for v in node.inputs if v is not None]
     if any(v.dtype not in _READ for v in read):
         return False
-    if made.dtype not in ONNX_FLOATS and any(v.dtype not in _INTEGERS for v in (made, *read)):
+    if node.op_type in _TESTS and not all(_is_exact(v, known) for v in read):
+        return False
+    integers = all(v.dtype in _INTEGERS for v in (made, *read))
+    if made.dtype not in ONNX_FLOATS and not integers and node.op_type not in _TESTS:
         return False
     constant = all(v in known or (is_constant(v) and _bytes(v) <= MOST_BYTES) for v in read)
     return bool(read) and constant and _bytes(made) <= MOST_BYTES
+
+
+def _is_exact(value: ir.Value, known: Mapping[ir.Value, _Nodes]) -> bool:
+    """Whether nothing is rounded in a value."""
+    exact = _MOVES | _TESTS
+    return all(n.op_type in exact and (n.op_type != "Cast" or _widens(n)) for n in known.get(value, ()))
+
+
+def _widens(cast: ir.Node) -> bool:
+    """Whether every number of the type that it has is one of the type that a Cast gives it."""
+    before, after = (v.dtype for v in (cast.inputs[0], cast.outputs[0]) if v is not None)
+    return before is not None and after is not None and np.can_cast(before.numpy(), after.numpy())
 
 
 def _computes(node: ir.Node) -> bool:
