@@ -76,6 +76,22 @@ def test_no_more_is_multiplied_than_heads_have(heads: tuple[int, ...], multiplie
     assert list(found.values()) == ([multiplied] if multiplied else [])
 
 
+@pytest.mark.parametrize(
+    ("dtype", "heads", "tiles"),
+    [
+        ("float16", (32,), (False, True)),
+        ("float16", (64,), (True,)),
+        ("float16", (128, 200), (False,)),
+        ("float32", (64,), (False, True)),
+    ],
+    ids=["shallow", "Hopper's own", "deep", "floats"],
+)
+def test_few_queries_have_tiles_of_their_own(dtype: str, heads: tuple[int, ...], tiles: tuple[bool, ...]) -> None:
+    """As windows of 49 do: tiles are of 64 queries or, where those are wide, of 128."""
+    stage = view(attention(dtype, *heads))
+    assert [stage.tiles(*dims) for dims in stage.head_dims] == [tiles]
+
+
 def test_later_keys_that_are_lowered_need_no_score_program() -> None:
     stage = view(lowered("float16"))
     assert (stage.bare, stage.causal, stage.later, stage.firm) == (True, False, "(-65504.0f)", False)

@@ -34,6 +34,9 @@ CONSTANTS: Mapping[str, object] = {
     "six": [WIDTH],
     "wide": [WIDE],
     "pairs": [-1, 2],
+    "grid": [-1, WIDE, 2, 2, 3, 2],
+    "mixed": [-1, 2, WIDE, 12],
+    "other": [-1, 2, WIDE, 2, 3, 2],
 }
 FLOATS = {
     "scale": (WIDE,),
@@ -247,6 +250,15 @@ def test_a_slice_of_all_goes_unless_it_turns_it_round() -> None:
     assert left(simplified("s = Slice (x, minus, low, two, minus) y = Relu (s)")) == Counter(Slice=1, Relu=1)
 
 
+GRID = (
+    "w = Reshape (r, apart) i = Transpose <perm = [0, 5, 1, 3, 2, 4]> (w) g = Reshape (i, {}) "
+    "t = Transpose <perm = [0, 3, 5, 2, 4, 1]> (g) y = Reshape (t, rows) "
+)
+"""From windows of an image to a grid's, its channels first in between, as MaxViT has them."""
+BEFORE_EXP = "Relu Reshape Transpose Exp Reshape"
+TURNED = "v = Reshape (t, whole) u = Transpose <perm = [0, 2, 1, 3]> (v) y = Reshape (u,"
+
+
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
@@ -259,8 +271,33 @@ def test_a_slice_of_all_goes_unless_it_turns_it_round() -> None:
             "Relu Reshape Exp Exp",
         ),
         ("q = Reshape (r, tokens) y = Gather <axis = 1> (q, rolled)", "Relu Reshape Gather"),
+        (GRID.format("grid"), "Relu Reshape Gather Reshape"),
+        (GRID.format("other").replace("3, 5, 2, 4, 1]", "3, 5, 1, 4, 2]"), "Relu" + 3 * " Reshape" + 2 * " Transpose"),
+        ("q = Transpose <perm = [0, 3, 1, 2]> (r) y = Reshape (q, rows)", "Relu Transpose Reshape"),
+        (
+            "q = Transpose <perm = [0, 1, 3, 2]> (r) m = Reshape (q, mixed) t = Transpose <perm = [0, 1, 3, 2]> (m) "
+            "y = Reshape (t, rows)",
+            "Relu Transpose Reshape Transpose Reshape",
+        ),
+        (
+            GRID.replace("g = Reshape (i,", "e = Exp (i) g = Reshape (e,")
+            .replace("y = Reshape (t,", TURNED)
+            .format("grid"),
+            BEFORE_EXP + 2 * " Transpose Reshape",
+        ),
     ],
-    ids=["windows of rolled rows", "windows", "as before", "as before in the same shape", "rolled"],
+    ids=[
+        "windows of rolled rows",
+        "windows",
+        "as before",
+        "as before in the same shape",
+        "rolled",
+        "a grid",
+        "no rows on the way",
+        "no rows",
+        "other rows on the way",
+        "rows along another axis before",
+    ],
 )
 def test_rows_are_looked_up_once(body: str, expected: str) -> None:
     found = simplified("r = Relu (x) " + body, outputs="float[a, b, c] y")

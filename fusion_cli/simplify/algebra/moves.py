@@ -1,5 +1,5 @@
 """Rows, which are what lies along the last axis of a tensor, that nodes put elsewhere: Reshapes, Transposes and lookups
-of all places of an axis, as where an image is cut into windows."""
+of all places of an axis, as where an image is cut into windows. In between they may lie along another axis."""
 
 from __future__ import annotations
 
@@ -41,6 +41,8 @@ class Move:
     """Nodes one behind the other, of which each alone reads the one before, that put rows elsewhere."""
 
     nodes: tuple[ir.Node, ...]
+    across: tuple[int, ...]
+    """The axes that rows lie along: of the source, and of what each node makes of it."""
 
     @property
     def source(self) -> ir.Value:
@@ -55,7 +57,7 @@ class Move:
     @cached_property
     def places(self) -> Array | None:
         """Where rows of the smallest blocks lay that are all moved alike; None where that is not known."""
-        return _places(self.nodes)
+        return _places(self)
 
     @property
     def copies(self) -> int:
@@ -66,6 +68,12 @@ class Move:
     def looks_up(self) -> bool:
         return any(is_one_of(node, "Gather") for node in self.nodes)
 
+    @property
+    def turns(self) -> bool:
+        """Whether rows lie along another axis than the last in between: these copies are the slow ones."""
+        ranks = [len(node.outputs[0].shape or ()) for node in self.nodes]
+        return any(axis < rank - 1 for axis, rank in zip(self.across[1:], ranks, strict=True))
+
     def undoes(self, other: Move) -> bool:
         """Whether it puts rows back that another one did put elsewhere."""
         if self.places is None or other.places is None or not 1 < self.places.size == other.places.size:
@@ -75,52 +83,64 @@ class Move:
 
 def moves(graph: ir.Graph) -> Iterator[Move]:
     """All of them, each with as many nodes as there are."""
-    for node in graph:
-        if _moves_rows(node):
-            reader = only_reader(node.outputs[0])
-            if reader is None or not _moves_rows(reader[0]):
-                yield _move_to(node)
+    found = [move for node in graph if (move := _move_to(node)) is not None]
+    inside = {node for move in found for node in move.nodes[:-1]}
+    yield from (move for move in found if move.nodes[-1] not in inside)
 
 
-def _move_to(last: ir.Node) -> Move:
-    """The longest one that ends with such a node."""
+def _move_to(last: ir.Node) -> Move | None:
+    """The longest one that ends with a node."""
     nodes: list[ir.Node] = []
+    across = [len(last.outputs[0].shape or ()) - 1]
+    longest = 0
     node: ir.Node | None = last
-    while node is not None and _moves_rows(node):
+    while node is not None and (axis := _axis_before(node, across[-1])) is not None:
         nodes.append(node)
+        across.append(axis)
         source = node.inputs[0]
-        node = None if source is None or only_reader(source) is None else source.producer()
-    return Move(tuple(nodes[::-1]))
+        assert source is not None
+        longest = len(nodes) if axis == len(source.shape or ()) - 1 else longest
+        node = source.producer() if only_reader(source) is not None else None
+    return Move(tuple(nodes[:longest][::-1]), tuple(across[: longest + 1][::-1])) if longest else None
 
 
-def _moves_rows(node: ir.Node) -> bool:
+def _axis_before(node: ir.Node, axis: int) -> int | None:
+    """Along which axis of its operand the rows lie that lie along an axis of what a node makes; None where it does
+    anything else."""
     if not is_one_of(node, "Reshape", "Transpose", "Gather") or node.inputs[0] is None:
-        return False
+        return None
     before, after = shape_of(node.inputs[0]), shape_of(node.outputs[0])
-    if not before or not after or before[-1].known is None or before[-1] != after[-1] or len(before) < 2:
-        return False
+    if not before or not after or len(before) < 2 or len(after) < 2 or after[axis].known is None:
+        return None
     if node.op_type == "Reshape":
-        return opset_version(node) >= RESHAPE_OPSET and len(after) > 1
+        return _axis_of_reshape(before, after, axis) if opset_version(node) >= RESHAPE_OPSET else None
     if node.op_type == "Transpose":
         perm = permutation(node)
-        return perm is not None and perm[0] == 0 and perm[-1] == len(perm) - 1
-    axis, found = attribute(node, "axis") % len(before), array_of(node.inputs[1])
-    if found is None or found.ndim != 1 or axis == len(before) - 1:
-        return False
-    return bool(np.array_equal(np.sort(found % found.size), np.arange(before[axis].known or 0)))
+        return perm[axis] if perm is not None and perm[0] == 0 and axis else None
+    along, found = attribute(node, "axis") % len(before), array_of(node.inputs[1])
+    if found is None or found.ndim != 1 or axis == along:
+        return None
+    return axis if np.array_equal(np.sort(found % found.size), np.arange(before[along].known or 0)) else None
 
 
-def _places(nodes: Sequence[ir.Node]) -> Array | None:
+def _axis_of_reshape(before: Shape, after: Shape, axis: int) -> int | None:
+    """The axis before that an axis after is: the last of both, or one behind the same others."""
+    last = len(before) - 1 if axis == len(after) - 1 else axis
+    is_same = last < len(before) and before[last] == after[axis]
+    return last if is_same and (axis == len(after) - 1 or before[:axis] == after[:axis]) else None
+
+
+def _places(move: Move) -> Array | None:
     """Where rows of the smallest blocks lay that are moved alike; None where that is not known."""
-    values = [v for v in (nodes[0].inputs[0], *(node.outputs[0] for node in nodes)) if v is not None]
-    shapes = [shape[:-1] for shape in map(shape_of, values) if shape is not None]
+    values = [move.source, *(node.outputs[0] for node in move.nodes)]
+    shapes = [s[:a] + s[a + 1 :] for v, a in zip(values, move.across, strict=True) if (s := shape_of(v)) is not None]
     counted = min(shapes, key=lambda sizes: len(_names(sizes)))
     names = _names(counted)
     if len(names) > 1:
         return None
     # A batch of one more must have more of the same blocks.
     first, *others = [
-        _block(nodes, shapes, counted, {name: Size(n) for name in names}) for n in (_TRIED if names else (1,))
+        _block(move, shapes, counted, {name: Size(n) for name in names}) for n in (_TRIED if names else (1,))
     ]
     is_alike = all(first is not None and other is not None and np.array_equal(first, other) for other in others)
     return first if is_alike else None
@@ -130,15 +150,13 @@ def _names(sizes: Iterable[Size]) -> set[str]:
     return {name for size in sizes for name in names_in(size)}
 
 
-def _block(
-    nodes: Sequence[ir.Node], shapes: Sequence[Shape], counted: Shape, values: Mapping[str, Size]
-) -> Array | None:
+def _block(move: Move, shapes: Sequence[Shape], counted: Shape, values: Mapping[str, Size]) -> Array | None:
     """The same where names have these values, which are all that there are in the shape that rows are counted by."""
     rows = math.prod(_number(size, values) for size in counted)
     if not 0 < rows <= _MOST_ROWS:
         return None
     sizes = [found for shape in shapes if (found := _numbers(shape, values, rows)) is not None]
-    return _smallest_block(_moved(np.arange(rows), nodes, sizes)) if len(sizes) == len(shapes) else None
+    return _smallest_block(_moved(np.arange(rows), move, sizes)) if len(sizes) == len(shapes) else None
 
 
 def _number(size: Size, values: Mapping[str, Size]) -> int:
@@ -154,18 +172,18 @@ def _numbers(sizes: Shape, values: Mapping[str, Size], rows: int) -> list[int] |
     return found if math.prod(found) == rows else None
 
 
-def _moved(rows: Array, nodes: Sequence[ir.Node], sizes: Sequence[Sequence[int]]) -> Array:
-    """Rows that lie in their order in the first of these sizes, in the order that nodes make of it."""
+def _moved(rows: Array, move: Move, sizes: Sequence[Sequence[int]]) -> Array:
+    """Rows that lie in their order in the first of these sizes, in the order that a move makes of it."""
     found = rows.reshape(sizes[0])
-    for node, after in zip(nodes, sizes[1:], strict=True):
+    for node, across, after in zip(move.nodes, move.across[:-1], sizes[1:], strict=True):
         if node.op_type == "Reshape":
             found = found.reshape(after)
         elif node.op_type == "Transpose":
-            found = found.transpose((permutation(node) or ())[:-1])
+            found = found.transpose([p - (p > across) for p in permutation(node) or () if p != across])
         else:
-            places = array_of(node.inputs[1])
+            places, along = array_of(node.inputs[1]), attribute(node, "axis") % (found.ndim + 1)
             assert places is not None
-            found = found.take(places, attribute(node, "axis") % (found.ndim + 1))
+            found = found.take(places, along - (along > across))
     return found.reshape(-1)
 
 

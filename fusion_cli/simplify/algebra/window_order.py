@@ -48,7 +48,7 @@ def keep_windows(graph: ir.Graph) -> Iterator[Applied]:
         yield "WindowOrder", residual.nodes
     moved = {move.nodes[-1] for residual in residuals for move in (residual.into, residual.back)}
     for move in list(moves(graph)):
-        if (move.looks_up or not moved.isdisjoint(move.nodes)) and look_up(move):
+        if (move.looks_up or move.turns or not moved.isdisjoint(move.nodes)) and look_up(move):
             yield "RowGather", move.nodes
 
 
