@@ -58,6 +58,8 @@ class Variant:
 
 
 _LONGEST_KEPT = Variant(4, 512)
+_PARTS = (8, 16)
+"""Threads of a warp that may have a row of their own: its other rows are read meanwhile."""
 _WALKED = Variant(2, 1024)
 
 
@@ -163,10 +165,13 @@ def width_of(plan: Plan, stage: Rowwise) -> int:
 
 
 def variants(width: int, length: int | None) -> tuple[Variant, ...]:
-    """The kernels that keep rows of a length, which may be open, in registers: of a warp each where that is enough."""
+    """The kernels that keep rows of a length, which may be open, in registers: of a warp each where that is enough, of
+    a part of one where fewer threads have something to read."""
     if length is None:
         return (Variant(1, 32), _LONGEST_KEPT)
     vectors = max(1, -(-length // width))
+    if vectors <= _PARTS[-1]:
+        return (Variant(1, next(n for n in _PARTS if vectors <= n)),)
     if vectors <= 32 * _LONGEST_KEPT.chunks:
         return (Variant(-(-vectors // 32), 32),)
     return (_LONGEST_KEPT,) if vectors <= _LONGEST_KEPT.chunks * _LONGEST_KEPT.threads else ()

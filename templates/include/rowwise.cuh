@@ -1,4 +1,4 @@
-// Rows on threads: a warp for a short row, a block for a longer one. Each thread keeps several vectors of its row, all of
+// Rows on threads: a warp or a part of one for a short row, a block for a longer one. Each thread keeps several vectors of its row, all of
 // which are asked for before the first is used.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace fusion::gpu {
 
-constexpr int kShortRows = 4;  // most rows of a warp each per block
+constexpr int kShortWarps = 4;  // at most per block, of short rows
 
 template <class X>
 __device__ __forceinline__ X highest() {
@@ -47,8 +47,8 @@ struct OfBlock {
   __device__ static __forceinline__ void sync() { __syncthreads(); }
 };
 
-// One thread's part of a row: C vectors of V elements, of a row that has up to kThreads threads (a warp's where that is 32,
-// its team's elsewhere, from the first of the block on). Packed, every vector is one aligned access; otherwise elements are dealt out one by one, which
+// One thread's part of a row: C vectors of V elements, of a row that has up to kThreads threads (of a warp up to 32,
+// of its team elsewhere, from the first of the block on). Packed, every vector is one aligned access; otherwise elements are dealt out one by one, which
 // is coalesced all the same.
 template <int V, int C, int kThreads, bool kPacked, class Team = OfBlock>
 struct Row {
@@ -58,9 +58,9 @@ struct Row {
   int start = 0;
 
   explicit __device__ __forceinline__ Row(int64_t length_) : length(static_cast<int>(length_)) {
-    if constexpr (kThreads == 32) {
-      index = static_cast<int64_t>(blockIdx.x) * (blockDim.x / 32) + threadIdx.x / 32;
-      lane = threadIdx.x % 32;
+    if constexpr (kThreads <= 32) {
+      index = static_cast<int64_t>(blockIdx.x) * (blockDim.x / kThreads) + threadIdx.x / kThreads;
+      lane = threadIdx.x % kThreads;
     } else {
       index = blockIdx.x;
       lane = threadIdx.x;
@@ -70,7 +70,7 @@ struct Row {
   __device__ __forceinline__ Row(int64_t length_, int64_t index_)
       : index(index_), length(static_cast<int>(length_)), lane(threadIdx.x) {}
 
-  __device__ __forceinline__ int lanes() const { return kThreads == 32 ? 32 : Team::lanes(); }
+  __device__ __forceinline__ int lanes() const { return kThreads <= 32 ? kThreads : Team::lanes(); }
   __device__ __forceinline__ int chunk() const { return lanes() * V * C; }
   __device__ __forceinline__ int position(int c, int i) const {
     return start + (kPacked ? (c * lanes() + lane) * V + i : (c * V + i) * lanes() + lane);
@@ -108,7 +108,7 @@ struct Row {
   // Combines the threads' partial results; every thread of the row gets the whole. All of them must call it.
   template <class Op, class X>
   __device__ __forceinline__ X reduce(X x, Op op) {
-    x = across<32>(x, op);
+    x = across<kThreads < 32 ? kThreads : 32>(x, op);
     if constexpr (kThreads > 32) {
       constexpr int kWarps = kThreads / 32;
       __shared__ X partials[2][kWarps];  // in turn, so that what is read is not written to before the next barrier
@@ -136,8 +136,10 @@ struct Row {
 
   template <int N, class Op, class X>
   static __device__ __forceinline__ X across(X x, Op op) {
+    // Other rows of the warp may be past the last one.
+    const unsigned mask = kThreads < 32 ? ((1u << kThreads % 32) - 1) << threadIdx.x % 32 / kThreads * kThreads : ~0u;
 #pragma unroll
-    for (int o = N / 2; o > 0; o >>= 1) x = op(x, __shfl_xor_sync(0xffffffffu, x, o));
+    for (int o = N / 2; o > 0; o >>= 1) x = op(x, __shfl_xor_sync(mask, x, o));
     return x;
   }
 };
@@ -155,9 +157,11 @@ void launch_rows(void (*kernel)(Arguments), const Device& device, int64_t rows, 
                  const char* what, const Arguments& arguments) {
   grid_size(length + kThreads * V * C, what);  // a kernel counts a row in 32 bits
   const int64_t wanted = ceil_div(length, 32 * V * C) * 32;
-  int64_t per_block = 1;
-  while (kThreads == 32 && per_block < kShortRows && rows > per_block * device.multiprocessors * 8) per_block *= 2;
-  const int64_t threads = kThreads == 32 ? 32 * per_block : wanted < kThreads ? wanted : kThreads;
+  constexpr int kOfWarp = kThreads < 32 ? 32 / kThreads : 1;  // rows
+  int64_t warps = 1;
+  while (kThreads <= 32 && warps < kShortWarps && rows > warps * kOfWarp * device.multiprocessors * 8) warps *= 2;
+  const int64_t threads = kThreads <= 32 ? 32 * warps : wanted < kThreads ? wanted : kThreads;
+  const int64_t per_block = warps * kOfWarp;
   launch(kernel, grid_size(ceil_div(rows, per_block), what), static_cast<unsigned>(threads), 0, stream, what, arguments);
 }
 

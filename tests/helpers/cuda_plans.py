@@ -79,6 +79,9 @@ def all_cases() -> list[Case]:
         layer_norm("bfloat16", 4096),
         layer_norm("float16", 760),
         layer_norm("bfloat16", 17000),
+        layer_norm("float16", 56),  # rows of a part of a warp each
+        layer_norm("bfloat16", 45),
+        layer_norm("float32", 20),
         looked_up("float16"),
         ranges("float16"),
         ranges("float32"),

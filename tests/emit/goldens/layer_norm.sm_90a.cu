@@ -77,7 +77,7 @@ __device__ __forceinline__ void stage_0_kept_row(const stage_0_args& a, gpu::Row
 }
 
 template <int C, int kThreads, bool kPacked>
-__global__ void __launch_bounds__(kThreads == 32 ? 32 * gpu::kShortRows : kThreads) stage_0_kept(const stage_0_args a) {
+__global__ void __launch_bounds__(kThreads <= 32 ? 32 * gpu::kShortWarps : kThreads) stage_0_kept(const stage_0_args a) {
   gpu::let_next_begin();
   gpu::await_earlier();
   gpu::Row<4, C, kThreads, kPacked> row(a.length);
@@ -112,7 +112,7 @@ void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
   const stage_0_args a = stage_0_of(dims, t0, t1, t2, t3);
   if (a.space.count == 0) return;
   const bool packed = stage_0_packs(a);
-  gpu::launch_rows<4, 1, 32>(packed ? stage_0_kept<1, 32, true> : stage_0_kept<1, 32, false>, device, a.space.count, a.length, stream, "stage_0", a);
+  gpu::launch_rows<4, 1, 8>(packed ? stage_0_kept<1, 8, true> : stage_0_kept<1, 8, false>, device, a.space.count, a.length, stream, "stage_0", a);
 }
 
 struct Kernel {

@@ -72,7 +72,7 @@ __device__ __forceinline__ void stage_0_kept_row(const stage_0_args& a, gpu::Row
 }
 
 template <int C, int kThreads, bool kPacked>
-__global__ void __launch_bounds__(kThreads == 32 ? 32 * gpu::kShortRows : kThreads) stage_0_kept(const stage_0_args a) {
+__global__ void __launch_bounds__(kThreads <= 32 ? 32 * gpu::kShortWarps : kThreads) stage_0_kept(const stage_0_args a) {
   gpu::let_next_begin();
   gpu::await_earlier();
   gpu::Row<4, C, kThreads, kPacked> row(a.length);
@@ -147,7 +147,7 @@ __device__ __forceinline__ void stage_0_walked_row(const stage_0_args& a, gpu::R
 }
 
 template <int C, int kThreads, bool kPacked>
-__global__ void __launch_bounds__(kThreads == 32 ? 32 * gpu::kShortRows : kThreads) stage_0_walked(const stage_0_args a) {
+__global__ void __launch_bounds__(kThreads <= 32 ? 32 * gpu::kShortWarps : kThreads) stage_0_walked(const stage_0_args a) {
   gpu::let_next_begin();
   gpu::await_earlier();
   gpu::Row<4, C, kThreads, kPacked> row(a.length);
