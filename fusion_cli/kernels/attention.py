@@ -15,8 +15,9 @@ from fusion_cli.codes import emit as codes
 from fusion_cli.devices.work import ATTENTION_ROWS, Work, count
 from fusion_cli.errors import Unsupported
 from fusion_cli.kernels.attention_rows import softmax_program
-from fusion_cli.kernels.attention_stage import SHALLOW, AttentionStage
+from fusion_cli.kernels.attention_stage import AttentionStage
 from fusion_cli.kernels.attention_work import (
+    SHALLOW,
     check_room,
     efficiency,
     has_small_scores,

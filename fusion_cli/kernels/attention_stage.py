@@ -6,10 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fusion_cli.codegen.cuda_parts import Body, CudaStage, Load, Out
-from fusion_cli.kernels.attention_work import DEEP
-
-SHALLOW = 64
-"""Heads of which a multiprocessor has the tiles of several blocks."""
+from fusion_cli.kernels.attention_work import DEEP, SHALLOW
 
 
 @dataclass(frozen=True, kw_only=True)

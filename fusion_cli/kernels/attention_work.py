@@ -21,7 +21,8 @@ _ARCH = "sm_90a"
 DEEP, _DEEP_SHARE = 128, 0.16
 """Deeper heads have smaller tiles, of a kernel that is not Hopper's own; the share of the others' efficiency. Measured
 on an H100: four heads of 256 at 1,024 tokens, half as many blocks as multiprocessors, 54 to 75 us."""
-_SHALLOW = 64
+SHALLOW = 64
+"""Heads of which a multiprocessor has the tiles of several blocks, and those larger tiles."""
 _CORE_SHARE = 0.8
 _SMALL_BLOCKS, _SMALL_BLOCK_BYTES = frozenset({"sm_89", "sm_120a"}), 99 * 1024
 """Targets whose blocks have little shared memory, whatever the profile has that predictions are made with."""
@@ -93,7 +94,7 @@ def block_bytes(is_bare: bool, size: int, depth: int, value_depth: int, is_small
     `size` bytes; `is_small`: of GPUs whose blocks have little."""
     deepest = max(depth, value_depth)
     rows = 128 if size == 2 and deepest <= DEEP else 64
-    is_shallow = deepest <= _SHALLOW
+    is_shallow = deepest <= SHALLOW
     halves = 1 if is_bare and (is_shallow or not is_small) else 2
     keys = 32 if deepest > DEEP or size == 4 else (128 if is_shallow else 64) // halves
     group = 32 if size == 4 else 16  # of values

@@ -47,7 +47,6 @@ _OTHERS = (
     Operator("GroupNormalization", work=(6, 0)),
     Operator("InstanceNormalization", work=(6, 0)),
     Operator("MatMul", "product layer"),
-    Operator("Pad"),
     Operator("ScatterND", "overwriting"),
     Operator("Shape", "arranging counting"),
     Operator("Size", "counting"),

@@ -1,4 +1,4 @@
-"""Images that are made larger without a pixel that is made of two: with the channels last."""
+"""Images that are made larger without a pixel that is made of two, with the channels last; values that are padded."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -116,12 +117,7 @@ def masked(
     if later:
         test = p("Greater", p("index", dtype="int64", value=-1), p("index", dtype="int64", value=-2), dtype="bool")
         score = p("Where", test, p.const(-math.inf), score)
-    out = b.output(dtype, ("b", "h", "g", "q", depth), b.dims(q))
-    kind = kind_of(p.done(), score, (), 0, False, True)
-    operands = tuple(map(Operand, (q, k, v, mask)))
-    b.stages.append(
-        Attention(operands, p.done(), (Store(out, 0),), b.dims(q), scale=depth**-0.5, score=score, kind=kind)
-    )
+    _attend(b, dtype, ("b", "h", "g", "q", depth), (q, k, v, mask), p.done(), score, grouped=True)
     sizes = (
         {"b": 2, "h": 1, "g": 2, "q": 70, "k": 264},
         {"b": 1, "h": 2, "g": 4, "q": 5, "k": 333},
@@ -260,12 +256,7 @@ def lowered(dtype: str, depth: int = 64, low: float = LOWEST, *, put: bool = Fal
     else:
         seen = p("LessOrEqual", key, query, dtype="bool")
         score = p("Where", seen, acc, number) if put else p("Add", p("Where", seen, p.const(0.0), number), acc)
-    out = b.output(dtype, ("b", "h", "g", "q", depth), b.dims(q))
-    kind = kind_of(p.done(), score, (), 0, False, True)
-    operands = tuple(map(Operand, (q, k, v)))
-    b.stages.append(
-        Attention(operands, p.done(), (Store(out, 0),), b.dims(q), scale=depth**-0.5, score=score, kind=kind)
-    )
+    _attend(b, dtype, ("b", "h", "g", "q", depth), (q, k, v), p.done(), score, grouped=True)
     sizes = (
         {"b": 2, "h": 1, "g": 2, "q": 70, "k": 264},
         {"b": 1, "h": 2, "g": 1, "q": 257, "k": 257},
@@ -319,12 +310,7 @@ def windows(dtype: str, depth: int) -> Case:
     by_head, by_window = b.input(dtype, "h", "q", "k"), b.input(dtype, "g", 1, "q", "k")
     p = Program()
     score = p("Add", p("Add", p("acc"), p.load(3, dtype)), p.load(4, dtype))
-    out = b.output(dtype, ("b", "g", "h", "q", depth), b.dims(q))
-    kind = kind_of(p.done(), score, (), 0, False, True)
-    operands = tuple(map(Operand, (q, k, v, by_head, by_window)))
-    b.stages.append(
-        Attention(operands, p.done(), (Store(out, 0),), b.dims(q), scale=depth**-0.5, score=score, kind=kind)
-    )
+    _attend(b, dtype, ("b", "g", "h", "q", depth), (q, k, v, by_head, by_window), p.done(), score, grouped=False)
     sizes = (
         {"b": 2, "g": 3, "h": 3, "q": 49, "k": 49},
         {"b": 1, "g": 2, "h": 2, "q": 64, "k": 64},
@@ -357,9 +343,24 @@ def bare(dtype: str, depth: int = 64) -> Case:
 def _heads(name: str, dtype: str, depth: int, program: tuple[Instr, ...], score: int) -> Case:
     b = Builder()
     q, k, v = (b.input(dtype, "b", "h", "s", depth) for _ in range(3))
-    dims = b.dims(q)
-    out = b.output(dtype, ("b", "h", "s", depth), dims)
-    operands = (Operand(q), Operand(k), Operand(v))
-    kind = kind_of(program, score, (), 0, False, False)
-    b.stages.append(Attention(operands, program, (Store(out, 0),), dims, scale=depth**-0.5, score=score, kind=kind))
+    _attend(b, dtype, ("b", "h", "s", depth), (q, k, v), program, score, grouped=False)
     return Case(name, b.plan(), ({"b": 2, "h": 2, "s": 200}, {"b": 1, "h": 1, "s": 1}, {"b": 1, "h": 2, "s": 389}))
+
+
+def _attend(
+    b: Builder,
+    dtype: str,
+    axes: tuple[str | int, ...],
+    tensors: Sequence[int],
+    program: tuple[Instr, ...],
+    score: int,
+    *,
+    grouped: bool,
+) -> None:
+    """The stage, of queries, keys, values and what the program reads, as they lie; its result has these axes, the
+    depth of heads the last."""
+    dims, depth = b.dims(tensors[0]), axes[-1]
+    assert isinstance(depth, int)
+    out = b.output(dtype, axes, dims)
+    kind, operands = kind_of(program, score, (), 0, False, grouped), tuple(map(Operand, tensors))
+    b.stages.append(Attention(operands, program, (Store(out, 0),), dims, scale=depth**-0.5, score=score, kind=kind))

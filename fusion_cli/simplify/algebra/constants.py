@@ -36,6 +36,8 @@ _JUMPS = frozenset("Ceil Floor Mod Round Sign".split())
 """Elementwise operators that make much of a rounding."""
 _TESTS = frozenset("And Equal Greater GreaterOrEqual Less LessOrEqual Not Or Xor".split())
 """So do these, of numbers that were computed: not of those that are only read."""
+_EXACT = _MOVES | _TESTS
+"""What rounds nothing, but for Casts to fewer bits."""
 _INTEGERS = frozenset({ir.DataType.INT64, ir.DataType.INT32})
 _READ = ONNX_FLOATS | _INTEGERS | {ir.DataType.BOOL}
 """Quantized weights stay so: as floats they would be larger, and slower to read."""
@@ -87,8 +89,7 @@ def _is_known(node: ir.Node, known: Mapping[ir.Value, _Nodes]) -> bool:
 
 def _is_exact(value: ir.Value, known: Mapping[ir.Value, _Nodes]) -> bool:
     """Whether nothing is rounded in a value."""
-    exact = _MOVES | _TESTS
-    return all(n.op_type in exact and (n.op_type != "Cast" or _widens(n)) for n in known.get(value, ()))
+    return all(n.op_type in _EXACT and (n.op_type != "Cast" or _widens(n)) for n in known.get(value, ()))
 
 
 def _widens(cast: ir.Node) -> bool:
