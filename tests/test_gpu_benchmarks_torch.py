@@ -177,7 +177,7 @@ def event(name: str, start: float, end: float, device: str = "CUDA", annotation:
 
 def test_the_profilers_events_without_those_that_flush_the_cache() -> None:
     events = [
-        event("vectorized_elementwise_kernel<4, bitwise_not_kernel_cuda>", 0, 100),
+        event("reduce_kernel<512, 1, ReduceOp<int, ArgMaxOps<int>>>", 0, 100),
         event("gemm", 99, 110),  # started before the one ahead of it ended
         event("pass", 109, 115),
         event("aten::copy_", 0, 200, device="CPU"),
