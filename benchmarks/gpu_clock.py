@@ -22,8 +22,8 @@ _FEWEST, _MOST = 3, 50
 WARM_SECONDS = 0.3
 """A GPU that was idle takes a while until its clocks are up."""
 _FLUSHED = 256 << 20
-"""Bytes that push everything else out of the cache of any GPU. They are only read: what a kernel reads has to wait where
-something that was written has to leave the cache for it, as nothing of the kind has in a model that reads its weights."""
+"""Bytes that push everything else out of the cache of any GPU. They are only read: what was written would have to leave
+the cache for what a kernel reads, which has to wait; in a model that reads its weights nothing is there of the kind."""
 _FLUSH = "ArgMax"
 """What the kernel that does so has in its name, and no other here."""
 

@@ -101,18 +101,21 @@ __device__ __forceinline__ void attention_decode(const T* q, const T* k, const T
       load_tile<kDecodeKeys, kValueDepth, kValuePitch, 32, Order>(stage + kDecodeKeys * kPitch, mv, key_of(step), 0,
                                                                   wide_v, lane);
     }
-    copy_commit();
   };
 
-  for (int i = warp; i < kDecodeRows; i += kAttentionWarps) {
-    const int head = (first_row + i) / queries, query = (first_row + i) % queries;
-    const T* const from = q + at[0] + head * group.stride[0] + query * s.q_row;
-    const Matrix<T> line{from, 0, s.q_column, i < rows, s.depth};
-    load_tile<1, kDepth, kPitch, 32>(tile_q + i * kPitch, line, 0, 0, line.wide(), lane);
+  // Queries come with the first keys.
+#pragma unroll 1
+  for (int step = 0; step < kStages; ++step) {
+    fetch(step, step);
+#pragma unroll 1
+    for (int i = step == 0 ? warp : kDecodeRows; i < kDecodeRows; i += kAttentionWarps) {
+      const int head = (first_row + i) / queries, query = (first_row + i) % queries;
+      const T* const from = q + at[0] + head * group.stride[0] + query * s.q_row;
+      const Matrix<T> line{from, 0, s.q_column, i < rows, s.depth};
+      load_tile<1, kDepth, kPitch, 32>(tile_q + i * kPitch, line, 0, 0, line.wide(), lane);
+    }
+    copy_commit();
   }
-  copy_commit();
-#pragma unroll
-  for (int step = 0; step < kStages - 1; ++step) fetch(step, step);
 
   // Keys that a mask hides from all queries and heads are not read, but for those that are on their way by now.
   __shared__ Ceilings<kDecodeKeys> ceilings;
@@ -127,7 +130,7 @@ __device__ __forceinline__ void attention_decode(const T* q, const T* k, const T
   const auto next = [&](int step) {
     do {
       ++step;
-    } while (Program::kByKey && skips && step >= kStages - 1 && key_of(step) < end &&
+    } while (Program::kByKey && skips && step >= kStages && key_of(step) < end &&
              ceilings.of[step * kAttentionWarps + warp] == -INFINITY);
     return step;
   };
@@ -164,10 +167,8 @@ __device__ __forceinline__ void attention_decode(const T* q, const T* k, const T
     }
   }
 
-  int ahead = kStages - 2;
+  int ahead = kStages - 1;
   for (int step = 0, slot = 0; key_of(step) < end; step = next(step), slot = (slot + 1) % kStages) {
-    ahead = next(ahead);
-    fetch(ahead, (slot + kStages - 1) % kStages);
     const int first_key = key_of(step), own_key = first_key + lane % 4 * 4;
     typename Program::template Strip<4> strip[2];
     if constexpr (!Program::kBare) {
@@ -217,7 +218,10 @@ __device__ __forceinline__ void attention_decode(const T* q, const T* k, const T
       }
     }
     add_values<1, kDecodeKeys, kValueDepth, kValuePitch>(o, x, tile_k + kDecodeKeys * kPitch);
-    __syncwarp();  // all lanes have read what is overwritten next
+    __syncwarp();  // all lanes have read what is overwritten now
+    ahead = next(ahead);
+    fetch(ahead, slot);
+    copy_commit();
   }
   copy_wait<0>();
   __syncthreads();  // the rings are free for the warps' results
@@ -255,6 +259,7 @@ __device__ __forceinline__ void attention_decode(const T* q, const T* k, const T
     const float factor = normaliser<kProb>(sum, s.keys);
     float* const part = split.values(blockIdx.y, i, part_rows, s);
     T* const line = line_of(i);
+#pragma unroll 1
     for (int c = lane; c < s.value_depth; c += 32) {
       float value = 0.0f;
 #pragma unroll

@@ -27,10 +27,8 @@ struct KeySplit {
     return reinterpret_cast<PartMark*>(parts) + part(split, row, rows);
   }
   __device__ __forceinline__ float* values(int split, int row, int rows, const AttentionShape& s) const {
-    return parts + mark_floats(int64_t{gridDim.x} * count * rows) + part(split, row, rows) * s.value_depth;
+    return parts + int64_t{gridDim.x} * count * rows * 2 + part(split, row, rows) * s.value_depth;
   }
-  // Floats that so many marks take, so that what is behind them is aligned.
-  FUSION_FN static int64_t mark_floats(int64_t marks) { return (marks + 1) / 2 * 4; }
 
   // Whether this block is the last of those that share its keys.
   __device__ __forceinline__ bool is_last() const { return gpu::is_last(done + blockIdx.x, count); }
@@ -55,79 +53,52 @@ inline KeySplit key_split(const Device& device, int64_t blocks, int64_t rows, in
 inline size_t part_bytes(const Device& device, int64_t blocks, int64_t rows, int64_t keys, int64_t value_depth) {
   const int count = key_split(device, blocks, rows, keys).count;
   const int64_t parts = blocks * count * rows;
-  return count == 1 ? 0 : static_cast<size_t>(KeySplit::mark_floats(parts) + parts * value_depth) * sizeof(float);
+  return count == 1 ? 0 : static_cast<size_t>(parts * (value_depth + 2)) * sizeof(float);
 }
 
-// Neighbouring columns of a row's part that one lane adds up, read past the L1 cache, which other blocks do not write to.
-template <int N>
-struct PartColumns {
-  static constexpr int kWidth = N % 4 == 0 ? 4 : N % 2 == 0 ? 2 : 1;
-  alignas(4 * kWidth) float value[N];
-
-  // Those from `first` on, of which `left` are there; whole: all or none of them.
-  __device__ __forceinline__ void read(const float* first, int left, bool whole) {
-    if (whole) {
-#pragma unroll
-      for (int c = 0; c < N; c += kWidth) {
-        if constexpr (kWidth == 4) *reinterpret_cast<float4*>(value + c) = __ldcg(reinterpret_cast<const float4*>(first + c));
-        if constexpr (kWidth == 2) *reinterpret_cast<float2*>(value + c) = __ldcg(reinterpret_cast<const float2*>(first + c));
-        if constexpr (kWidth == 1) value[c] = __ldcg(first + c);
-      }
-    } else {
-#pragma unroll
-      for (int c = 0; c < N; ++c) value[c] = c < left ? __ldcg(first + c) : 0.0f;
-    }
-  }
-};
-
-// A warp puts the parts of a row together, which other blocks have written. What it reads is on its way at once.
+// A warp puts the parts of a row together, which other blocks have written and which are therefore read past the L1 cache. All that
+// it reads at a time is on its way at once, by few instructions: they run once, and come from memory themselves.
 template <Prob kProb, class Program, int kValueDepth, class T>
 __device__ __forceinline__ void join_row(const KeySplit& split, int row, int rows, const AttentionShape& s, T* out) {
-  constexpr int kColumns = (kValueDepth + 31) / 32, kAhead = kColumns > 4 ? 8 : 16;
-  const int lane = threadIdx.x % 32, column = lane * kColumns, left = static_cast<int>(s.value_depth) - column;
-  const bool whole = s.value_depth % kColumns == 0;
+  constexpr int kColumns = (kValueDepth + 31) / 32, kAhead = 8;
+  const int lane = threadIdx.x % 32, depth = static_cast<int>(s.value_depth);
   const PartMark* const marks = split.mark(0, row, rows);
-  const float* const values = split.values(0, row, rows, s) + column;
+  const float* from = split.values(0, row, rows, s) + lane;
   const int64_t step = rows * s.value_depth;
-  PartColumns<kColumns> ahead[kAhead];
-  const auto read = [&](int begin) {
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      if (begin + i < split.count && left > 0) ahead[i].read(values + (begin + i) * step, left, whole);
-      else ahead[i] = {};
-    }
-  };
-  const auto mark_of = [&](int i) {
-    if (i >= split.count) return PartMark{-INFINITY, 0.0f};
-    const float2 both = __ldcg(reinterpret_cast<const float2*>(marks + int64_t{i} * rows));
-    return PartMark{both.x, both.y};
-  };
-
-  PartMark mark = mark_of(lane);
-  read(0);
-  float top = mark.top;
-  for (int i = lane + 32; i < split.count; i += 32) top = fmaxf(top, mark_of(i).top);
-  top = lanes_max<32>(top);
-  const float unit = score_unit<Program>(s), offset = top == -INFINITY ? 0.0f : top;
-  float sum = 0.0f, value[kColumns] = {};
+  const float unit = score_unit<Program>(s);
+  float top = -INFINITY, sum = 0.0f, value[kColumns] = {};
+#pragma unroll 1
   for (int begin = 0; begin < split.count; begin += kAhead) {
-    if (begin > 0) {
-      read(begin);
-      mark = mark_of(begin + lane);
+    float ahead[kAhead][kColumns];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i, from += step) {
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) {
+        ahead[i][c] = begin + i < split.count && lane + 32 * c < depth ? __ldcg(from + 32 * c) : 0.0f;
+      }
     }
-    const float weight = begin + lane < split.count ? exp2_fast((mark.top - offset) * unit) : 0.0f;
-    if (lane < kAhead) sum += weight * mark.sum;
+    float2 mark{-INFINITY, 0.0f};
+    if (lane < kAhead && begin + lane < split.count) {
+      mark = __ldcg(reinterpret_cast<const float2*>(marks + int64_t{begin + lane} * rows));
+    }
+    const float higher = fmaxf(top, lanes_max<32>(mark.x)), offset = higher == -INFINITY ? 0.0f : higher;
+    const float shrink = begin == 0 ? 1.0f : exp2_fast((top - offset) * unit);
+    const float weight = lane < kAhead && begin + lane < split.count ? exp2_fast((mark.x - offset) * unit) : 0.0f;
+    top = higher;
+    sum = sum * shrink + weight * mark.y;
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) value[c] *= shrink;
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
       const float factor = __shfl_sync(0xffffffffu, weight, i);
 #pragma unroll
-      for (int c = 0; c < kColumns; ++c) value[c] += factor * ahead[i].value[c];
+      for (int c = 0; c < kColumns; ++c) value[c] += factor * ahead[i][c];
     }
   }
   const float factor = normaliser<kProb>(lanes_sum<32>(sum), s.keys);
 #pragma unroll
   for (int c = 0; c < kColumns; ++c) {
-    if (c < left) store(out + (column + c) * s.out_column, factor == 0.0f ? 0.0f : value[c] * factor);
+    if (lane + 32 * c < depth) store(out + (lane + 32 * c) * s.out_column, factor == 0.0f ? 0.0f : value[c] * factor);
   }
 }
 

@@ -156,34 +156,57 @@ __device__ __forceinline__ bool stream_epilogue(const Epilogue& epilogue, int ro
 }
 
 // Where the blocks from `first` to `last` share a strip, the first of them, which comes to it last, adds up what the others have
-// left, in their order. False for the others. `parts`: of all blocks.
+// left, in their order. False for the others. `parts`: of all blocks. What a thread reads of up to kOthers blocks for kItems pairs
+// of sums is on its way at once: on an H200 16 rows of 16384 by 4096 take 37.5 us for 40.0 with one pair; at few rows a thread has
+// no more.
 template <class Tile>
 __device__ __forceinline__ bool stream_join(int first, int last, int rows, Tagged* parts, uint32_t tag, float* sums) {
-  constexpr int kPairs = Tile::kAcross / 2, kAtOnce = 6;
-  const int block = static_cast<int>(blockIdx.x);
+  constexpr int kPairs = Tile::kAcross / 2, kItems = Tile::kRows > 8 ? 4 : 1, kOthers = kItems > 1 ? 3 : 6;
+  static_assert(Tile::kRows * kPairs % (kItems * kWarpgroup) == 0, "what is added past the rows lies in the tile");
+  const int block = static_cast<int>(blockIdx.x), items = rows * kPairs;
+  const auto pair = [&](int i) -> Chunk<float, 2>& {
+    return *reinterpret_cast<Chunk<float, 2>*>(sums + i / kPairs * Tile::kPitch + i % kPairs * 2);
+  };
+  if (block > first) {
 #pragma unroll 1
-  for (int i = threadIdx.x; first < last && i < rows * kPairs; i += kWarpgroup) {
-    auto& [a, b] = reinterpret_cast<Chunk<float, 2>*>(sums + i / kPairs * Tile::kPitch + i % kPairs * 2)->element;
-    const auto part = [&](int of) { return parts + of * kStreamPairs + i; };
-    if (block > first) part(block)->leave(a, b, tag);
+    for (int i = threadIdx.x; i < items; i += kWarpgroup) {
+      parts[block * kStreamPairs + i].leave(pair(i).element[0], pair(i).element[1], tag);
+    }
+    return false;
+  }
 #pragma unroll 1
-    for (int begin = first + 1; block == first && begin <= last; begin += kAtOnce) {
-      Tagged found[kAtOnce];
+  for (int from = threadIdx.x; first < last && from < items; from += kItems * kWarpgroup) {
+#pragma unroll 1
+    for (int begin = first + 1; begin <= last; begin += kOthers) {
+      Tagged found[kItems][kOthers];
       bool there;
       do {
         there = true;
 #pragma unroll
-        for (int u = 0; u < kAtOnce; ++u) found[u] = part(min(begin + u, last))->look();
+        for (int n = 0; n < kItems; ++n) {
 #pragma unroll
-        for (const Tagged& y : found) there = there && y.has(tag);
+          for (int u = 0; u < kOthers; ++u) {
+            const int i = min(from + n * kWarpgroup, items - 1);
+            found[n][u] = parts[min(begin + u, last) * kStreamPairs + i].look();
+          }
+        }
+#pragma unroll
+        for (const auto& item : found) {
+#pragma unroll
+          for (const Tagged& y : item) there = there && y.has(tag);
+        }
       } while (!there);
 #pragma unroll
-      for (int u = 0; u < kAtOnce; ++u) {
-        if (begin + u <= last) a += bit_cast<float>(found[u].first), b += bit_cast<float>(found[u].second);
+      for (int n = 0; n < kItems; ++n) {
+        auto& [a, b] = pair(from + n * kWarpgroup).element;
+#pragma unroll
+        for (int u = 0; u < kOthers; ++u) {
+          if (begin + u <= last) a += bit_cast<float>(found[n][u].first), b += bit_cast<float>(found[n][u].second);
+        }
       }
     }
   }
-  return block == first;
+  return true;
 }
 
 // A warpgroup: multiplies what comes in so many steps. Leaves the sums, [row][column], where all its threads may read them.

@@ -30,12 +30,14 @@ inline char* tagged(char* reserved) { return reinterpret_cast<char*>(counters(re
 
 // Whether this block is the last of so many that count themselves there. For all its threads, after what they leave for it.
 __device__ __forceinline__ bool is_last(unsigned* done, int count) {
-  __threadfence();
   __syncthreads();
-  const bool last = threadIdx.x == 0 && atomicInc(done, count - 1) == static_cast<unsigned>(count - 1);
-  const bool found = __syncthreads_or(last);
-  __threadfence();
-  return found;
+  bool last = false;
+  if (threadIdx.x == 0) {
+    __threadfence();  // for what all of them left: they have met
+    last = atomicInc(done, count - 1) == static_cast<unsigned>(count - 1);
+    __threadfence();
+  }
+  return __syncthreads_or(last);
 }
 
 class Workspace {
