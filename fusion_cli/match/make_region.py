@@ -135,26 +135,27 @@ def _with_own_splits(index: GraphIndex, inside: set[ir.Node]) -> set[ir.Node]:
 
 
 def _with_tables(index: GraphIndex, inside: set[ir.Node]) -> set[ir.Node]:
-    """Take in what looks rows up in tables for a norm or the like (embeddings), where nothing reads them before: their
-    memory is saved."""
-    if sum(n.op_type in _PRODUCTS for n in inside) > _MOST_PRODUCTS:
-        return inside
+    """Take in what looks rows up for a norm or the like (embeddings, windows of an image), where nothing reads them
+    before: their memory is saved, or written only."""
+    is_large = sum(n.op_type in _PRODUCTS for n in inside) > _MOST_PRODUCTS
     reaching: set[ir.Value] = set()
     for node in sorted(inside, key=index.position.__getitem__, reverse=True):
         if node.op_type in ROW_OPERATORS or (is_elementwise(node) and not reaching.isdisjoint(node.outputs)):
             reaching.update(v for v in node.inputs if v is not None)
-    found = {maker for v in reaching if (maker := index.producer(v)) is not None and _looks_up(index, maker)}
+    makers = {maker for v in reaching if (maker := index.producer(v)) is not None and _looks_up(index, maker)}
+    found = {m for m in makers if not (is_large and index.is_constant(m.inputs[0]))}
     readers = {maker: index.consumers(maker.outputs[0]) for maker in found - inside}
     return inside | {m for m, by in readers.items() if min(by, key=index.position.__getitem__) in inside}
 
 
 def _looks_up(index: GraphIndex, node: ir.Node) -> bool:
-    """Whether a node reads rows of a constant matrix by numbers that are computed."""
+    """Whether a node reads rows of a matrix, constant or with a number of rows that is known, by numbers in memory."""
     if node.domain or node.op_type != "Gather" or node.attributes.get_int("axis", 0) != 0:
         return False
     table, rows = node.inputs
-    is_table = index.is_constant(table) and table is not None and table.shape is not None and table.shape.rank() == 2
-    if not is_table or rows is None or rows.shape is None or is_embedded(index, rows):
+    if table is None or table.shape is None or table.shape.rank() != 2 or not isinstance(table.shape[0], int):
+        return False
+    if rows is None or rows.shape is None or is_embedded(index, rows):
         return False
     sizes = [d for d in rows.shape if isinstance(d, int)]
     return len(sizes) < rows.shape.rank() or math.prod(sizes) > _FEW_ROWS

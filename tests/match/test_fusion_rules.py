@@ -155,32 +155,41 @@ def test_a_convolution_with_computed_weights_is_left_alone() -> None:
         ("t = Gather (w0, i) e = Mul (t, z0) y = LayerNormalization (e, gamma, beta)", True),
         ("t = Gather (w0, i) e = Mul (t, z0) n = LayerNormalization (e, gamma, beta) y = Neg (n) z = Tanh (t)", True),
         ("t = Gather (w0, i) z = Tanh (t) e = Mul (t, z0) y = LayerNormalization (e, gamma, beta)", False),
-        ("t = Gather (x, i) e = Mul (t, z0) y = LayerNormalization (e, gamma, beta)", False),
+        ("t = Gather (x, i) e = Mul (t, z0) y = LayerNormalization (e, gamma, beta)", True),
+        ("t = Gather (v, i) e = Mul (t, z0) y = LayerNormalization (e, gamma, beta)", False),
         ("t = Gather <axis = 1> (w0, i) e = Mul (t, z0) y = LayerNormalization (e, gamma, beta)", False),
     ],
-    ids=["a table", "read later too", "read before", "no constant", "columns"],
+    ids=["a table", "read later too", "read before", "no constant", "any number of rows", "columns"],
 )
 def test_rows_of_a_table_are_read_by_the_norm_of_them(body: str, taken: bool) -> None:
     """Where nothing else needs them before: of several regions that read them only one looks them up."""
-    inputs = "float[9, 64] x, float[64, 64, 64] z0, int64[64, 64] i"
+    inputs = "float[9, 64] x, float[m, 64] v, float[64, 64, 64] z0, int64[64, 64] i"
     outputs = "float[64, 64, 64] y" + (", float[64, 64, 64] z" if "z =" in body else "")
     regions = found(body, "RowwiseRegion", WEIGHTS, inputs, outputs).regions
     assert [any(n.op_type == "Gather" for n in r.nodes) for r in regions] == [taken]
-    assert not taken or "w0" in {v.name for v in regions[0].inputs}
+    assert not taken or not {"w0", "x"}.isdisjoint(v.name for v in regions[0].inputs)
 
 
 @pytest.mark.parametrize(
-    ("rows", "products", "kernel", "taken"),
-    [(17, 3, "auto", True), (16, 3, "auto", False), (17, 4, "auto", False), (17, 3, "mine", False)],
+    ("table", "rows", "products", "kernel", "taken"),
+    [
+        ("w0", 17, 3, "auto", True),
+        ("w0", 16, 3, "auto", False),
+        ("w0", 17, 4, "auto", False),
+        ("w0", 17, 3, "mine", False),
+        ("x", 17, 4, "auto", True),
+        ("x", 16, 4, "auto", False),
+    ],
 )
 def test_rows_of_a_table_stay_outside_where_they_are_few_or_the_region_is_a_layer_or_has_a_kernel_of_its_own(
-    rows: int, products: int, kernel: str, taken: bool
+    table: str, rows: int, products: int, kernel: str, taken: bool
 ) -> None:
     """One kernel goes through layers of few rows that are alike, equal regions are compiled once, and a template
-    knows the operators of its rule."""
+    knows the operators of its rule. What is no constant is looked up by each layer: windows of an image."""
     chain = " ".join(f"m{i + 1} = MatMul (m{i}, w0)" for i in range(products))
-    body = f"e = Gather (w0, i) m0 = LayerNormalization (e, gamma, beta) {chain} y = Relu (m{products})"
-    model = simplified(parse(f"g (int64[1, {rows}] i) => (float[1, {rows}, 64] y) {{ {body} }}", WEIGHTS, 17))
+    body = f"e = Gather ({table}, i) m0 = LayerNormalization (e, gamma, beta) {chain} y = Relu (m{products})"
+    inputs = f"int64[1, {rows}] i, float[64, 64] x"
+    model = simplified(parse(f"g ({inputs}) => (float[1, {rows}, 64] y) {{ {body} }}", WEIGHTS, 17))
     nodes = [n for n in model.graph if n.op_type != "Gather"]
     region = make_region(GraphIndex(model.graph), nodes, "Layer", kernel, 1)
     assert any(n.op_type == "Gather" for n in region.nodes) == taken

@@ -411,6 +411,14 @@ def test_rows_of_a_table_that_a_product_is_added_to_are_read_by_the_norm_of_them
     assert kinds(check_model(text, feeds, opset=17)) == [Rowwise, Linear]
 
 
+def test_rows_of_a_table_are_there_for_what_is_added_to_a_product_of_their_norm() -> None:
+    text = """
+    g (int64[b, 2] i, float[6, 4] x, float[4, 4] w) => (float[b, 2, 4] z) {
+        t = Gather (x, i)  m = ReduceMean <axes = [-1]> (t)  n = Sub (t, m)  s = MatMul (n, w)  z = Add (s, t) }"""
+    feeds = {"i": np.array([[0, 5], [3, 3], [-2, 1]]), "x": floats(6, 4), "w": floats(4, 4)}
+    assert kinds(check_model(text, feeds, opset=17)) == [Rowwise, Linear]
+
+
 def test_products_of_one_left_operand_are_next_to_one_another() -> None:
     """One launch may do them, wherever what is made of the first one stands in the model."""
     text = """g (float[r, 4] x, float[4, 6] w, float[4, 5] v) => (float[6, r] y, float[r, 5] z) {

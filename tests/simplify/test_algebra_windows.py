@@ -11,6 +11,7 @@ import pytest
 from onnx import numpy_helper
 
 from fusion_cli.simplify import Simplified
+from fusion_cli.simplify.algebra import moves
 from tests.helpers.algebra_models import model_of, operators, same
 
 HEIGHT, WIDTH, WIDE, ROWS = 4, 6, 8, 6
@@ -25,6 +26,9 @@ CONSTANTS: Mapping[str, object] = {
     "tokens": [-1, HEIGHT * WIDTH, WIDE],
     "rolled": ROLLED,
     "back": np.argsort(ROLLED),
+    "matrix": [-1, WIDE],
+    "numbered": np.roll(np.arange(2 * HEIGHT * WIDTH), 5).reshape(2 * HEIGHT, WIDTH) - HEIGHT,
+    "twice": np.arange(2 * HEIGHT * WIDTH).reshape(2 * HEIGHT, WIDTH) // 2,
     "none": [0],
     "one": [1],
     "two": [2],
@@ -302,6 +306,38 @@ TURNED = "v = Reshape (t, whole) u = Transpose <perm = [0, 2, 1, 3]> (v) y = Res
 def test_rows_are_looked_up_once(body: str, expected: str) -> None:
     found = simplified("r = Relu (x) " + body, outputs="float[a, b, c] y")
     assert left(found) == Counter(expected.split())
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (into("r", "y", shifted=True), "Relu Reshape Gather"),
+        (into("r", "y"), "Relu Reshape Transpose Reshape"),
+        (
+            f"{into('r', 'w', shifted=True)} e = Exp (w) {back('e', 'b', shifted=True)} {into('b', 'y')}",
+            "Relu Reshape Gather Exp Reshape Gather",
+        ),
+        # Rows that have numbers by now, in an order that windows are made of.
+        (
+            "q = Reshape (r, matrix) g = Gather (q, numbered) p = Reshape (g, apart) "
+            "t = Transpose <perm = [0, 1, 3, 2, 4, 5]> (p) y = Reshape (t, rows)",
+            "Relu Reshape Gather",
+        ),
+        ("q = Reshape (r, matrix) g = Gather (q, twice) y = Reshape (g, rows)", "Relu Reshape Gather"),
+    ],
+    ids=["windows of rolled rows", "windows", "from windows to others", "numbered rows", "rows that come twice"],
+)
+def test_rows_have_numbers_among_all_where_it_is_known_how_many_there_are(body: str, expected: str) -> None:
+    found = simplified("r = Relu (x) " + body, IMAGE.replace("n", "2"), "float[a, b, c] y")
+    assert left(found) == Counter(expected.split())
+    gathers = [node for node in found.model.graph if node.op_type == "Gather"]
+    assert all(node.attributes.get_int("axis", 0) == 0 for node in gathers)
+
+
+def test_rows_are_looked_up_by_blocks_where_numbers_for_all_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moves, "_MOST_NUMBERED", 47)
+    found = simplified("r = Relu (x) " + into("r", "y", shifted=True), IMAGE.replace("n", "2"), "float[a, b, c] y")
+    assert left(found) == Counter("Relu Reshape Gather Reshape".split())
 
 
 PADDED = (

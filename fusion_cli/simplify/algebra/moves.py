@@ -16,8 +16,11 @@ from fusion_cli.simplify.algebra.edits import (
     RESHAPE_OPSET,
     REST,
     Array,
+    add_constant,
     array_of,
+    become,
     become_reshape,
+    graph_of,
     hand_on,
     is_one_of,
     only_reader,
@@ -32,6 +35,8 @@ from fusion_cli.sizes.operations import substitute
 _FEWEST = 8
 """Elements of a row; shorter ones are slower to look up than to copy otherwise."""
 _MOST_ROWS = 1 << 20
+_MOST_NUMBERED = 1 << 17
+"""Rows of which each has a number in the model, where it is known how many there are."""
 _TRIED = (2, 3)
 """Numbers of batches for which it is looked where rows go, where that is not known."""
 
@@ -118,9 +123,10 @@ def _axis_before(node: ir.Node, axis: int) -> int | None:
         perm = permutation(node)
         return perm[axis] if perm is not None and perm[0] == 0 and axis else None
     along, found = attribute(node, "axis") % len(before), array_of(node.inputs[1])
-    if found is None or found.ndim != 1 or axis == along:
+    if found is None or found.size == 0 or along <= axis < along + found.ndim:
         return None
-    return axis if np.array_equal(np.sort(found % found.size), np.arange(before[along].known or 0)) else None
+    is_whole = np.array_equal(np.sort(found % found.size, axis=None), np.arange(before[along].known or 0))
+    return (axis if axis < along else axis - found.ndim + 1) if is_whole else None
 
 
 def _axis_of_reshape(before: Shape, after: Shape, axis: int) -> int | None:
@@ -212,9 +218,24 @@ def look_up(move: Move) -> bool:
         return False
     if places.size == 1 and before == after:
         hand_on(last, source)
-        return True
-    become_reshape(last, source if places.size == 1 else _looked_up(move, places, across), sizes)
+    elif places.size > 1 and 0 < math.prod(sizes[:-1]) <= _MOST_NUMBERED:
+        _look_up_all(move, places, sizes)
+    else:
+        become_reshape(last, source if places.size == 1 else _looked_up(move, places, across), sizes)
     return True
+
+
+def _look_up_all(move: Move, places: Array, sizes: Sequence[int]) -> None:
+    """Let the last node give rows by their numbers among all: nothing has to be reshaped behind it, and what reads it
+    can read them itself."""
+    last, (*rows, across) = move.nodes[-1], sizes
+    count = math.prod(rows)
+    all_rows = np.array([count, across], np.int64)
+    table = put_with_constant(last, "Reshape", move.source, all_rows, ir.Shape(all_rows.tolist()))
+    numbers = (places + places.size * np.arange(count // places.size)[:, None]).reshape(rows)
+    name = f"{last.outputs[0].name}_rows"
+    constant = add_constant(graph_of(last), name, numbers.astype(np.int64))
+    become(last, "Gather", [table, constant], ir.AttrInt64("axis", 0))
 
 
 def _looked_up(move: Move, places: Array, across: int) -> ir.Value:
