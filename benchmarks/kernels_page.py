@@ -39,13 +39,14 @@ def page(cases: Sequence[KernelCase], built: Sequence[Result], timed: Sequence[R
     parts = [
         f"# Kernels on {device}",
         "Made by `python -m benchmarks.kernels`. Microseconds in which kernels run, by the profiler, with how many"
-        " there are; nothing that they read is in the GPU's cache before, which holds what was only read. *Own* "
-        "has our products also where the vendor's are taken otherwise. Yardsticks: cuBLASLt's product alone, "
-        "without what follows it (for gate and up one product by both and a pass); PyTorch's attention by cuDNN "
-        "and flash; a copy of as many bytes; a kernel that adds to one number. *Share* is our rate over the best "
-        "yardstick's, for the smallest sizes how many times as long as the least kernel it takes; with a star "
-        "where it is not as it is to be. Causal attention counts half the operations. Errors are the largest "
-        "difference over the largest magnitude, against float32.",
+        " there are; nothing that they read is in the GPU's cache before, which holds what was only read."
+        " *Own* has our products also where the"
+        " vendor's are taken otherwise. Yardsticks: cuBLASLt's product alone, without what follows it (for gate"
+        " and up one product by both and a pass); PyTorch's attention by cuDNN and flash; a copy of as many bytes;"
+        " a kernel that adds to one number. *Share* is our rate over the best yardstick's, for the smallest sizes"
+        " how many times as long as the least kernel it takes; with a star where it is not as it is to be. Causal"
+        " attention counts half the operations. Errors are the largest difference over the largest magnitude,"
+        " against float32.",
         table(_HEADER, rows),
     ]
     if failed:

@@ -59,7 +59,7 @@ class Variant:
 
 _LONGEST_KEPT = Variant(4, 512)
 _PARTS = (8, 16)
-"""Threads of a warp that may have a row of their own: its other rows are read meanwhile."""
+"""Threads of a warp that may have a row of their own, where its others have other rows."""
 _WALKED = Variant(2, 1024)
 
 

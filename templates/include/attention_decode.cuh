@@ -103,17 +103,21 @@ __device__ __forceinline__ void attention_decode(const T* q, const T* k, const T
     }
   };
 
-  // Queries come with the first keys.
+  const auto load_queries = [&] {
 #pragma unroll 1
-  for (int step = 0; step < kStages; ++step) {
-    fetch(step, step);
-#pragma unroll 1
-    for (int i = step == 0 ? warp : kDecodeRows; i < kDecodeRows; i += kAttentionWarps) {
+    for (int i = warp; i < kDecodeRows; i += kAttentionWarps) {
       const int head = (first_row + i) / queries, query = (first_row + i) % queries;
       const T* const from = q + at[0] + head * group.stride[0] + query * s.q_row;
       const Matrix<T> line{from, 0, s.q_column, i < rows, s.depth};
       load_tile<1, kDepth, kPitch, 32>(tile_q + i * kPitch, line, 0, 0, line.wide(), lane);
     }
+  };
+
+  // Queries come with the first keys.
+#pragma unroll 1
+  for (int step = 0; step < kStages; ++step) {
+    fetch(step, step);
+    if (step == 0) load_queries();
     copy_commit();
   }
 

@@ -11,6 +11,7 @@ namespace fusion::gpu {
 struct alignas(8) PartMark {
   float top, sum;
 };
+constexpr int kMarkFloats = sizeof(PartMark) / sizeof(float);
 
 // How the keys are dealt out, and where a block leaves its part of a row: its mark, and behind those of all the sums over its keys
 // of the weighted values.
@@ -27,7 +28,7 @@ struct KeySplit {
     return reinterpret_cast<PartMark*>(parts) + part(split, row, rows);
   }
   __device__ __forceinline__ float* values(int split, int row, int rows, const AttentionShape& s) const {
-    return parts + int64_t{gridDim.x} * count * rows * 2 + part(split, row, rows) * s.value_depth;
+    return parts + int64_t{gridDim.x} * count * rows * kMarkFloats + part(split, row, rows) * s.value_depth;
   }
 
   // Whether this block is the last of those that share its keys.
@@ -53,7 +54,7 @@ inline KeySplit key_split(const Device& device, int64_t blocks, int64_t rows, in
 inline size_t part_bytes(const Device& device, int64_t blocks, int64_t rows, int64_t keys, int64_t value_depth) {
   const int count = key_split(device, blocks, rows, keys).count;
   const int64_t parts = blocks * count * rows;
-  return count == 1 ? 0 : static_cast<size_t>(parts * (value_depth + 2)) * sizeof(float);
+  return count == 1 ? 0 : static_cast<size_t>(parts * (value_depth + kMarkFloats)) * sizeof(float);
 }
 
 // A warp puts the parts of a row together, which other blocks have written and which are therefore read past the L1 cache. All that
@@ -77,13 +78,14 @@ __device__ __forceinline__ void join_row(const KeySplit& split, int row, int row
         ahead[i][c] = begin + i < split.count && lane + 32 * c < depth ? __ldcg(from + 32 * c) : 0.0f;
       }
     }
+    const bool has_mark = lane < kAhead && begin + lane < split.count;
     float2 mark{-INFINITY, 0.0f};
-    if (lane < kAhead && begin + lane < split.count) {
+    if (has_mark) {
       mark = __ldcg(reinterpret_cast<const float2*>(marks + int64_t{begin + lane} * rows));
     }
     const float higher = fmaxf(top, lanes_max<32>(mark.x)), offset = higher == -INFINITY ? 0.0f : higher;
     const float shrink = begin == 0 ? 1.0f : exp2_fast((top - offset) * unit);
-    const float weight = lane < kAhead && begin + lane < split.count ? exp2_fast((mark.x - offset) * unit) : 0.0f;
+    const float weight = has_mark ? exp2_fast((mark.x - offset) * unit) : 0.0f;
     top = higher;
     sum = sum * shrink + weight * mark.y;
 #pragma unroll

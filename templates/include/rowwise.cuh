@@ -1,5 +1,5 @@
-// Rows on threads: a warp or a part of one for a short row, a block for a longer one. Each thread keeps several vectors of its row, all of
-// which are asked for before the first is used.
+// Rows on threads: a warp or a part of one for a short row, a block for a longer one. Each thread keeps several vectors
+// of its row, all of which are asked for before the first is used.
 #pragma once
 
 #include <limits>
@@ -47,9 +47,9 @@ struct OfBlock {
   __device__ static __forceinline__ void sync() { __syncthreads(); }
 };
 
-// One thread's part of a row: C vectors of V elements, of a row that has up to kThreads threads (of a warp up to 32,
-// of its team elsewhere, from the first of the block on). Packed, every vector is one aligned access; otherwise elements are dealt out one by one, which
-// is coalesced all the same.
+// One thread's part of a row: C vectors of V elements, of a row that has up to kThreads threads (of a warp up to 32, of
+// its team elsewhere, from the first of the block on). Packed, every vector is one aligned access; otherwise elements are
+// dealt out one by one, which is coalesced all the same.
 template <int V, int C, int kThreads, bool kPacked, class Team = OfBlock>
 struct Row {
   int64_t index;

@@ -91,6 +91,11 @@ def host_program(source: str, folder: Path, *more: str) -> Path:
     return folder / "program"
 
 
+def output_of(program: Path, *arguments: str, seconds: int = 60) -> str:
+    """What a program prints that ends well in so many seconds."""
+    return subprocess.run([program, *arguments], capture_output=True, text=True, check=True, timeout=seconds).stdout
+
+
 def _write_headers(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for header in resource_dir("templates").rglob("*"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from fusion_cli.score import load_profile
 from fusion_cli.types import Target
 from tests.helpers.cuda_attention_plans import alibi, attention, bare, causal, lowered, masked, window
 from tests.helpers.cuda_case import Case
-from tests.helpers.cuda_host_library import host_program
+from tests.helpers.cuda_host_library import host_program, output_of
 
 
 @pytest.fixture(scope="module")
@@ -141,8 +140,7 @@ def test_what_is_looked_at_before_an_attention(
     by_key: bool, firm: bool, keys: int, blocks: int, sorted_program: Path
 ) -> None:
     """Tiles of the masks of two batches, and of the keys of six heads; nothing where a mask is by key and short."""
-    command = [sorted_program, *(str(int(x)) for x in (by_key, firm, keys))]
-    assert int(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout) == blocks
+    assert int(output_of(sorted_program, *(str(int(x)) for x in (by_key, firm, keys)))) == blocks
 
 
 @pytest.mark.parametrize(
@@ -170,7 +168,7 @@ def test_what_the_score_takes_for_a_tile_is_what_the_kernel_takes(
     small: bool, flags: tuple[str, ...], tmp_path: Path
 ) -> None:
     program = host_program("attention_tiles.cc", tmp_path, *flags)
-    lines = subprocess.run([program], check=True, capture_output=True, text=True).stdout.splitlines()
+    lines = output_of(program, seconds=300).splitlines()
     for size, depth, value_depth, is_bare, found in (map(int, line.split()) for line in lines):
         assert block_bytes(bool(is_bare), size, depth, value_depth, small) == found
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.cuda_host_library import host_program
+from tests.helpers.cuda_host_library import host_program, output_of
 
 
 @pytest.fixture(scope="module")
@@ -34,5 +33,5 @@ def test_what_needs_larger_numbers_is_left_to_the_vendor(
     program: Path, batch: int, width: int, channels: int, kernel: int, before: int, fit: str
 ) -> None:
     sizes = map(str, (batch, width, channels, kernel, before))
-    found = subprocess.run([program, *sizes], capture_output=True, text=True, check=True, timeout=60).stdout
+    found = output_of(program, *sizes)
     assert found == f"{fit}\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ from fusion_cli.planir.stages import Pointwise, Store
 from fusion_cli.types import Target
 from tests.helpers.cuda_case import Array, Case, apart, assert_close, fused_op, merged
 from tests.helpers.cuda_conv_plans import conv
-from tests.helpers.cuda_host_library import host_library, host_program
+from tests.helpers.cuda_host_library import host_library, host_program, output_of
 from tests.helpers.cuda_plans import sliced, vendors_too
 from tests.helpers.cuda_row_plans import scaled
 from tests.helpers.emit_helpers import open_session
@@ -29,7 +28,7 @@ CASES = [vendors_too("float16"), sliced("float16"), sliced("float32")]
 
 def test_calls_that_come_again_are_replayed(tmp_path: Path) -> None:
     program = host_program("replay.cc", tmp_path)
-    output = subprocess.run([program], capture_output=True, text=True, check=True, timeout=60).stdout
+    output = output_of(program)
     lines = [line.split() for line in output.splitlines()]
     found = {name: tuple(map(int, numbers)) for name, *numbers in lines}
     assert found == {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from fusion_cli.kernels.skinny import chains_of, is_skinny
 from fusion_cli.plan.grouping import find_groups
 from fusion_cli.planir.stages import Group, Instr, Linear, Operand, Plan, Pointwise, Store
 from fusion_cli.types import Target
-from tests.helpers.cuda_host_library import host_program
+from tests.helpers.cuda_host_library import host_program, output_of
 from tests.helpers.cuda_product_plans import linear, products
 from tests.helpers.plan_builder import Builder, Program, fused_op
 from tests.helpers.sized_stages import sized_stages
@@ -179,5 +178,5 @@ def test_a_batch_of_right_operands_is_no_skinny_product() -> None:
 def test_batches_are_more_rows_also_where_each_has_one(tmp_path: Path) -> None:
     """An operand that all batches have in common is in the way, unless each has one row of it."""
     program = host_program("folded.cc", tmp_path)
-    found = subprocess.run([program], capture_output=True, text=True, check=True, timeout=60).stdout
+    found = output_of(program)
     assert found.split() == ["15", "3", "0", "3"]

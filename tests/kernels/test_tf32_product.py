@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
-from tests.helpers.cuda_host_library import host_program
+from tests.helpers.cuda_host_library import host_program, output_of
 
 
 def test_all_tiles_of_all_sizes_are_rounded_computed_and_stored_where_they_belong(tmp_path: Path) -> None:
     program = host_program("tf32_product.cc", tmp_path)
-    assert subprocess.run([program], capture_output=True, text=True, check=True, timeout=300).stdout == "0\n"
+    assert output_of(program, seconds=300) == "0\n"
 
 
 def test_products_by_constants_that_are_turned_and_rounded_before(tmp_path: Path) -> None:
     program = host_program("turned_product.cc", tmp_path)
-    assert subprocess.run([program], capture_output=True, text=True, check=True, timeout=300).stdout == "0\n"
+    assert output_of(program, seconds=300) == "0\n"

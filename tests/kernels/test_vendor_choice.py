@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
-from tests.helpers.cuda_host_library import host_program
+from tests.helpers.cuda_host_library import host_program, output_of
 
 
 def tried(*kernels: int | str) -> str:
@@ -14,9 +13,7 @@ def tried(*kernels: int | str) -> str:
 
 
 def test_the_first_kernel_is_taken_unless_another_one_is_clearly_better(tmp_path: Path) -> None:
-    output = subprocess.run(
-        [host_program("vendor_choice.cc", tmp_path)], capture_output=True, text=True, check=True, timeout=60
-    ).stdout
+    output = output_of(host_program("vendor_choice.cc", tmp_path))
     found = {name: tuple(runs) for name, *runs in (line.split() for line in output.splitlines())}
     assert found == {
         "faster": (tried(0, 1, 2) + "2", "2"),

@@ -3,23 +3,22 @@ which tile is chosen."""
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.cuda_host_library import CLUSTERS, host_program
+from tests.helpers.cuda_host_library import CLUSTERS, host_program, output_of
 
 
 def test_all_tiles_of_all_sizes_are_computed_once_and_stored_where_they_belong(tmp_path: Path) -> None:
     program = host_program("wide_product.cc", tmp_path)
-    assert subprocess.run([program], capture_output=True, text=True, check=True, timeout=300).stdout == "0\n"
+    assert output_of(program, seconds=300) == "0\n"
 
 
 def test_what_the_blocks_of_a_cluster_sum_is_ended_by_one_of_them_each(tmp_path: Path) -> None:
     program = host_program("shared_product.cc", tmp_path, f"-I{CLUSTERS}")
-    assert subprocess.run([program], capture_output=True, text=True, check=True, timeout=300).stdout == "0\n"
+    assert output_of(program, seconds=300) == "0\n"
 
 
 @pytest.fixture(scope="module")
@@ -27,9 +26,7 @@ def chosen(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
     program = host_program("wide_choice.cc", tmp_path_factory.mktemp("choice"), f"-I{CLUSTERS}")
 
     def run(*sizes: int) -> str:
-        return subprocess.run(
-            [program, *map(str, sizes)], capture_output=True, text=True, check=True, timeout=60
-        ).stdout.strip()
+        return output_of(program, *map(str, sizes)).strip()
 
     return run
 
