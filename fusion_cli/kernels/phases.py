@@ -13,7 +13,7 @@ from fusion_cli.codegen.cuda_parts import Buffer, CudaStage
 from fusion_cli.codegen.expr import storage
 from fusion_cli.codegen.text import space_shape
 from fusion_cli.devices.work import Work
-from fusion_cli.kernels import early
+from fusion_cli.kernels import early, skinny
 from fusion_cli.kernels.columns import is_of_columns
 from fusion_cli.kernels.family import Schedule, Sized
 from fusion_cli.kernels.pointwise import are_apart
@@ -34,8 +34,9 @@ ARCH = "sm_90a"
 
 SCHEDULE = Schedule(
     "phases",
-    f"{ARCH}: at most {_ROWS} rows in 16 bits, with right operands of {_FROM // 10**6} MB, of several launches "
-    f"{_TOGETHER // 10**6}: products one after the other in one kernel, rows and attention to few keys between them",
+    f"{ARCH}: at most {_ROWS} rows in 16 bits, of a product by itself {skinny.ROWS[2]} whose strips would not fill the "
+    f"GPU, with right operands of {_FROM // 10**6} MB, of several launches {_TOGETHER // 10**6}: products one after "
+    "the other in one kernel, rows and attention to few keys between them",
     (("rows", _ROWS), ("columns", 128), ("depth", 64)),
 )
 BUFFER = Buffer("phases", ("1",))
@@ -83,6 +84,11 @@ class CudaPhases:
     def products(self) -> int:
         """How many launches of products the kernel stands for."""
         return sum(phase.wide is not None for phase in self.phases)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether all it is for is one product."""
+        return self.products == 1 and len(self.stages) == 1
 
     @property
     def stages(self) -> tuple[CudaStage, ...]:

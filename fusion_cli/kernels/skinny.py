@@ -9,7 +9,7 @@ from fusion_cli.kernels.family import Schedule, Sized
 from fusion_cli.operators.dtypes import element_bytes
 from fusion_cli.planir.stages import Group, Linear, Operand, Plan
 
-_ROWS = {4: 2, 2: 8}
+ROWS = {4: 2, 2: 8}
 """The most rows of a product by itself, by the bytes of an element."""
 _TOGETHER = 16
 """Those of neighbours in 16 bits."""
@@ -20,9 +20,9 @@ _CHAIN = 4
 
 SCHEDULE = Schedule(
     "skinny",
-    f"at most {_ROWS[2]} rows, of float32 {_ROWS[4]}, and those of the right operand are whole vectors; neighbours of "
+    f"at most {ROWS[2]} rows, of float32 {ROWS[4]}, and those of the right operand are whole vectors; neighbours of "
     f"the same left operand in one launch, in 16 bits of at most {_TOGETHER} rows, the epilogues in it",
-    (("rows", _ROWS[2]), ("threads", 512), ("threads of wide products", 256)),
+    (("rows", ROWS[2]), ("threads", 512), ("threads of wide products", 256)),
 )
 
 
@@ -32,7 +32,7 @@ def is_skinny(at: Sized) -> bool:
     *batches, _, columns = at.shape(stage.b)
     straight = not stage.trans_b and stage.operands[stage.b].perm is None
     size = element_bytes(at.dtype(stage.b))
-    few = 0 < math.prod(at.dims[stage.dims][:-1]) <= _ROWS.get(size, 0) and math.prod(batches) == 1
+    few = 0 < math.prod(at.dims[stage.dims][:-1]) <= ROWS.get(size, 0) and math.prod(batches) == 1
     return straight and few and columns * size % _VECTOR == 0
 
 

@@ -18,12 +18,24 @@ inline bool are_pieces(int64_t count) { return count > 0 && count <= kMostPieces
 
 // Bytes of right operands from which on one kernel is the faster way: of one launch of products, and of several. Measured on an
 // H200 in a CUDA graph, one row: two layers of 3584 and 18944 263.8 us for 285.5, one of 4096 and 16384 112.1 for 111.4; two rows
-// of 2048 and 5504, 76 MB after attention, 47.1 for 45.1 a layer. A build may ask for another number for both.
+// of 2048 and 5504, 76 MB after attention, 47.1 for 45.1 a layer. A build may ask for another number for both, and then has all
+// products in it that are as large.
 #ifdef FUSION_PHASES_FROM
 constexpr int64_t kPhasesFrom = FUSION_PHASES_FROM, kPhasesTogether = FUSION_PHASES_FROM;
+constexpr bool kPhasesAlways = true;
 #else
 constexpr int64_t kPhasesFrom = 20000000, kPhasesTogether = 100000000;
+constexpr bool kPhasesAlways = false;
 #endif
+
+// Whether a product of few rows by itself goes through here too. Of more rows than the other kernel takes the vendor's with a pass is
+// faster, and that kernel where each of its blocks has a strip of its own and they fill the GPU. Measured on an H200, ours for the other,
+// weights from memory: 37.0 us for 34.4 at 16x16384x4096 (rows, columns, depth) and 15.7 for 13.8 at 12x4096x4096; 35.4 for 33.9 at
+// 1x16384x4096, 36.9 for 34.4 at 8 and 12.1 for 11.6 at 1x4096x4096; but 35.4 for 47.3 at 2x18944x3584, and equal within a hundredth
+// at 1x12288x4096, 1x8192x4096, 1x4096x16384 and 1x3584x18944.
+inline bool streams_alone(const Device& device, const Product& p) {
+  return kPhasesAlways || (p.m <= kFewAlone && !few_fill(device, p));
+}
 
 inline int64_t right_bytes(const Product& p) { return p.k * p.n * 2; }
 

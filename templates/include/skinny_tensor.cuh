@@ -282,4 +282,15 @@ void with_few_tile(const Device& device, int64_t rows, int64_t columns, int64_t 
   rows <= 8 ? with(std::integral_constant<int, 8>()) : with(std::integral_constant<int, 16>());
 }
 
+// Whether strips of a product by itself are as many as blocks that run at once, or nearly so.
+inline bool few_fill(const Device& device, const Product& p) {
+  bool fill = false;
+  with_few_tile<1>(device, p.m, p.n, p.k, [&](auto tile, int) {
+    using Tile = decltype(tile);
+    const int64_t strips = few_strips<Tile>(p), places = int64_t{Tile::kBlocks} * device.multiprocessors;
+    fill = strips <= places && strips * 20 >= places * 19;
+  });
+  return fill;
+}
+
 }  // namespace fusion::gpu

@@ -17,7 +17,7 @@ from fusion_cli.planir.stages import Instr, Linear, Plan, Pointwise, Rowwise, St
 from fusion_cli.types import Target
 from tests.helpers.cuda_attention_plans import bare
 from tests.helpers.cuda_case import Case, merged
-from tests.helpers.cuda_host_library import host_program
+from tests.helpers.cuda_host_library import CLUSTERS, host_program, output_of
 from tests.helpers.cuda_layer_plans import layer, rotated
 from tests.helpers.cuda_product_plans import abreast, gated, linear, products
 from tests.helpers.cuda_row_plans import columns, transpose
@@ -46,6 +46,40 @@ def test_results_are_right_whichever_blocks_share_them(tmp_path: Path) -> None:
     program = host_program("phases.cc", tmp_path)
     found = subprocess.run([program], capture_output=True, text=True, check=False, timeout=120)
     assert (found.returncode, found.stdout, found.stderr) == (0, "0\n", "")
+
+
+@pytest.fixture(scope="module")
+def streams_alone(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., bool]:
+    """Whether an H200 would have one product in it, of so many rows, columns and so deep."""
+    program = host_program("few_choice.cc", tmp_path_factory.mktemp("choice"), f"-I{CLUSTERS}")
+    return lambda *sizes: output_of(program, *map(str, sizes)) == "1"
+
+
+# What was faster on an H200: this kernel, or the one of few rows, or the vendor's with a pass.
+@pytest.mark.parametrize(
+    ("rows", "columns", "depth", "expected"),
+    [
+        pytest.param(1, 16384, 4096, False, id="a strip for nearly every block"),
+        pytest.param(8, 16384, 4096, False, id="eight rows of it"),
+        pytest.param(1, 4096, 4096, False, id="narrow strips for nearly every block"),
+        pytest.param(2, 18944, 3584, True, id="a second turn of few strips"),
+        pytest.param(1, 12288, 4096, True, id="three quarters of the blocks"),
+        pytest.param(1, 8192, 4096, True, id="strips that blocks share"),
+        pytest.param(1, 4096, 16384, True, id="deep strips that blocks share"),
+        pytest.param(9, 18944, 3584, False, id="more rows than that kernel takes"),
+        pytest.param(16, 16384, 4096, False, id="sixteen rows"),
+    ],
+)
+def test_where_a_product_by_itself_goes_through_it(
+    streams_alone: Callable[..., bool], rows: int, columns: int, depth: int, expected: bool
+) -> None:
+    assert streams_alone(rows, columns, depth) == expected
+
+
+def test_only_one_product_asks_where_it_is_faster() -> None:
+    assert "streams_alone" in text_of(linear("float16").plan)
+    assert "streams_alone" not in text_of(gated("float16").plan)
+    assert "streams_alone" not in text_of(abreast("float16").plan)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
