@@ -76,8 +76,8 @@ class BlasLt {
                                 &x.vendor.algorithm, work, x.vendor.workspace, stream);
     };
     const auto can_try = [&] { return add.residual != d && can_time(stream); };
-    const auto took = [&](const Kernel& x) {
-      const float alone = least_time(stream, work, kLtWorkspace, [&] { return run(x) == 0; });
+    const auto took = [&](const Kernel& x, const Flush& flush) {
+      const float alone = least_time(stream, flush, [&] { return run(x) == 0; });
       return x.is_own && alone >= 0.0f ? std::max(alone - kHeadStart, 0.0f) : alone;
     };
     if (!plan.settled) plan.settle(form, can_try, took);
@@ -199,11 +199,12 @@ class BlasLt {
     }
     template <class Took>
     Kernel fastest(const Took& took) const {
+      const Flush flush;
       Kernel winner = kernels.front();
-      const float first = took(winner);
+      const float first = took(winner, flush);
       float least = first < 0.0f ? inf<float>() : first * kClearly;
       for (size_t i = 1; i < kernels.size(); ++i) {
-        const float found = took(kernels[i]);
+        const float found = took(kernels[i], flush);
         if (found >= 0.0f && found < least) least = found, winner = kernels[i];
       }
       return winner;

@@ -27,6 +27,7 @@ def test_the_first_kernel_is_taken_unless_another_one_is_clearly_better(tmp_path
         "rows": (tried(0, 1) + "1", "1", tried(0, 1) + "1", "1", tried(0, 1) + "1"),  # 64 of them are a class
         "other_operator": ("1",),
         "gone": ("0",),
+        "full": (tried(0, 1) + "1",),  # no memory to push out of the cache what is there
         "own_is_faster": (tried(0, 1, "o") + "o", "o"),
         "own_is_slower": (tried(0, 1, "o") + "1", "1"),
         "own_alone": (tried(0, "o") + "o", "o"),
@@ -39,4 +40,5 @@ def test_the_first_kernel_is_taken_unless_another_one_is_clearly_better(tmp_path
         "own_of_many": ("0", "0"),  # more would be bound by power
         "more_weights": ("2", "2"),  # the same, but for rows that are read fewer times
         "more_rows": ("0", "0"),
+        "left": ("0",),  # blocks of that memory
     }

@@ -302,7 +302,7 @@ inline int __syncthreads_or(int predicate) {
 inline int __syncthreads_and(int predicate) { return !__syncthreads_or(!predicate); }
 
 using cudaStream_t = struct CUstream_st*;
-enum cudaError_t { cudaSuccess, cudaErrorNotReady, cudaErrorStreamCaptureUnsupported };
+enum cudaError_t { cudaSuccess, cudaErrorMemoryAllocation, cudaErrorNotReady, cudaErrorStreamCaptureUnsupported };
 enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount, cudaDevAttrMaxSharedMemoryPerBlockOptin, cudaDevAttrL2CacheSize };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize, cudaFuncAttributePreferredSharedMemoryCarveout };
 enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone, cudaStreamCaptureStatusActive };
@@ -321,7 +321,11 @@ inline cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* 
   *status = cuda_host::captured ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
   return cudaSuccess;
 }
+inline bool cuda_host_full = false;
+inline long cuda_host_blocks = 0;  // of memory
 inline cudaError_t cudaMalloc(void** data, size_t size) {
+  if (cuda_host_full) return cudaErrorMemoryAllocation;
+  ++cuda_host_blocks;
   *data = std::aligned_alloc(256, (size + 255) / 256 * 256);
   return std::memset(*data, 0xff, size), cudaSuccess;
 }
@@ -364,7 +368,7 @@ inline size_t cuda_host_free = size_t{1} << 36;
 inline cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   return *free = cuda_host_free, *total = size_t{1} << 36, cudaSuccess;
 }
-inline cudaError_t cudaFree(void* data) { return std::free(data), cudaSuccess; }
+inline cudaError_t cudaFree(void* data) { return cuda_host_blocks -= data != nullptr, std::free(data), cudaSuccess; }
 
 enum cudaLaunchAttributeID { cudaLaunchAttributeProgrammaticStreamSerialization };
 struct cudaLaunchAttribute {

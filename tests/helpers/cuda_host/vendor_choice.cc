@@ -75,6 +75,7 @@ int main() {
   });
   tell("other_operator", second_is_faster, [&p](gpu::BlasLt& lt) { run(lt, p); });
   tell("gone", {{20, 1, 1.0f}}, [&p](gpu::BlasLt& lt) { run(lt, p); });
+  tell("full", second_is_faster, [p = few()](gpu::BlasLt& lt) { cuda_host_full = true, run(lt, p), cuda_host_full = false; });
   const gpu::Product wide = product(2048, 4096, 4096), tall = product(4096, 2048, 4096);
   const auto beside = [](float ms, const gpu::Product& p, const half* residual = &data[1]) {
     return [=](gpu::BlasLt& lt) { own_takes = ms, run(lt, p, residual, true), run(lt, p, residual, true); };
@@ -93,4 +94,5 @@ int main() {
   tell("own_of_many", {{24, 1, 1.0f}}, beside(0.4f, product(2048, 4096, 4096)));
   tell("more_weights", {{24, 1.9f, 1.0f}, {23, 1.8f, 1.0f}, {23, 1.9f, 1.0f}}, twice(wide));
   tell("more_rows", {{24, 1.9f, 1.0f}, {23, 1.9f, 0.5f}}, twice(tall));
+  std::printf("left %ld\n", cuda_host_blocks);
 }
