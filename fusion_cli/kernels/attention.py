@@ -80,7 +80,7 @@ class AttentionFamily(Family):
     def schedules(self, plan: Plan, stage: Attention, kind: Kind) -> tuple[Schedule, ...]:
         if kind == "cpu":
             return (Schedule("blocks", "always: as many heads or rows at a time as keep their scores in the cache"),)
-        view = self.cuda(plan, stage, 0)
+        view, pieces = self.cuda(plan, stage, 0), "rows of aligned 16-byte pieces"
         found = [
             Schedule("tensor", f"heads of at most {depth} and {values}", (("depth", depth), ("values", values)))
             for depth, values in view.head_dims
@@ -91,7 +91,6 @@ class AttentionFamily(Family):
         elif any(len(view.tiles(*dims)) > 1 for dims in view.head_dims):
             found.append(Schedule("wide tensor", "heads without kernels of sm_90a, more than 64 queries"))
         if view.panels:
-            pieces = "rows of aligned 16-byte pieces"
             found.append(Schedule("short", f"sm_90a: more than 16 queries, at most 256 keys, {pieces}"))
             if view.ring_panels:
                 keys = "at most 512 keys, 1024 with a mask that is the same for all queries"
@@ -100,7 +99,7 @@ class AttentionFamily(Family):
                 )
             found.append(Schedule("warpgroups", f"sm_90a: more than 64 queries, more keys, {pieces}"))
         if view.splits and not view.may_round:
-            found.append(Schedule("decode", "few queries", (("queries", _FEW_QUERIES),)))
+            found.append(Schedule("decode", f"few queries, {pieces}", (("queries", _FEW_QUERIES),)))
         if view.splits:
             found.append(Schedule("split keys", "few queries, or tiles of them, for the multiprocessors"))
         return tuple(found)

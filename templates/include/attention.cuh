@@ -108,6 +108,20 @@ inline AttentionShape attention_shape(const View& q, const View& k, const View& 
           1};
 }
 
+// Whether the rows of every batch are made of 16-byte pieces that are aligned if the first is.
+inline bool in_pieces(const View& x) {
+  bool whole = x.step(1) <= 1 && x.step(2) <= INT32_MAX;
+  for (int back = 2; back <= x.rank; ++back) whole = whole && x.step(back) % 8 == 0;
+  return whole;
+}
+
+// Whether all of them can be read so.
+inline bool are_in_pieces(const View& q, const View& k, const View& v, std::initializer_list<const void*> data) {
+  bool aligned = in_pieces(q) && in_pieces(k) && in_pieces(v);
+  for (const void* p : data) aligned = aligned && reinterpret_cast<uintptr_t>(p) % 16 == 0;
+  return aligned;
+}
+
 // As many batches as have their keys and values in half of the L2 cache: the longest tiles of all of them go first, and
 // the shortest last, when multiprocessors would run out of work.
 template <int N>

@@ -9,6 +9,11 @@ namespace fusion::gpu {
 constexpr int kFewQueries = 16;
 constexpr int kDecodeRows = 16, kDecodeKeys = 16;  // one fragment of queries per block, of keys per warp and step
 
+template <class Tile>
+bool fits(const Device& device) {
+  return Tile::kBytes <= static_cast<size_t>(device.shared_memory);
+}
+
 template <int kDepth, int kValueDepth>
 struct DecodeTile {
   static constexpr int kPitch = kDepth + 8, kValuePitch = kValueDepth + 8;
@@ -17,6 +22,12 @@ struct DecodeTile {
   static constexpr int kFit = 70 * 1024 / (kAttentionWarps * kStage * 2);
   static constexpr int kStages = kFit < 2 ? 2 : kFit > 4 ? 4 : kFit;
   static constexpr size_t kBytes = 2 * (kDecodeRows * kPitch + kAttentionWarps * kStages * kStage);
+
+  // Code for what cannot be read in pieces would lie between that which is run, once, and comes from memory itself.
+  static bool takes(const Device& device, const AttentionShape& s, const View& q, const View& k, const View& v,
+                    std::initializer_list<const void*> data) {
+    return s.queries <= kFewQueries && fits<DecodeTile>(device) && are_in_pieces(q, k, v, data);
+  }
 };
 
 // Query heads that share keys and values, and what their operands step from one to the next.
@@ -39,11 +50,6 @@ HeadGroup<N> head_group(const Ints& dims, const View (&views)[N]) {
   group.size = static_cast<int>(dims[dims.size() - 3]);
   for (int i = 0; i < N; ++i) group.stride[i] = views[i].step(3);
   return group;
-}
-
-template <class Tile>
-bool fits(const Device& device) {
-  return Tile::kBytes <= static_cast<size_t>(device.shared_memory);
 }
 
 struct DecodeGrid {
@@ -86,10 +92,9 @@ __device__ __forceinline__ void attention_decode(const T* q, const T* k, const T
   const int64_t batch = blockIdx.x / tiles;
   const int first_row = static_cast<int>(blockIdx.x % tiles) * kDecodeRows, rows = min(all - first_row, kDecodeRows);
   int64_t at[N];
-  batches.locate(batch, at);
+  batches.locate_block(batch, at);
   const Matrix<T> mk{k + at[1], s.k_row, s.k_column, s.keys, s.depth};
   const Matrix<T> mv{v + at[2], s.v_row, s.v_column, s.keys, s.value_depth};
-  const bool wide_k = mk.wide(), wide_v = mv.wide();
 
   const int begin = blockIdx.y * split.keys;
   const int end = begin + min(visible_keys<kProb, Program>(queries, keys) - begin, split.keys);
@@ -97,9 +102,8 @@ __device__ __forceinline__ void attention_decode(const T* q, const T* k, const T
   const auto fetch = [&](int step, int slot) {
     if (key_of(step) < end) {
       T* const stage = ring + slot * Tile::kStage;
-      load_tile<kDecodeKeys, kDepth, kPitch, 32, Order>(stage, mk, key_of(step), 0, wide_k, lane);
-      load_tile<kDecodeKeys, kValueDepth, kValuePitch, 32, Order>(stage + kDecodeKeys * kPitch, mv, key_of(step), 0,
-                                                                  wide_v, lane);
+      load_tile<kDecodeKeys, kDepth, kPitch, 32, Order>(stage, mk, key_of(step), 0, true, lane);
+      load_tile<kDecodeKeys, kValueDepth, kValuePitch, 32, Order>(stage + kDecodeKeys * kPitch, mv, key_of(step), 0, true, lane);
     }
   };
 
@@ -109,7 +113,7 @@ __device__ __forceinline__ void attention_decode(const T* q, const T* k, const T
       const int head = (first_row + i) / queries, query = (first_row + i) % queries;
       const T* const from = q + at[0] + head * group.stride[0] + query * s.q_row;
       const Matrix<T> line{from, 0, s.q_column, i < rows, s.depth};
-      load_tile<1, kDepth, kPitch, 32>(tile_q + i * kPitch, line, 0, 0, line.wide(), lane);
+      load_tile<1, kDepth, kPitch, 32>(tile_q + i * kPitch, line, 0, 0, true, lane);
     }
   };
 
@@ -260,25 +264,28 @@ __device__ __forceinline__ void attention_decode(const T* q, const T* k, const T
       weight[w] = exp2_fast((tops[w][i] - (top == -INFINITY ? 0.0f : top)) * running.unit);
       sum += weight[w] * sums[w][i];
     }
-    const float factor = normaliser<kProb>(sum, s.keys);
-    float* const part = split.values(blockIdx.y, i, part_rows, s);
-    T* const line = line_of(i);
+    const auto each_value = [&](const auto& f) {
 #pragma unroll 1
-    for (int c = lane; c < s.value_depth; c += 32) {
-      float value = 0.0f;
+      for (int c = lane; c < static_cast<int>(s.value_depth); c += 32) {
+        float value = 0.0f;
 #pragma unroll
-      for (int w = 0; w < kAttentionWarps; ++w) value += weight[w] * results[(w * kDecodeRows + i) * kValuePitch + c];
-      if (split.count > 1) {
-        part[c] = value;
-      } else {
-        store(line + c * s.out_column, factor == 0.0f ? 0.0f : value * factor);
+        for (int w = 0; w < kAttentionWarps; ++w) value += weight[w] * results[(w * kDecodeRows + i) * kValuePitch + c];
+        f(c, value);
       }
+    };
+    if (split.count > 1) {
+      float* const part = split.values(blockIdx.y, i, part_rows, s);
+      each_value([&](int c, float value) { part[c] = value; });
+      if (lane == 0) *split.mark(blockIdx.y, i, part_rows) = {top, sum};
+      continue;
     }
-    if (split.count > 1 && lane == 0) *split.mark(blockIdx.y, i, part_rows) = {top, sum};
+    const float factor = normaliser<kProb>(sum, s.keys);
+    T* const line = line_of(i);
+    each_value([&](int c, float value) { store(line + c * s.out_column, factor == 0.0f ? 0.0f : value * factor); });
   }
   if (split.count == 1 || !split.is_last()) return;
   for (int i = warp; i < rows; i += kAttentionWarps) {
-    join_row<kProb, Program, kValueDepth>(split, i, part_rows, s, line_of(i));
+    join_row<kProb, Program, kValueDepth>(split, i, part_rows, s, line_of);
   }
 }
 

@@ -26,7 +26,7 @@ struct RingAttention {
 
   static bool takes(const AttentionShape& s, const View& q, const View& k, const View& v,
                     std::initializer_list<const void*> data) {
-    return s.queries > kRows && s.keys > 0 && s.keys <= kMostTiles * kKeys && in_panels(q, k, v, data);
+    return s.queries > kRows && s.keys > 0 && s.keys <= kMostTiles * kKeys && are_in_pieces(q, k, v, data);
   }
 };
 

@@ -12,20 +12,6 @@ namespace fusion::gpu {
 // The columns of the panels that so many fit in. Those past the end are zeros, which nobody multiplies but for up to 16 of them.
 constexpr int whole_panels(int columns) { return (columns + kPanel - 1) / kPanel * kPanel; }
 
-// Whether the rows of every batch are made of 16-byte pieces that are aligned if the first is.
-inline bool in_pieces(const View& x) {
-  bool whole = x.step(1) <= 1 && x.step(2) <= INT32_MAX;
-  for (int back = 2; back <= x.rank; ++back) whole = whole && x.step(back) % 8 == 0;
-  return whole;
-}
-
-// Whether tiles of all three can be copied into panels.
-inline bool in_panels(const View& q, const View& k, const View& v, std::initializer_list<const void*> data) {
-  bool aligned = in_pieces(q) && in_pieces(k) && in_pieces(v);
-  for (const void* p : data) aligned = aligned && reinterpret_cast<uintptr_t>(p) % 16 == 0;
-  return aligned;
-}
-
 // Starts copying kRows rows of `m` from `row` on into panels, zeros where there are none. For kThreads threads.
 template <int kRows, int kColumns, class Order = InOrder, int kThreads = kWarpgroup, class T>
 __device__ __forceinline__ void load_panels(T* shared, const Matrix<T>& m, int row) {
@@ -75,7 +61,7 @@ struct QueryTile {
                                        int rows) {
     const Place place = place_of(blockIdx.x, s, batches.count, rows);
     batch = place.batch, first_query = place.tile * rows;
-    batches.locate(batch, at);
+    batches.locate_block(batch, at);
     this->q = {q + at[0], s.q_row, 1, s.queries, s.depth};
     this->k = {k + at[1], s.k_row, 1, s.keys, s.depth};
     this->v = {v + at[2], s.v_row, 1, s.keys, s.value_depth};

@@ -35,7 +35,7 @@ __device__ __forceinline__ void attention_scalar(const float* q, const float* k,
   const Place place = place_of(blockIdx.x, s, batches.count, kScalarRows);
   const int64_t batch = place.batch, first_query = int64_t{place.tile} * kScalarRows;
   int64_t at[N];
-  batches.locate(batch, at);
+  batches.locate_block(batch, at);
   const Matrix<float> mq{q + at[0], s.q_row, s.q_column, s.queries, s.depth};
   const Matrix<float> mk{k + at[1], s.k_row, s.k_column, s.keys, s.depth};
   const Matrix<float> mv{v + at[2], s.v_row, s.v_column, s.keys, s.value_depth};

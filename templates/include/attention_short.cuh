@@ -21,7 +21,7 @@ struct ShortAttention {
   static bool takes(const AttentionShape& s, const View& q, const View& k, const View& v,
                     std::initializer_list<const void*> data) {
     const bool few = s.keys > (kTiles - 1) * kKeys && s.keys <= kTiles * kKeys;
-    return s.queries >= kLeastQueries && few && in_panels(q, k, v, data);
+    return s.queries >= kLeastQueries && few && are_in_pieces(q, k, v, data);
   }
 };
 

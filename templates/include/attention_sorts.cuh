@@ -166,12 +166,12 @@ __device__ __forceinline__ void sort_tiles(const T* k, const AttentionShape& s, 
   float mine;
   bool alike = false;
   if (sorts) {
-    masks.locate(tile / (map.rows * map.tiles), at);
+    masks.locate_block(tile / (map.rows * map.tiles), at);
     const int first = static_cast<int>(tile / map.tiles) % map.rows * kTileRows;
     const int rows = min(kTileRows, static_cast<int>(s.queries) - first);
     mine = sorted_tile(program, at, first, rows, first_key, static_cast<int>(s.keys), alike);
   } else {
-    keys.locate(tile / map.tiles, at);
+    keys.locate_block(tile / map.tiles, at);
     mine = longest_key<kDepth>(k + at[1], s, first_key);
   }
   const auto join = [&](float a, float b) { return sorts ? Tiles::both(a, b) : max_nan(a, b); };

@@ -58,31 +58,31 @@ inline size_t part_bytes(const Device& device, int64_t blocks, int64_t rows, int
 }
 
 // A warp puts the parts of a row together, which other blocks have written and which are therefore read past the L1 cache. All that
-// it reads at a time is on its way at once, by few instructions: they run once, and come from memory themselves.
-template <Prob kProb, class Program, int kValueDepth, class T>
-__device__ __forceinline__ void join_row(const KeySplit& split, int row, int rows, const AttentionShape& s, T* out) {
+// it reads at a time is on its way at once, by few instructions: they run once, and come from memory themselves. `line` tells where
+// the row's results go.
+template <Prob kProb, class Program, int kValueDepth, class Line>
+__device__ __forceinline__ void join_row(const KeySplit& split, int row, int rows, const AttentionShape& s, const Line& line) {
   constexpr int kColumns = (kValueDepth + 31) / 32, kAhead = 8;
-  const int lane = threadIdx.x % 32, depth = static_cast<int>(s.value_depth);
+  const int lane = threadIdx.x % 32, depth = static_cast<int>(s.value_depth), step = rows * depth;
   const PartMark* const marks = split.mark(0, row, rows);
-  const float* from = split.values(0, row, rows, s) + lane;
-  const int64_t step = rows * s.value_depth;
+  const float* from = split.values(0, row, rows, s);
+  int columns[kColumns];  // past the last one it is read again
+#pragma unroll
+  for (int c = 0; c < kColumns; ++c) columns[c] = min(lane + 32 * c, depth - 1);
   const float unit = score_unit<Program>(s);
   float top = -INFINITY, sum = 0.0f, value[kColumns] = {};
 #pragma unroll 1
   for (int begin = 0; begin < split.count; begin += kAhead) {
-    float ahead[kAhead][kColumns];
+    float ahead[kAhead][kColumns] = {};
 #pragma unroll
     for (int i = 0; i < kAhead; ++i, from += step) {
+      if (begin + i >= split.count) break;
 #pragma unroll
-      for (int c = 0; c < kColumns; ++c) {
-        ahead[i][c] = begin + i < split.count && lane + 32 * c < depth ? __ldcg(from + 32 * c) : 0.0f;
-      }
+      for (int c = 0; c < kColumns; ++c) ahead[i][c] = __ldcg(from + columns[c]);
     }
     const bool has_mark = lane < kAhead && begin + lane < split.count;
     float2 mark{-INFINITY, 0.0f};
-    if (has_mark) {
-      mark = __ldcg(reinterpret_cast<const float2*>(marks + int64_t{begin + lane} * rows));
-    }
+    if (has_mark) mark = __ldcg(reinterpret_cast<const float2*>(marks + (begin + lane) * rows));
     const float higher = fmaxf(top, lanes_max<32>(mark.x)), offset = higher == -INFINITY ? 0.0f : higher;
     const float shrink = begin == 0 ? 1.0f : exp2_fast((top - offset) * unit);
     const float weight = has_mark ? exp2_fast((mark.x - offset) * unit) : 0.0f;
@@ -98,6 +98,7 @@ __device__ __forceinline__ void join_row(const KeySplit& split, int row, int row
     }
   }
   const float factor = normaliser<kProb>(lanes_sum<32>(sum), s.keys);
+  auto* const out = line(row);
 #pragma unroll
   for (int c = 0; c < kColumns; ++c) {
     if (lane + 32 * c < depth) store(out + (lane + 32 * c) * s.out_column, factor == 0.0f ? 0.0f : value[c] * factor);

@@ -30,7 +30,7 @@ __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T
   const int64_t batch = place.batch;
   const int first_query = place.tile * Tile::kRows;
   int64_t at[N];
-  batches.locate(batch, at);
+  batches.locate_block(batch, at);
   const Matrix<T> mq{q + at[0], s.q_row, s.q_column, s.queries, s.depth};
   const Matrix<T> mk{k + at[1], s.k_row, s.k_column, s.keys, s.depth};
   const Matrix<T> mv{v + at[2], s.v_row, s.v_column, s.keys, s.value_depth};
@@ -280,8 +280,8 @@ __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T
     }
     if (!split.is_last()) return;
     for (int i = threadIdx.x / 32; i < tile_rows; i += Tile::kWarps) {
-      T* const line = out + at[3] + (first_query + i) * s.out_row;
-      join_row<kProb, Program, kValueDepth>(split, i, tile_rows, s, line);
+      join_row<kProb, Program, kValueDepth>(split, i, tile_rows, s,
+                                            [&](int row) { return out + at[3] + (first_query + row) * s.out_row; });
     }
     return;
   }

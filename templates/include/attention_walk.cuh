@@ -32,7 +32,7 @@ struct WarpgroupAttention {
 
   static bool takes(const AttentionShape& s, const View& q, const View& k, const View& v,
                     std::initializer_list<const void*> data) {
-    return s.queries >= kLeastQueries && s.keys > 0 && in_panels(q, k, v, data);
+    return s.queries >= kLeastQueries && s.keys > 0 && are_in_pieces(q, k, v, data);
   }
 
   static constexpr int kMostRounds = 1024;
@@ -183,7 +183,7 @@ struct Walk {
     } while (round == ~0u || (all && !again[round]));
     const Place place = place_of(tile, s, batches.count, Tile::kRows);
     batch = place.batch, first_query = place.tile * Tile::kRows, ++count;
-    batches.locate(batch, at);
+    batches.locate_block(batch, at);
     const int keys = static_cast<int>(s.keys), end = first_query + Tile::kRows;
     const bool before = Program::kLowers && skips() && !all;  // later ones are left out
     const int visible = before ? min(end, keys) : visible_keys<kProb, Program>(end, keys);
@@ -203,7 +203,7 @@ struct Walk {
       judge_by_key<Tile::kKeys, kWarpgroup>(known().of, program, at, static_cast<int>(s.keys), steps, whole, walks_all());
     }
     int64_t places[2];
-    map.places.locate(batch, places);
+    map.places.locate_block(batch, places);
     if constexpr (Program::kLowers) {
       for (int t = steps + threadIdx.x % kWarpgroup; t < map.tiles && !Program::kFirm; t += kWarpgroup) {
         known().reach[t] = map.lengths[places[1] + t];

@@ -92,19 +92,21 @@ struct Space {
   int64_t count;
   int64_t size[kMaxRank];
   int64_t stride[N > 0 ? N : 1][kMaxRank];
-  // By which 31-bit numbers are divided by a size without a division: e / size = (e * magic / 2^32 + e) / 2^shift.
+  // By which 31-bit numbers, if all positions are such, are divided by a size without a division: e / size =
+  // (e * magic / 2^32 + e) / 2^shift.
   uint32_t magic[kMaxRank], shift[kMaxRank];
 
   bool small;  // positions and offsets are numbers of 31 bits
 
   void prepare() {
-    small = count <= INT32_MAX;
+    const bool few = count <= INT32_MAX;
+    small = few;
     for (int k = 0; k < N && count > 0; ++k) {
       int64_t reach = 0;
       for (int d = 0; d < rank; ++d) reach += (size[d] - 1) * (stride[k][d] < 0 ? -stride[k][d] : stride[k][d]);
       small = small && reach <= INT32_MAX;
     }
-    for (int d = 0; d < rank && count > 0 && small; ++d) {
+    for (int d = 0; d < rank && count > 0 && few; ++d) {
       const uint64_t n = static_cast<uint64_t>(size[d]);
       shift[d] = 0;
       while (uint64_t{1} << shift[d] < n) ++shift[d];
@@ -120,6 +122,12 @@ struct Space {
     } else {
       walk<int64_t>(static_cast<uint64_t>(e), at);
     }
+  }
+
+  // The same of a position that is a block's, of which no launch has more than 31 bits count: what is never run would lie between
+  // what is, and instructions have to come from memory, too.
+  __device__ __forceinline__ void locate_block(int64_t e, int64_t (&at)[N > 0 ? N : 1]) const {
+    walk<int64_t>(static_cast<uint32_t>(e), at);
   }
 
  private:

@@ -48,7 +48,7 @@ __device__ __forceinline__ void linear_tensor(const T* a, const T* b, const Prod
 
   const TilePosition tile(p.m, p.n);
   int64_t at[N];
-  batches.locate(tile.batch, at);
+  batches.locate_block(tile.batch, at);
   const Matrix<T> ma = kTransA ? Matrix<T>{a + at[0], p.a_k, p.a_row, p.k, p.m}
                                : Matrix<T>{a + at[0], p.a_row, p.a_k, p.m, p.k};
   const Matrix<T> mb = kTransB ? Matrix<T>{b + at[1], p.b_column, p.b_k, p.n, p.k}
@@ -117,7 +117,7 @@ __device__ __forceinline__ void linear_scalar(const float* a, const float* b, co
   __shared__ float tile_b[kTileK][kTileN + 1];
   const TilePosition tile(p.m, p.n);
   int64_t at[N];
-  batches.locate(tile.batch, at);
+  batches.locate_block(tile.batch, at);
   a += at[0];
   b += at[1];
   const int ty = threadIdx.x / 16, tx = threadIdx.x % 16;

@@ -192,7 +192,7 @@ void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
     }
 #endif
     using Decode = gpu::DecodeTile<64, 64>;
-    if (shape.queries <= gpu::kFewQueries && gpu::fits<Decode>(device)) {
+    if (Decode::takes(device, shape, q, k, v, {q_data, k_data, v_data})) {
       const gpu::HeadGroup<4> group = gpu::head_group<4>(dims, views);
       const gpu::DecodeGrid few = gpu::decode_grid(dims, group.size);
       const gpu::KeySplit split = gpu::key_split(device, few.blocks, few.rows, shape.keys, parts, done);

@@ -52,6 +52,11 @@ alignas(16) inline uint4 dynamic[256 * 1024 / 16];
 
 namespace cuda_host {
 
+// Ends the program where 16 bytes at `p` cannot be copied at once.
+inline void expect_aligned(const void* p) {
+  if (reinterpret_cast<uintptr_t>(p) % 16 != 0) std::fprintf(stderr, "16 bytes are copied from %p\n", p), std::abort();
+}
+
 enum class At { kRunning, kWarp, kBlock, kEnd };
 struct Fiber {
   ucontext_t context;  // where it begins
