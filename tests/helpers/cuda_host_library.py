@@ -22,7 +22,7 @@ _PTX = {
     "ex2.approx": "y = std::exp2(x)",
     "max.NaN.f32": "z = x > y || x != x ? x : y",
     "min.NaN.f32": "z = x < y || x != x ? x : y",
-    "cp.async.cg": "cuda_host::expect_aligned(bytes ? global : nullptr), std::memset(shared, 0, 16), std::memcpy(shared, global, bytes)",
+    "cp.async.cg": "cuda_host::copy_piece(shared, global, bytes)",
     "cp.async.ca": "std::memset(shared, 0, 4), std::memcpy(shared, global, bytes)",
     "cp.async.commit_group": "",
     "cp.async.wait_group": "",

@@ -52,9 +52,10 @@ alignas(16) inline uint4 dynamic[256 * 1024 / 16];
 
 namespace cuda_host {
 
-// Ends the program where 16 bytes at `p` cannot be copied at once.
-inline void expect_aligned(const void* p) {
-  if (reinterpret_cast<uintptr_t>(p) % 16 != 0) std::fprintf(stderr, "16 bytes are copied from %p\n", p), std::abort();
+// The first of 16 bytes, zeros for the rest. Ends the program where they are not aligned, as a GPU would.
+inline void copy_piece(void* to, const void* from, int bytes) {
+  if (bytes > 0 && reinterpret_cast<uintptr_t>(from) % 16 != 0) std::fprintf(stderr, "16 bytes are copied from %p\n", from), std::abort();
+  std::memset(to, 0, 16), std::memcpy(to, from, bytes);
 }
 
 enum class At { kRunning, kWarp, kBlock, kEnd };
