@@ -58,6 +58,8 @@ class Variant:
 
 
 _LONGEST_KEPT = Variant(4, 512)
+_MOST_FEW, _IN_TURN = 512, 256
+"""Threads of one row where rows are few: at most, and how many warps may add up what they have one after the other."""
 _PARTS = (8, 16)
 """Threads of a warp that may have a row of their own, where its others have other rows."""
 _WALKED = Variant(2, 1024)
@@ -86,6 +88,8 @@ class RowwiseStage(CudaStage):
     """Whether rows may be whole vectors."""
     kept: tuple[Variant, ...]
     """The kernels for rows that fit in registers, by their length."""
+    few: Variant | None
+    """The kernel for whole vectors of no more rows than there are multiprocessors, where it is another one."""
     walked: tuple[Variant, ...]
     """The kernel for longer ones, where there may be such."""
     short: tuple[RowPass, ...]
@@ -106,6 +110,7 @@ class RowwiseFamily(Family):
             return (Schedule("rows", "always: a row after the other, as many at a time as there are threads"),)
         return (
             Schedule("registers", "a row fits in the registers of the threads that share it"),
+            Schedule("few", "no more rows than multiprocessors: a vector or two for each of as many threads"),
             Schedule("passes", "longer rows: read again in every pass"),
         )
 
@@ -132,7 +137,7 @@ class RowwiseFamily(Family):
         loads = tuple(names.load(k) for k in loaded)
         width = width_of(plan, stage)
         length = space[-1] if isinstance(space[-1], int) else None
-        kept = variants(width, length)
+        kept, packs = variants(width, length), length is None or length % width == 0
         return RowwiseStage(
             **names.common("rowwise", "rowwise.cuh"),
             loads=loads,
@@ -143,8 +148,9 @@ class RowwiseFamily(Family):
             vectors=tuple(n for n, k in enumerate(loaded) if k not in uniform),
             outs=outs,
             width=width,
-            packs=length is None or length % width == 0,
+            packs=packs,
             kept=kept,
+            few=few_rows(width, length, kept) if packs and kept else None,
             walked=() if length is not None and kept else (_WALKED,),
             axes=tuple(sorted({-int(program[i].value or 0) for i in live if program[i].op == "index"})),
             short=printer.short(passes),
@@ -175,6 +181,17 @@ def variants(width: int, length: int | None) -> tuple[Variant, ...]:
     if vectors <= 32 * _LONGEST_KEPT.chunks:
         return (Variant(-(-vectors // 32), 32),)
     return (_LONGEST_KEPT,) if vectors <= _LONGEST_KEPT.chunks * _LONGEST_KEPT.threads else ()
+
+
+def few_rows(width: int, length: int | None, kept: Sequence[Variant]) -> Variant | None:
+    """The kernel for few rows of a length, by as many threads as have something to read: what each has to do one after
+    the other is all that they take, and the code for it comes from memory. None where `kept` is no other."""
+    if length is None:
+        return Variant(1, _MOST_FEW)
+    vectors = -(-length // width)
+    threads = -(-vectors // 32) * 32 if vectors <= _IN_TURN else _MOST_FEW
+    few = Variant(-(-vectors // threads), threads)
+    return few if few.chunks < kept[-1].chunks else None
 
 
 class _Printer:

@@ -102,6 +102,8 @@ def layer_norm(dtype: str, length: int | str = "d") -> Case:
     b.stages.append(Rowwise(tuple(map(Operand, (x, r, gamma, beta))), p.done(), stores, dims, ("/norm",)))
     lengths = (768, 77, 1, 64, 301, 8200, 20003) if isinstance(length, str) else (length,)
     sizes = [{"b": 2, "s": 9, "d": d} for d in lengths] + [{"b": 0, "s": 2, "d": 16}]
+    sizes += [{"b": 2, "s": 3, "d": d} for d in lengths if d > 256]  # fewer rows than multiprocessors
+    sizes += [{"b": 15, "s": 9, "d": d} for d in lengths if 256 < d < 8000]  # more of them than a GPU has
     return Case(f"layer_norm_{dtype}_{length}", b.plan(), tuple(sizes), {0: ((0, 1, 3), float("nan"))})
 
 

@@ -180,6 +180,9 @@ void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
   if (a.space.count == 0) return;
   const bool packed = stage_0_packs(a);
   if (a.length <= 128) return gpu::launch_rows<4, 1, 32>(packed ? stage_0_kept<1, 32, true> : stage_0_kept<1, 32, false>, device, a.space.count, a.length, stream, "stage_0", a);
+  if (packed && a.space.count <= device.multiprocessors && a.length <= 2048) {
+    return gpu::launch_rows<4, 1, 512>(stage_0_kept<1, 512, true>, device, a.space.count, a.length, stream, "stage_0", a);
+  }
   if (a.length <= 8192) return gpu::launch_rows<4, 4, 512>(packed ? stage_0_kept<4, 512, true> : stage_0_kept<4, 512, false>, device, a.space.count, a.length, stream, "stage_0", a);
   gpu::launch_rows<4, 2, 1024>(packed ? stage_0_walked<2, 1024, true> : stage_0_walked<2, 1024, false>, device, a.space.count, a.length, stream, "stage_0", a);
 }
