@@ -59,7 +59,8 @@ class Variant:
 
 _LONGEST_KEPT = Variant(4, 512)
 _MOST_FEW, _IN_TURN = 512, 256
-"""Threads of one row where rows are few: at most, and how many warps may add up what they have one after the other."""
+"""Threads of one row where rows are few: at most, and up to which the sums of warps are added up one after the other,
+as in rowwise.cuh; of more, they are a power of two."""
 _PARTS = (8, 16)
 """Threads of a warp that may have a row of their own, where its others have other rows."""
 _WALKED = Variant(2, 1024)
