@@ -28,14 +28,16 @@ inline unsigned* counters(char* reserved) {
 }
 inline char* tagged(char* reserved) { return reinterpret_cast<char*>(counters(reserved)) - kTaggedBytes; }
 
-// Whether this block is the last of so many that count themselves there. For all its threads, after what they leave for it.
+// Whether this block is the last of so many that count themselves there. For all its threads, after what they leave for it: they have
+// met, so that with the first one's word goes what all of them left, and with the others' word what those left.
 __device__ __forceinline__ bool is_last(unsigned* done, int count) {
   __syncthreads();
   bool last = false;
   if (threadIdx.x == 0) {
-    __threadfence();  // for what all of them left: they have met
-    last = atomicInc(done, count - 1) == static_cast<unsigned>(count - 1);
-    __threadfence();
+    const unsigned most = count - 1;
+    unsigned before;
+    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(before) : "l"(done), "r"(most) : "memory");
+    last = before == most;
   }
   return __syncthreads_or(last);
 }

@@ -24,6 +24,7 @@ _PTX = {
     "min.NaN.f32": "z = x < y || x != x ? x : y",
     "cp.async.cg": "cuda_host::copy_piece(shared, global, bytes)",
     "cp.async.ca": "std::memset(shared, 0, 4), std::memcpy(shared, global, bytes)",
+    "atom.acq_rel.gpu.global.inc": "before = atomicInc(done, most)",
     "cp.async.commit_group": "",
     "cp.async.wait_group": "",
     "prefetch.global.L2": "",

@@ -272,7 +272,6 @@ void __stcs(X* p, X x) {
   if (cuda_host::passing != nullptr) cuda_host::passing->push_back(p);
   *p = x;
 }
-inline void __threadfence() {}
 inline unsigned atomicInc(unsigned* p, unsigned most) {
   unsigned old = __atomic_load_n(p, __ATOMIC_RELAXED);
   while (!__atomic_compare_exchange_n(p, &old, old >= most ? 0 : old + 1, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
