@@ -37,7 +37,7 @@ double error(int count) {
     }
     __syncthreads();
     gpu::join_row<gpu::Prob::kIdentity, Program, kMost>(split, row, kRows, s,
-                                                           [&](int r) { return out.data() + r * kDepth; });
+                                                        [&](int r) { return out.data() + r * kDepth; });
   });
   double worst = 0;
   cuda_host::launch(1, 1, 0, nullptr, [&] {
