@@ -130,7 +130,7 @@ __device__ __forceinline__ void linear_tf32_wgmma(const Tf32Operands<kProducts>&
         if (n >= count) break;
         unsigned char* const left = ring + slot * Tile::kSlotBytes;
         if (n >= kSlots) empty[slot].wait(phase(n - kSlots));
-        if (threadIdx.x % kWarpgroup == 0) {
+        if (threadIdx.x % kWarpgroup < 32 && is_elected()) {
           full[slot].arrive_expecting(Tile::kLeftBytes);
           copy_box(shared_address(left), x.map, full[slot], (first + n) * kPanel, at.row);
         }

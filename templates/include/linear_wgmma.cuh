@@ -140,7 +140,7 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
   constexpr int kAhead = 2;
   const int ahead = min(steps, kAhead), begun = x.early ? ahead : 0;
   const int first = static_cast<int>(blockIdx.x) / parts;
-  if (threadIdx.x == 0 && first < tiles) {
+  if (threadIdx.x < 32 && first < tiles && is_elected()) {
     const WidePosition<Tile> at(x, first);
     prefetch_map(x.left);
 #pragma unroll 1
@@ -157,7 +157,7 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
   unsigned n = 0;
   if (worker < 0) {
     if constexpr (Tile::kMoves) give_registers<Tile::kFew>();
-    if (threadIdx.x > 0) return;
+    if (threadIdx.x >= 32 || !is_elected()) return;
     // Every other tile is multiplied from its end on: what all blocks have read last is still in the L2 cache. Measured on an H100,
     // 179 MB came from memory for 223 at 2048x16384x4096, and 158 where its results pass through the cache.
     bool is_back = false;

@@ -177,23 +177,26 @@ __device__ __forceinline__ void few_phases(bool early, const PhaseMemory& memory
     with(phase, [&](const auto& y) { n = y.parts(); });
     return n;
   };
-  if (threadIdx.x == kWarpgroup) {
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  if (warp == kRightWarp) {
+    if (!is_elected()) return;
     (phases.announce(), ...);
     if (!early) await_earlier();
 #pragma unroll 1
     for (int phase = 0; phase < kPhases; ++phase) stream_right(view(phase), phase, ring);
     let_next_begin();  // a multiprocessor has no room for two blocks: the next ones come evenly, where these have ended
-  } else if (threadIdx.x >= kStreamThreads - 32 && threadIdx.x % 32 < kStreamCopiers) {
+  } else if (warp == kLeftWarp) {
+    if (!is_elected()) return;
     await_earlier();
 #pragma unroll 1
     for (int phase = 0; phase < kPhases; ++phase) {
       const StreamView x = view(phase);
       const bool idle = x.shares.begin(blockIdx.x) == x.shares.begin(blockIdx.x + 1);
       if (!idle && phase > 0) memory.await(phase - 1, parts(phase - 1));
-      if (threadIdx.x % 32 == 0) ring.begun[phase].arrive();
+      ring.begun[phase].arrive();
       if (!idle) stream_left(x, ring);
     }
-  } else if (threadIdx.x < kWarpgroup) {
+  } else {
     await_earlier();
     const uint32_t first_tag = memory.first_tag();
 #pragma unroll 1

@@ -10,8 +10,8 @@
 #if FUSION_HOPPER
 namespace fusion::gpu {
 
-constexpr int kStreamCopiers = 8;  // threads that bring a left operand; with more some would wait for what others are to bring
-constexpr int kStreamThreads = kWarpgroup + 64;  // one warpgroup multiplies, of the other warps a few threads copy
+// One warpgroup multiplies; two more warps have the copy engine bring what it multiplies.
+constexpr int kStreamThreads = kWarpgroup + 64, kRightWarp = 4, kLeftWarp = 5;
 // Slots of right operands that are on their way at once: while what is before a phase is still computed, and where they are what
 // is waited for. Whatever else a multiprocessor reads or writes comes behind them. Measured on an H200, a model of two layers of
 // 466 MB at one row, in a graph: 254.0 us with these; 256.5 with three early, 255.7 and 257.8 with five and six at most.
@@ -108,20 +108,18 @@ __device__ __forceinline__ void stream_right(const StreamView& x, int phase, Str
   }
 }
 
-// Others: the left operand, which may be there later.
+// Another: the left operand, which may be there later.
 template <class Tile>
 __device__ __forceinline__ void stream_left(const StreamView& x, StreamRing<Tile>& ring) {
   StreamPath path(x.shares, blockIdx.x);
-  const unsigned first = ring.n;
 #pragma unroll 1
-  for (int i = threadIdx.x % 32; i < path.count; i += kStreamCopiers) {
-    ring.n = first + i;
+  for (int step = 0; step < path.count; ++step, ++ring.n) {
+    const int row = path.row_of(step);
     ring.await_free();
     Barrier& arrived = ring.left[ring.n % Tile::kSlots];
     arrived.arrive_expecting(Tile::kLeftBytes);
-    copy_box(ring.slot(), *x.left, arrived, path.row_of(i) * kPanel, 0);
+    copy_box(ring.slot(), *x.left, arrived, row * kPanel, 0);
   }
-  ring.n = first + path.count;
 }
 
 // Hands the sums of a strip on to the epilogue of a chain (see wide_epilogue.cuh), which where they are `mine` reads its operands

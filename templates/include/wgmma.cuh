@@ -24,6 +24,15 @@ constexpr int kPanel = 64;
 #if FUSION_HOPPER
 namespace fusion::gpu {
 
+// Whether this is the one thread of its warp, whose threads are all here, that is to act for it. The compiler knows that it is one, and
+// has what it asks the copy engine for in registers of a whole warp; of a thread that is merely the first it makes loops over all that
+// there might be, of 45 instructions for each copy.
+__device__ __forceinline__ bool is_elected() {
+  int is_one = 0;
+  asm volatile("{\n.reg .pred one;\nelect.sync _|one, 0xffffffff;\n@one mov.b32 %0, 1;\n}" : "+r"(is_one));
+  return is_one != 0;
+}
+
 // Counts arrivals, phase by phase; those who wait for a phase name its parity.
 struct Barrier {
   uint64_t state;
