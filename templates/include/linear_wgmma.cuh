@@ -100,14 +100,19 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
   extern __shared__ uint4 dynamic[];
   const uint32_t ring = (shared_address(dynamic) + 1023) / 1024 * 1024;
   __shared__ Barrier full[kSlots], empty[kSlots];
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < kSlots; ++i) full[i].init(1), empty[i].init(Tile::kTogether * 4);
-    publish_barriers();
-  }
   [[maybe_unused]] __shared__ Mailbox mailbox;
   const int parts = Tile::kShares ? x.parts : 1, part = static_cast<int>(blockIdx.x) % parts;
+  const int worker = static_cast<int>(threadIdx.x) / kWarpgroup - 1;
+  if (threadIdx.x == kWarpgroup) {
+    for (int i = 0; i < kSlots; ++i) full[i].init(1), empty[i].init(Tile::kTogether * 4);
+    publish_barriers();
+    if (Tile::kShares) mailbox.open(SharedSums<Tile>::incoming(parts, part));
+  }
+  // Meanwhile, as most of what a thread does before its first copy or product is to find out where it is.
+  const int first = static_cast<int>(blockIdx.x) / parts;
+  WidePosition<Tile> at(x, first + (Tile::kApart && worker > 0 ? worker * static_cast<int>(gridDim.x) : 0));
+  at.keep();
   if constexpr (Tile::kShares) {
-    if (threadIdx.x == 0) mailbox.open(SharedSums<Tile>::incoming(parts, part));
     Mailbox::opened();
     Mailbox::await_others();
   } else {
@@ -118,8 +123,7 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
   const auto phase = [](unsigned n) { return static_cast<int>(n / kSlots % 2); };
   const int tiles = wide_tiles<Tile>(x.rows, x.columns), all_steps = (x.depth + kPanel - 1) / kPanel;
   const int begin = all_steps * part / parts, steps = all_steps * (part + 1) / parts - begin;
-  const int worker = static_cast<int>(threadIdx.x) / kWarpgroup - 1;
-  const auto each_box = [&](const WidePosition<Tile>& at, int step, const auto& f) {
+  const auto each_box = [&](int step, const auto& f) {
     const int depth = (begin + step) * kPanel;
 #pragma unroll
     for (int i = 0; i < Tile::kBoxes; ++i) {
@@ -127,54 +131,51 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
       f(i, x.right[at.chain][i * kPanel / Tile::kColumns], kTransB ? depth : column, kTransB ? column : depth);
     }
   };
-  const auto bring_right = [&](const WidePosition<Tile>& at, int step, unsigned n) {
+  const auto bring_right = [&](int step, unsigned n) {
     const unsigned slot = n % kSlots;
     const uint32_t right = ring + slot * Tile::kSlotBytes + Tile::kLeftBytes;
     full[slot].arrive_expecting(Tile::kSlotBytes);
-    each_box(at, step, [&](int i, const TensorMap& map, int column, int row) {
+    each_box(step, [&](int i, const TensorMap& map, int column, int row) {
       copy_box(right + i * Tile::kBoxBytes, map, full[slot], column, row, x.once);
     });
   };
-  // While kernels before this one still run, right operands of the first steps come if they are constants, or else nearer at
-  // least. More of them would stand in the way of the left ones.
-  constexpr int kAhead = 2;
-  const int ahead = min(steps, kAhead), begun = x.early ? ahead : 0;
-  const int first = static_cast<int>(blockIdx.x) / parts;
-  if (threadIdx.x < 32 && first < tiles && is_elected()) {
-    const WidePosition<Tile> at(x, first);
-    prefetch_map(x.left);
-#pragma unroll 1
-    for (int step = 0; step < ahead; ++step) {
-      if (x.early) {
-        bring_right(at, step, step);
-      } else {
-        each_box(at, step, [](int, const TensorMap& map, int column, int row) { prefetch_box(map, column, row); });
-      }
-    }
-  }
-  await_earlier();
 
   unsigned n = 0;
   if (worker < 0) {
     if constexpr (Tile::kMoves) give_registers<Tile::kFew>();
     if (threadIdx.x >= 32 || !is_elected()) return;
+    // While kernels before this one still run, right operands of the first steps come if they are constants, or else nearer at
+    // least. More of them would stand in the way of the left ones.
+    constexpr int kAhead = 2;
+    const int ahead = min(steps, kAhead), begun = x.early ? ahead : 0;
+    prefetch_map(x.left);
+#pragma unroll 1
+    for (int step = 0; step < ahead; ++step) {
+      if (x.early) {
+        bring_right(step, step);
+      } else {
+        each_box(step, [](int, const TensorMap& map, int column, int row) { prefetch_box(map, column, row); });
+      }
+    }
+    await_earlier();
     // Every other tile is multiplied from its end on: what all blocks have read last is still in the L2 cache. Measured on an H100,
     // 179 MB came from memory for 223 at 2048x16384x4096, and 158 where its results pass through the cache.
     bool is_back = false;
     for (int tile = first; tile < tiles; tile += static_cast<int>(gridDim.x), is_back = !is_back) {
-      const WidePosition<Tile> at(x, tile);
+      if (tile != first) at = {x, tile};
       const bool leaves = x.fills && tile + static_cast<int>(gridDim.x) >= tiles;
       for (int i = 0; i < steps; ++i, ++n) {
         const int step = is_back ? steps - 1 - i : i;
         const unsigned slot = n % kSlots;
         if (n >= kSlots) empty[slot].wait(phase(n - kSlots));
-        if (n >= static_cast<unsigned>(begun)) bring_right(at, step, n);
+        if (n >= static_cast<unsigned>(begun)) bring_right(step, n);
         copy_box(ring + slot * Tile::kSlotBytes, x.left, full[slot], (begin + step) * kPanel, at.row, leaves);
       }
     }
     return;
   }
 
+  await_earlier();
   if constexpr (Tile::kMoves) take_registers<Tile::kMany>();
   const auto release = [&](unsigned n) {
     if (threadIdx.x % 32 == 0) empty[n % kSlots].arrive();
@@ -190,6 +191,7 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
   for (; tile < tiles; tile += stride) {
     // In turns: phases of the ring that another worker waits for must have passed.
     if (Tile::kApart && n > 0) sync_threads(1 + worker, Tile::kWorkers * kWarpgroup);
+    if (tile >= stride) at = {x, tile}, at.keep();
     for (int step = 0; step < steps; ++step, ++n) {
       const unsigned slot = n % kSlots;
       const unsigned char* const left = bytes + slot * Tile::kSlotBytes;
@@ -200,7 +202,6 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
 
     if (Tile::kApart && tile + static_cast<int>(gridDim.x) < tiles) arrive_threads(2 - worker, Tile::kWorkers * kWarpgroup);
     if (tile + stride >= tiles) let_next_begin();
-    const WidePosition<Tile> at(x, tile);
     const auto wait = [&] {
       products_wait<0>();
 #pragma unroll

@@ -95,10 +95,13 @@ struct WidePosition {
   __device__ __forceinline__ WidePosition(const WideOperands<Tile::kProducts, kChains>& x, int tile) {
     constexpr unsigned kBand = 16;  // tiles that lie below one another
     const unsigned across = wide_across<Tile>(x.columns), down = wide_down<Tile>(x.rows);
-    const unsigned n = across * down - 1 - tile;  // divided faster
-    const unsigned band = kBand * across, first = n / band * kBand, height = min(kBand, down - first);
-    row = static_cast<int>((first + n % band % height) * Tile::kRows);
-    column = static_cast<int>(n % band / height * Tile::kColumns);
+    unsigned n = across * down - 1 - tile, first = 0, height = down;
+    if (down > kBand) {  // a division less where there is one band
+      first = n / (kBand * across) * kBand, n %= kBand * across;
+      height = min(kBand, down - first);
+    }
+    row = static_cast<int>((first + n % height) * Tile::kRows);
+    column = static_cast<int>(n / height * Tile::kColumns);
     if constexpr (kChains > 1) {
       bool abreast = true;
 #pragma unroll
@@ -115,6 +118,10 @@ struct WidePosition {
       column -= width;
       ++chain;
     }
+  }
+  // Has it worked out here.
+  __device__ __forceinline__ void keep() {
+    gpu::keep(row), gpu::keep(column);
   }
 };
 
