@@ -47,37 +47,38 @@ namespace fusion::gpu {
 constexpr int kStreamBlocks = 144;  // as many multiprocessors as Hopper can have
 
 // What blocks tell one another: parts of sums, with tags that say of which launch and phase, and how much of a phase is done, in
-// numbers that are zero between launches.
+// numbers of which a launch has one half, and leaves zeros in the other for the next. Which launch it is they know by how many blocks
+// have ended before, of launches that are all of as many: nobody has to wait for what a block says last.
 struct PhaseMemory {
   struct Kept {
     Tagged parts[kStreamBlocks * kStreamPairs];
-    unsigned done[kMostPhases], ended, launches;  // of a phase; blocks; since the memory was made
+    unsigned done[2][kMostPhases], ended;  // of a phase; blocks, of kLaunches launches
   };
+  static constexpr unsigned kLaunches = 1u << 24;  // until they are counted anew
+  static_assert(kLaunches <= UINT32_MAX / kStreamBlocks && kLaunches <= UINT32_MAX / (kMostPhases + 1));
   static_assert(sizeof(Kept) <= kTaggedBytes);
   Kept* kept;
 
   explicit PhaseMemory(char* reserved) : kept(reinterpret_cast<Kept*>(tagged(reserved))) {}
 
   // All threads of a warpgroup have stored what is theirs of a part of a phase.
-  __device__ __forceinline__ void add(int phase) const {
+  __device__ __forceinline__ void add(unsigned launch, int phase) const {
     publish_to_copies();
     sync_threads(1, kWarpgroup);
-    if (threadIdx.x == 0) count_up(kept->done + phase);
+    if (threadIdx.x == 0) count_up(kept->done[launch % 2] + phase);
   }
   // One thread: waits for so many parts.
-  __device__ __forceinline__ void await(int phase, unsigned parts_of) const {
-    await_count(kept->done + phase, parts_of);
+  __device__ __forceinline__ void await(unsigned launch, int phase, unsigned parts_of) const {
+    await_count(kept->done[launch % 2] + phase, parts_of);
     publish_to_copies();
   }
-  __device__ __forceinline__ uint32_t first_tag() const { return __ldcg(&kept->launches) % (1u << 28) * (kMostPhases + 1) + 1; }
-  // The last block leaves zeros, and one launch more. For a warpgroup that awaits no phase any more.
-  __device__ __forceinline__ void end() const {
-    __shared__ bool is_last;
-    if (threadIdx.x == 0) is_last = atomicInc(&kept->ended, gridDim.x - 1) == gridDim.x - 1;
-    sync_threads(1, kWarpgroup);
-    if (!is_last) return;
-    if (threadIdx.x < kMostPhases) kept->done[threadIdx.x] = 0;
-    if (threadIdx.x == 0) ++kept->launches;
+  // Once those before it have ended.
+  __device__ __forceinline__ unsigned launch() const { return __ldcg(&kept->ended) / gridDim.x; }
+  static __device__ __forceinline__ uint32_t tag(unsigned launch, int phase) { return launch * (kMostPhases + 1) + 1 + phase; }
+  // A warpgroup that has done its part of all phases.
+  __device__ __forceinline__ void end(unsigned launch) const {
+    if (blockIdx.x == 0 && threadIdx.x < kMostPhases) kept->done[(launch + 1) % 2][threadIdx.x] = 0;
+    if (threadIdx.x == 0) atomicInc(&kept->ended, gridDim.x * kLaunches - 1);
   }
 };
 
@@ -155,12 +156,11 @@ __device__ __forceinline__ void few_phases(bool early, const PhaseMemory& memory
   float* const sums = reinterpret_cast<float*>(reinterpret_cast<unsigned char*>(dynamic) + (base - shared_address(dynamic)) +
                                                Tile::kSlots * Tile::kSlotBytes);
   __shared__ Barrier begun[kPhases], left[Tile::kSlots], right[Tile::kSlots], empty[Tile::kSlots];
-  if (threadIdx.x == kWarpgroup) {
+  if (threadIdx.x == 0) {
     for (int i = 0; i < Tile::kSlots; ++i) left[i].init(1), right[i].init(1), empty[i].init(kWarpgroup / 32);
     for (Barrier& phase : begun) phase.init(1);
     publish_barriers();
   }
-  __syncthreads();
   StreamRing<Tile> ring{base, left, right, empty, begun};
   // Calls `use` with a phase, which is known here by its number alone.
   const auto with = [&](int phase, const auto& use) {
@@ -178,35 +178,47 @@ __device__ __forceinline__ void few_phases(bool early, const PhaseMemory& memory
     return n;
   };
   const int warp = static_cast<int>(threadIdx.x) / 32;
+  // Meanwhile, as it takes as long as the barriers.
+  StreamView x = view(0);
+  StreamPath path(x.shares, blockIdx.x);
+  __syncthreads();
+  const auto go_on = [&](int phase) {
+    if (phase == 0) return;
+    x = view(phase);
+    path = StreamPath(x.shares, blockIdx.x);
+  };
   if (warp == kRightWarp) {
     if (!is_elected()) return;
     (phases.announce(), ...);
     if (!early) await_earlier();
 #pragma unroll 1
-    for (int phase = 0; phase < kPhases; ++phase) stream_right(view(phase), phase, ring);
+    for (int phase = 0; phase < kPhases; ++phase) {
+      go_on(phase);
+      stream_right(x, path, phase, ring);
+    }
     let_next_begin();  // a multiprocessor has no room for two blocks: the next ones come evenly, where these have ended
   } else if (warp == kLeftWarp) {
     if (!is_elected()) return;
     await_earlier();
+    const unsigned launch = kPhases > 1 ? memory.launch() : 0;
 #pragma unroll 1
     for (int phase = 0; phase < kPhases; ++phase) {
-      const StreamView x = view(phase);
-      const bool idle = x.shares.begin(blockIdx.x) == x.shares.begin(blockIdx.x + 1);
-      if (!idle && phase > 0) memory.await(phase - 1, parts(phase - 1));
+      go_on(phase);
+      if (path.count > 0 && phase > 0) memory.await(launch, phase - 1, parts(phase - 1));
       ring.begun[phase].arrive();
-      if (!idle) stream_left(x, ring);
+      stream_left(x, path, ring);
     }
   } else {
     await_earlier();
-    const uint32_t first_tag = memory.first_tag();
+    const unsigned launch = memory.launch();
 #pragma unroll 1
     for (int phase = 0; phase < kPhases; ++phase) {
-      const StreamView x = view(phase);
+      go_on(phase);
       const unsigned count = x.left == nullptr ? parts(phase) : 0;
-      int step = x.shares.begin(blockIdx.x);
-      const int end = x.shares.begin(blockIdx.x + 1);
+      int step = path.from;
+      const int end = step + path.count;
       if (phase > 0 && (step < end || blockIdx.x < count)) {
-        if (threadIdx.x == 0) memory.await(phase - 1, parts(phase - 1));
+        if (threadIdx.x == 0) memory.await(launch, phase - 1, parts(phase - 1));
         sync_threads(1, kWarpgroup);
       }
 #pragma unroll 1
@@ -215,18 +227,18 @@ __device__ __forceinline__ void few_phases(bool early, const PhaseMemory& memory
         stop = min((strip + 1) * x.shares.steps, end);
         stream_sums<T>(stop - step, ring, sums);
         bool done = false;
-        with(phase, [&](const auto& y) { done = y.template finish<Tile>(strip, memory, first_tag + phase, sums); });
-        if (done && phase + 1 < kPhases) memory.add(phase);
+        with(phase, [&](const auto& y) { done = y.template finish<Tile>(strip, memory, memory.tag(launch, phase), sums); });
+        if (done && phase + 1 < kPhases) memory.add(launch, phase);
         sync_threads(1, kWarpgroup);
       }
 #pragma unroll 1
       for (unsigned i = blockIdx.x; i < count; i += gridDim.x) {
         with(phase, [&](const auto& y) { y.compute(i); });
-        if (phase + 1 < kPhases) memory.add(phase);
+        if (phase + 1 < kPhases) memory.add(launch, phase);
         sync_threads(1, kWarpgroup);  // before the next one uses the same shared memory
       }
     }
-    memory.end();
+    memory.end(launch);
   }
 }
 

@@ -87,9 +87,8 @@ struct StreamRing {
 
 // One thread: has the copy engine bring the block's share of the right operands of a phase.
 template <class Tile>
-__device__ __forceinline__ void stream_right(const StreamView& x, int phase, StreamRing<Tile>& ring) {
+__device__ __forceinline__ void stream_right(const StreamView& x, StreamPath path, int phase, StreamRing<Tile>& ring) {
   const int across = Tile::kAcross / x.products;
-  StreamPath path(x.shares, blockIdx.x);
 #pragma unroll 1
   for (int step = 0; step < path.count; ++step, ++ring.n) {
     const int row = path.row_of(step);
@@ -110,8 +109,7 @@ __device__ __forceinline__ void stream_right(const StreamView& x, int phase, Str
 
 // Another: the left operand, which may be there later.
 template <class Tile>
-__device__ __forceinline__ void stream_left(const StreamView& x, StreamRing<Tile>& ring) {
-  StreamPath path(x.shares, blockIdx.x);
+__device__ __forceinline__ void stream_left(const StreamView& x, StreamPath path, StreamRing<Tile>& ring) {
 #pragma unroll 1
   for (int step = 0; step < path.count; ++step, ++ring.n) {
     const int row = path.row_of(step);

@@ -22,21 +22,23 @@ struct StreamShares {
 // then, and comes to those before it last: what is read at once lies side by side in memory, which gives more of it (on an
 // H200 a model of two layers of 466 MB took 260.7 us with all strips from their first rows, 255.2 so).
 struct StreamPath {
-  const StreamShares& x;
+  const StreamShares* x;
   int from, count;
   // Of the strip that was asked for last: which steps of the share are of it, from which row on, and how far from there they begin.
   int strip = 0, begin = 0, end = 0, row = 0, turn = 0;
 
   __device__ __forceinline__ StreamPath(const StreamShares& x, unsigned block)
-      : x(x), from(x.begin(block)), count(x.begin(block + 1) - from) {}
+      : x(&x), from(x.begin(block)), count(x.begin(block + 1) - from) {
+    if (count > 0) row_of(0);
+  }
 
   // Steps are asked for in order.
   __device__ __forceinline__ int row_of(int step) {
 #pragma unroll 1
     while (step >= end) {
-      begin = end, strip = (from + begin) / x.steps, row = from + begin - strip * x.steps;
-      end = min(count, begin + x.steps - row);
-      const int period = max(min(static_cast<int>(x.each), x.steps), 1), ahead = (begin - row) % period;
+      begin = end, strip = (from + begin) / x->steps, row = from + begin - strip * x->steps;
+      end = min(count, begin + x->steps - row);
+      const int period = max(min(static_cast<int>(x->each), x->steps), 1), ahead = (begin - row) % period;
       turn = ahead < 0 ? ahead + period : ahead;
       if (turn >= end - begin) turn = 0;
     }
