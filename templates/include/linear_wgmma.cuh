@@ -20,14 +20,27 @@ __device__ __forceinline__ void with_epilogue(int chain, const F& f, const First
   }
 }
 
-// A worker's products of a step, whose operands lie in shared memory from `left` and `right` on; `first`: sums begin.
+// A place of a ring of so many, and whether it has been filled an odd number of times before.
+template <int kSlots>
+struct RingPlace {
+  int slot, parity;
+  explicit __device__ __forceinline__ RingPlace(unsigned n) : slot(static_cast<int>(n % kSlots)), parity(static_cast<int>(n / kSlots % 2)) {}
+  __device__ __forceinline__ void go_on() {
+    if (++slot == kSlots) slot = 0, parity ^= 1;
+  }
+};
+
+// A worker's products of a step, whose operands lie `at` bytes behind `left` and `right` in shared memory; `first`: sums begin.
 // `earlier` is called once those of the step before have been computed.
 template <class T, class Tile, bool kTransB>
 struct StepProducts {
+  const uint64_t left, right;
+
+  __device__ __forceinline__ StepProducts(const unsigned char* left, const unsigned char* right)
+      : left(panel(shared_address(left))), right(kTransB ? panel(shared_address(right)) : panel(shared_address(right), Tile::kBoxBytes)) {}
   template <class Earlier>
-  __device__ __forceinline__ void operator()(typename Tile::Sums& c, const unsigned char* left, const unsigned char* right, bool first,
-                                             const Earlier& earlier) const {
-    const uint32_t a = shared_address(left), b = shared_address(right);
+  __device__ __forceinline__ void operator()(typename Tile::Sums& c, int at, bool first, const Earlier& earlier) const {
+    const uint64_t a = further(left, at), b = further(right, at);
 #pragma unroll
     for (int h = 0; h < Tile::kHeight; ++h) products_of(c[h]);
     products_begin();
@@ -36,11 +49,11 @@ struct StepProducts {
       using Product = WarpgroupProduct<T, Tile::kAcross>;
 #pragma unroll
       for (int h = 0; h < Tile::kHeight; ++h) {
-        const uint64_t rows = panel(a + h * Tile::kBoxBytes + k * 2);
+        const uint64_t rows = further(a, h * Tile::kBoxBytes + k * 2);
         if constexpr (kTransB) {
-          Product::by_rows(c[h], rows, panel(b + k * 2), !first || k > 0);
+          Product::by_rows(c[h], rows, further(b, k * 2), !first || k > 0);
         } else {
-          Product::by_columns(c[h], rows, panel(b + k * 128, Tile::kBoxBytes), !first || k > 0);
+          Product::by_columns(c[h], rows, further(b, k * 128), !first || k > 0);
         }
       }
     }
@@ -55,12 +68,14 @@ struct StepProducts {
 template <class Tile>
 struct StepProducts<float, Tile, true> {
   static constexpr int kBatch = 2;
+  const unsigned char* const left;
+  const uint64_t right;
   // Products read a batch's left operand in one set of registers while the next one's comes to the other.
   uint32_t operands[2][Tile::kHeight][kBatch][4];
 
+  __device__ __forceinline__ StepProducts(const unsigned char* left, const unsigned char* right) : left(left), right(panel(shared_address(right))) {}
   template <class Earlier>
-  __device__ __forceinline__ void operator()(typename Tile::Sums& c, const unsigned char* left, const unsigned char* right, bool first,
-                                             const Earlier& earlier) {
+  __device__ __forceinline__ void operator()(typename Tile::Sums& c, int at, bool first, const Earlier& earlier) {
     const int row = threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 16;
 #pragma unroll
     for (int batch = 0; batch < kPanel / 16 / kBatch; ++batch) {
@@ -70,7 +85,7 @@ struct StepProducts<float, Tile, true> {
         const int piece = (batch * kBatch + k) * 2 + threadIdx.x % 32 / 16;
 #pragma unroll
         for (int h = 0; h < Tile::kHeight; ++h) {
-          load_matrices(a[h][k], left + h * Tile::kBoxBytes + row * 128 + (piece ^ row % 8) * 16);
+          load_matrices(a[h][k], left + at + h * Tile::kBoxBytes + row * 128 + (piece ^ row % 8) * 16);
           round_all(a[h][k]);
         }
       }
@@ -79,7 +94,7 @@ struct StepProducts<float, Tile, true> {
       products_begin();
 #pragma unroll
       for (int k = 0; k < kBatch; ++k) {
-        const uint64_t columns = panel(shared_address(right) + (batch * kBatch + k) * 32);
+        const uint64_t columns = further(right, at + (batch * kBatch + k) * 32);
 #pragma unroll
         for (int h = 0; h < Tile::kHeight; ++h) {
           WarpgroupProduct<float, Tile::kAcross>::by_rows(c[h], a[h][k], columns, !first || batch + k > 0);
@@ -102,7 +117,8 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
   __shared__ Barrier full[kSlots], empty[kSlots];
   [[maybe_unused]] __shared__ Mailbox mailbox;
   const int parts = Tile::kShares ? x.parts : 1, part = static_cast<int>(blockIdx.x) % parts;
-  const int worker = static_cast<int>(threadIdx.x) / kWarpgroup - 1;
+  // The compiler knows by it that all threads of a warp have the same.
+  const int worker = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / kWarpgroup, 0) - 1;
   if (threadIdx.x == kWarpgroup) {
     for (int i = 0; i < kSlots; ++i) full[i].init(1), empty[i].init(Tile::kTogether * 4);
     publish_barriers();
@@ -119,8 +135,6 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
     __syncthreads();
   }
 
-  // How often a place has been filled tells its phase.
-  const auto phase = [](unsigned n) { return static_cast<int>(n / kSlots % 2); };
   const int tiles = wide_tiles<Tile>(x.rows, x.columns), all_steps = (x.depth + kPanel - 1) / kPanel;
   const int begin = all_steps * part / parts, steps = all_steps * (part + 1) / parts - begin;
   const auto each_box = [&](int step, const auto& f) {
@@ -131,8 +145,7 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
       f(i, x.right[at.chain][i * kPanel / Tile::kColumns], kTransB ? depth : column, kTransB ? column : depth);
     }
   };
-  const auto bring_right = [&](int step, unsigned n) {
-    const unsigned slot = n % kSlots;
+  const auto bring_right = [&](int step, int slot) {
     const uint32_t right = ring + slot * Tile::kSlotBytes + Tile::kLeftBytes;
     full[slot].arrive_expecting(Tile::kSlotBytes);
     each_box(step, [&](int i, const TensorMap& map, int column, int row) {
@@ -140,13 +153,13 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
     });
   };
 
-  unsigned n = 0;
   if (worker < 0) {
     if constexpr (Tile::kMoves) give_registers<Tile::kFew>();
     if (threadIdx.x >= 32 || !is_elected()) return;
     // While kernels before this one still run, right operands of the first steps come if they are constants, or else nearer at
     // least. More of them would stand in the way of the left ones.
     constexpr int kAhead = 2;
+    static_assert(kAhead <= kSlots);
     const int ahead = min(steps, kAhead), begun = x.early ? ahead : 0;
     prefetch_map(x.left);
 #pragma unroll 1
@@ -161,14 +174,15 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
     // Every other tile is multiplied from its end on: what all blocks have read last is still in the L2 cache. Measured on an H100,
     // 179 MB came from memory for 223 at 2048x16384x4096, and 158 where its results pass through the cache.
     bool is_back = false;
+    RingPlace<kSlots> place(0);
+    unsigned n = 0;
     for (int tile = first; tile < tiles; tile += static_cast<int>(gridDim.x), is_back = !is_back) {
       if (tile != first) at = {x, tile};
       const bool leaves = x.fills && tile + static_cast<int>(gridDim.x) >= tiles;
-      for (int i = 0; i < steps; ++i, ++n) {
-        const int step = is_back ? steps - 1 - i : i;
-        const unsigned slot = n % kSlots;
-        if (n >= kSlots) empty[slot].wait(phase(n - kSlots));
-        if (n >= static_cast<unsigned>(begun)) bring_right(step, n);
+      for (int i = 0; i < steps; ++i, ++n, place.go_on()) {
+        const int step = is_back ? steps - 1 - i : i, slot = place.slot;
+        if (n >= kSlots) empty[slot].wait(place.parity ^ 1);
+        if (n >= static_cast<unsigned>(begun)) bring_right(step, slot);
         copy_box(ring + slot * Tile::kSlotBytes, x.left, full[slot], (begin + step) * kPanel, at.row, leaves);
       }
     }
@@ -177,27 +191,28 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
 
   await_earlier();
   if constexpr (Tile::kMoves) take_registers<Tile::kMany>();
-  const auto release = [&](unsigned n) {
-    if (threadIdx.x % 32 == 0) empty[n % kSlots].arrive();
+  const auto release = [&](int slot) {
+    if (threadIdx.x % 32 == 0) empty[slot].arrive();
   };
   unsigned char* const bytes = reinterpret_cast<unsigned char*>(dynamic) + (ring - shared_address(dynamic));
-  StepProducts<T, Tile, kTransB> products;
+  StepProducts<T, Tile, kTransB> products(bytes + (Tile::kApart ? 0 : worker * Tile::kHeight) * Tile::kBoxBytes, bytes + Tile::kLeftBytes);
   const int warp = static_cast<int>(threadIdx.x) / 32 - 4;
   const WarpSums<Tile> sums(bytes, kSlots * Tile::kSlotBytes + warp * kSumsBytes);
   typename Tile::Sums c;
   const int stride = static_cast<int>(gridDim.x) * (Tile::kApart ? Tile::kWorkers : 1);
   int tile = first;
+  unsigned n = 0;  // steps of all workers before a tile's
   if constexpr (Tile::kApart) tile += worker * static_cast<int>(gridDim.x), n = worker * steps;
   for (; tile < tiles; tile += stride) {
     // In turns: phases of the ring that another worker waits for must have passed.
     if (Tile::kApart && n > 0) sync_threads(1 + worker, Tile::kWorkers * kWarpgroup);
     if (tile >= stride) at = {x, tile}, at.keep();
-    for (int step = 0; step < steps; ++step, ++n) {
-      const unsigned slot = n % kSlots;
-      const unsigned char* const left = bytes + slot * Tile::kSlotBytes;
-      const unsigned char* const right = left + Tile::kLeftBytes;
-      full[slot].wait(phase(n));
-      products(c, left + (Tile::kApart ? 0 : worker * Tile::kHeight) * Tile::kBoxBytes, right, step == 0, [&] { release(n - 1); });
+    RingPlace<kSlots> place(n);
+    int used = 0;  // by the step before
+    for (int step = 0; step < steps; ++step, place.go_on()) {
+      full[place.slot].wait(place.parity);
+      products(c, place.slot * Tile::kSlotBytes, step == 0, [&] { release(used); });
+      used = place.slot;
     }
 
     if (Tile::kApart && tile + static_cast<int>(gridDim.x) < tiles) arrive_threads(2 - worker, Tile::kWorkers * kWarpgroup);
@@ -206,7 +221,7 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
       products_wait<0>();
 #pragma unroll
       for (int h = 0; h < Tile::kHeight; ++h) products_of(c[h]);
-      release(n - 1);
+      release(used);
     };
     const int row = at.row + (Tile::kApart ? 0 : worker * Tile::kHeight * 64);
     const bool passes = x.fills && tile + kKept * static_cast<int>(gridDim.x) < tiles;
@@ -222,7 +237,7 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
           }
         },
         epilogues...);
-    if constexpr (Tile::kApart) n += (Tile::kWorkers - 1) * steps;
+    n += (Tile::kApart ? Tile::kWorkers : 1) * steps;
   }
 }
 

@@ -133,6 +133,11 @@ __device__ __forceinline__ uint64_t panel(uint32_t address, uint32_t next = 16) 
   return uint64_t{(address & 0x3ffff) >> 4} | uint64_t{next >> 4} << 16 | uint64_t{1024 >> 4} << 32 | uint64_t{1} << 62;
 }
 
+// The same so many bytes further on.
+__device__ __forceinline__ uint64_t further(uint64_t panel, uint32_t bytes) {
+  return uint64_t{static_cast<uint32_t>(panel) + bytes / 16} | panel >> 32 << 32;
+}
+
 // Has the copy engine bring the box at (column, row) of a described matrix to shared memory; the barrier counts its bytes.
 // `once`: nobody reads it again; it is the first to leave the L2 cache, and pushes nothing out that is needed.
 __device__ __forceinline__ void copy_box(uint32_t shared, const TensorMap& map, Barrier& arrived, int column, int row,

@@ -120,6 +120,7 @@ inline void copy_box(uint32_t shared, const TensorMap& described, Barrier& arriv
 }
 
 inline uint64_t panel(uint32_t address, uint32_t next = 16) { return uint64_t{next} << 32 | address; }
+inline uint64_t further(uint64_t panel, uint32_t bytes) { return panel + bytes; }
 
 template <class T, int kColumns>
 struct WarpgroupProduct {
