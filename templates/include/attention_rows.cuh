@@ -109,11 +109,11 @@ struct WarpgroupRows {
   __device__ __forceinline__ void start_scores(uint32_t tile_q, uint32_t tile_k) {
     products_of(x[0]);
     products_begin();
+    const uint64_t a = panel(tile_q), b = panel(tile_k);
 #pragma unroll
     for (int d = 0; d < kDepth / 16; ++d) {
-      const uint64_t a = panel(tile_q + d / 4 * (64 * 128) + d % 4 * 32);
-      const uint64_t b = panel(tile_k + d / 4 * (kKeys * 128) + d % 4 * 32);
-      WarpgroupProduct<T, kKeys>::by_rows(x[0], a, b, d > 0);
+      const int column = d % 4 * 32;
+      WarpgroupProduct<T, kKeys>::by_rows(x[0], further(a, d / 4 * (64 * 128) + column), further(b, d / 4 * (kKeys * 128) + column), d > 0);
     }
     products_commit();
   }
@@ -122,10 +122,9 @@ struct WarpgroupRows {
   __device__ __forceinline__ void start_values(uint32_t tile_v) {
     products_of(o[0]);
     products_begin();
+    const uint64_t b = panel(tile_v, kKeys * 128);
 #pragma unroll
-    for (int j = 0; j < kKeys / 16; ++j) {
-      WarpgroupProduct<T, kValueDepth>::by_columns(o[0], p[j], panel(tile_v + j * 16 * 128, kKeys * 128), true);
-    }
+    for (int j = 0; j < kKeys / 16; ++j) WarpgroupProduct<T, kValueDepth>::by_columns(o[0], p[j], further(b, j * 16 * 128), true);
     products_commit();
   }
 

@@ -46,7 +46,7 @@ __device__ __forceinline__ void attention_wgmma(const T* q, const T* k, const T*
   const auto place = [&] { return (walk.count - 1) % Tile::kPlaces; };
   const auto turn = [&] { return static_cast<int>((walk.count - 1) / Tile::kPlaces); };
   const auto queries_of = [&](int worker) { return tiles_q + (place() * kWorkers + worker) * Tile::kQueryBytes; };
-  const int worker = static_cast<int>(threadIdx.x) / kWarpgroup - 1;
+  const int worker = warpgroup() - 1;
   if (worker < 0) {
     give_registers<Tile::kFew>();
     CopiesInOrder copies;

@@ -154,6 +154,7 @@ __device__ __forceinline__ void linear_tf32_wgmma(const Tf32Operands<kProducts>&
   Batch operands[2];
   for (int n = 0; n < count; ++n) {
     const unsigned char* const left = ring + n % kSlots * Tile::kSlotBytes;
+    const uint64_t right = panel(shared_address(left) + Tile::kLeftBytes);
     full[n % kSlots].wait(phase(n));
 #pragma unroll
     for (int batch = 0; batch < kDepth / 8 / kBatch; ++batch) {
@@ -168,8 +169,7 @@ __device__ __forceinline__ void linear_tf32_wgmma(const Tf32Operands<kProducts>&
       products_begin();
 #pragma unroll
       for (int k = 0; k < kBatch; ++k) {
-        const uint64_t b = panel(shared_address(left) + Tile::kLeftBytes + (batch * kBatch + k) * 32);
-        WarpgroupProduct<float, Tile::kColumns>::by_rows(c[0], a[k], b, true);
+        WarpgroupProduct<float, Tile::kColumns>::by_rows(c[0], a[k], further(right, (batch * kBatch + k) * 32), true);
       }
       products_commit();
       products_wait<1>();

@@ -117,8 +117,7 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
   __shared__ Barrier full[kSlots], empty[kSlots];
   [[maybe_unused]] __shared__ Mailbox mailbox;
   const int parts = Tile::kShares ? x.parts : 1, part = static_cast<int>(blockIdx.x) % parts;
-  // The compiler knows by it that all threads of a warp have the same.
-  const int worker = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / kWarpgroup, 0) - 1;
+  const int worker = warpgroup() - 1;
   if (threadIdx.x == kWarpgroup) {
     for (int i = 0; i < kSlots; ++i) full[i].init(1), empty[i].init(Tile::kTogether * 4);
     publish_barriers();

@@ -218,7 +218,7 @@ __device__ __forceinline__ void stream_sums(int steps, StreamRing<Tile>& ring, f
   };
 #pragma unroll 1
   for (int t = 0; t < steps; ++t, ++ring.n) {
-    const uint32_t left = ring.slot(), right = left + Tile::kLeftBytes;
+    const uint64_t left = panel(ring.slot()), right = further(left, Tile::kLeftBytes);
     ring.await_filled();
     settle();
     products_begin();
@@ -226,7 +226,7 @@ __device__ __forceinline__ void stream_sums(int steps, StreamRing<Tile>& ring, f
     for (int k = 0; k < kPanel; k += 16) {
 #pragma unroll
       for (int i = 0; i < Tile::kBoxes; ++i) {
-        Product::add(c[i], panel(right + i * Tile::kBoxBytes + k * 128), panel(left + k * 2), t > 0 || k > 0);
+        Product::add(c[i], further(right, i * Tile::kBoxBytes + k * 128), further(left, k * 2), t > 0 || k > 0);
       }
     }
     products_commit();

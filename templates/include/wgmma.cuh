@@ -24,6 +24,9 @@ constexpr int kPanel = 64;
 #if FUSION_HOPPER
 namespace fusion::gpu {
 
+// A thread's warpgroup. The compiler knows by it that all threads of a warp have the same.
+__device__ __forceinline__ int warpgroup() { return __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / kWarpgroup, 0); }
+
 // Whether this is the one thread of its warp, whose threads are all here, that is to act for it. The compiler knows that it is one, and
 // has what it asks the copy engine for in registers of a whole warp; of a thread that is merely the first it makes loops over all that
 // there might be, of 45 instructions for each copy.

@@ -39,6 +39,7 @@ struct Barrier {
   }
   bool has_passed(int parity) const { return phase % 2 != parity; }
 };
+inline int warpgroup() { return static_cast<int>(threadIdx.x) / kWarpgroup; }
 inline bool is_elected() { return threadIdx.x % 32 == 0; }
 inline void publish_barriers() {}
 inline void publish_copies() {}
