@@ -208,31 +208,39 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
     if (tile >= stride) at = {x, tile}, at.keep();
     RingPlace<kSlots> place(n);
     int used = 0;  // by the step before
-    for (int step = 0; step < steps; ++step, place.go_on()) {
-      full[place.slot].wait(place.parity);
-      products(c, place.slot * Tile::kSlotBytes, step == 0, [&] { release(used); });
-      used = place.slot;
-    }
-
-    if (Tile::kApart && tile + static_cast<int>(gridDim.x) < tiles) arrive_threads(2 - worker, Tile::kWorkers * kWarpgroup);
-    if (tile + stride >= tiles) let_next_begin();
+    const auto multiply = [&] {
+      for (int step = 0; step < steps; ++step, place.go_on()) {
+        full[place.slot].wait(place.parity);
+        products(c, place.slot * Tile::kSlotBytes, step == 0, [&] { release(used); });
+        used = place.slot;
+      }
+      if (Tile::kApart && tile + static_cast<int>(gridDim.x) < tiles) arrive_threads(2 - worker, Tile::kWorkers * kWarpgroup);
+      if (tile + stride >= tiles) let_next_begin();
+    };
     const auto wait = [&] {
       products_wait<0>();
 #pragma unroll
       for (int h = 0; h < Tile::kHeight; ++h) products_of(c[h]);
       release(used);
     };
-    const int row = at.row + (Tile::kApart ? 0 : worker * Tile::kHeight * 64);
-    const bool passes = x.fills && tile + kKept * static_cast<int>(gridDim.x) < tiles;
+    // What one epilogue reads first is on its way while its sums come; which of several it is is known after them.
+    constexpr bool kOne = kChains == 1;
+    if constexpr (!kOne) multiply();
     with_epilogue(
         at.chain,
         [&](const auto& epilogue) {
+          using Epilogue = std::decay_t<decltype(epilogue)>;
+          const int row = at.row + (Tile::kApart ? 0 : worker * Tile::kHeight * 64), columns = x.columns[at.chain];
           if constexpr (Tile::kShares) {
             auto& places = *reinterpret_cast<typename SharedSums<Tile>::Places*>(bytes + Tile::kPlacesAt);
             const SharedSums<Tile> shared{places, mailbox, parts, part};
-            hand_on_shared<Tile>(c, x.rows, x.columns[at.chain], row, at.column, sums, shared, epilogue, wait);
+            SharedEnding<Tile, Epilogue> end(epilogue, shared, x.rows, columns, row, at.column);
+            if constexpr (kOne) multiply();
+            end(c, sums, wait);
           } else {
-            hand_on<Tile>(c, x.rows, x.columns[at.chain], row, at.column, passes, sums, epilogue, wait);
+            TileEnding<Tile, Epilogue> end(epilogue, x.rows, columns, row, at.column);
+            if constexpr (kOne) multiply();
+            end(c, x.fills && tile + kKept * static_cast<int>(gridDim.x) < tiles, sums, wait);
           }
         },
         epilogues...);

@@ -103,53 +103,62 @@ struct WarpSums {
   }
 };
 
-// Hands the sums of a worker's tile from `row` and `column` on to an epilogue: it reads its operands, `fetch`, a part ahead
-// of the sums, `store`; `finish` waits for these. `passes`: nobody finds the results in the L2 cache.
-template <class Tile, class Epilogue, class Finish>
-__device__ __forceinline__ void hand_on(const typename Tile::Sums& c, int rows, int columns, int row,
-                                        int column, bool passes, const WarpSums<Tile>& sums, const Epilogue& epilogue,
-                                        const Finish& finish) {
-  constexpr int kTurns = 2, kParts = WarpSums<Tile>::kParts;
-  row += threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 32 / 8, column += threadIdx.x % 8 * 8;
-  int down = row, across = column;
+// Hands the sums of a worker's tile from `row` and `column` on to an epilogue, which reads its operands a part ahead of the sums: the
+// first ones when this is made. `finish` waits for the sums; `passes`: nobody finds the results in the L2 cache.
+template <class Tile, class Epilogue>
+struct TileEnding {
+  static constexpr int kTurns = 2, kParts = WarpSums<Tile>::kParts;
   struct Ahead {
     typename Epilogue::Operands turn[kTurns];
-  } ahead;
-  const auto fetch = [&] {  // what lies outside is never stored
+  };
+  const Epilogue& epilogue;
+  int rows, columns, row, column;
+  Ahead ahead;
+
+  __device__ __forceinline__ TileEnding(const Epilogue& epilogue, int rows, int columns, int row, int column)
+      : epilogue(epilogue), rows(rows), columns(columns), row(row + threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 32 / 8),
+        column(column + threadIdx.x % 8 * 8) {
+    fetch(this->row, this->column);
+  }
+  __device__ __forceinline__ void fetch(int down, int across) {  // what lies outside is never stored
 #pragma unroll
     for (int turn = 0; turn < kTurns; ++turn) {
       epilogue.fetch(ahead.turn[turn], min(down + turn * 4, rows - 1), min(across, columns - 8));
     }
-  };
-  fetch();
-  finish();
-  // A loop, since its body is long and instructions have to come from memory, too.
+  }
+  template <class Finish>
+  __device__ __forceinline__ void operator()(const typename Tile::Sums& c, bool passes, const WarpSums<Tile>& sums,
+                                             const Finish& finish) {
+    int down = row, across = column;
+    finish();
+    // A loop, since its body is long and instructions have to come from memory, too.
 #pragma unroll 1
-  for (int part = 0; part < kParts; ++part) {
-    const int here = down, there = across;
-    Ahead now = ahead;
+    for (int part = 0; part < kParts; ++part) {
+      const int here = down, there = across;
+      Ahead now = ahead;
 #pragma unroll
-    for (auto& x : now.turn) epilogue.spread(x);
-    down ^= 8;
-    if ((down & 8) == 0) across += kPanel;
-    if (Tile::kHeight > 1 && across == column + Tile::kColumns) across = column, down += 64;
-    if (part + 1 < kParts) fetch();
-    float eights[kTurns][Tile::kProducts][8];
+      for (auto& x : now.turn) epilogue.spread(x);
+      down ^= 8;
+      if ((down & 8) == 0) across += kPanel;
+      if (Tile::kHeight > 1 && across == column + Tile::kColumns) across = column, down += 64;
+      if (part + 1 < kParts) fetch(down, across);
+      float eights[kTurns][Tile::kProducts][8];
 #pragma unroll
-    for (int p = 0; p < Tile::kProducts; ++p) {
-      __syncwarp();
-      sums.give(c, p, part);
-      __syncwarp();
+      for (int p = 0; p < Tile::kProducts; ++p) {
+        __syncwarp();
+        sums.give(c, p, part);
+        __syncwarp();
 #pragma unroll
-      for (int turn = 0; turn < kTurns; ++turn) sums.take(eights[turn][p], turn);
-    }
+        for (int turn = 0; turn < kTurns; ++turn) sums.take(eights[turn][p], turn);
+      }
 #pragma unroll
-    for (int turn = 0; turn < kTurns; ++turn) {
-      const int below = here + turn * 4;
-      epilogue.store(below, there, below < rows && there < columns, eights[turn], now.turn[turn], passes);
+      for (int turn = 0; turn < kTurns; ++turn) {
+        const int below = here + turn * 4;
+        epilogue.store(below, there, below < rows && there < columns, eights[turn], now.turn[turn], passes);
+      }
     }
   }
-}
+};
 
 // The same of a tile whose steps blocks of a cluster share: a warp's turns, of four rows of a panel each, are ended by them one after
 // the other.
@@ -195,40 +204,49 @@ struct SharedSums {
   }
 };
 
-template <class Tile, class Epilogue, class Finish>
-__device__ __forceinline__ void hand_on_shared(const typename Tile::Sums& c, int rows, int columns, int row, int column,
-                                               const WarpSums<Tile>& sums, const SharedSums<Tile>& shared,
-                                               const Epilogue& epilogue, const Finish& finish) {
-  constexpr int kMine = Tile::kTurns / 2, kPanels = WarpSums<Tile>::kPanels;
-  row += threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 32 / 8, column += threadIdx.x % 8 * 8;
-  const auto turn = [&](int i) { return shared.part + i * shared.parts; };
-  const auto down = [&](int i) { return row + turn(i) % 4 * 4 + turn(i) / 4 / kPanels * 64; };
-  const auto across = [&](int i) { return column + turn(i) / 4 % kPanels * kPanel; };
+template <class Tile, class Epilogue>
+struct SharedEnding {
+  static constexpr int kMine = Tile::kTurns / 2, kPanels = WarpSums<Tile>::kPanels;
+  const Epilogue& epilogue;
+  const SharedSums<Tile>& shared;
+  int rows, columns, row, column;
   typename Epilogue::Operands operands[kMine];
+
+  __device__ __forceinline__ SharedEnding(const Epilogue& epilogue, const SharedSums<Tile>& shared, int rows, int columns, int row,
+                                          int column)
+      : epilogue(epilogue), shared(shared), rows(rows), columns(columns),
+        row(row + threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 32 / 8), column(column + threadIdx.x % 8 * 8) {
 #pragma unroll
-  for (int i = 0; i < kMine; ++i) epilogue.fetch(operands[i], min(down(i), rows - 1), min(across(i), columns - 8));
-  finish();
+    for (int i = 0; i < kMine; ++i) epilogue.fetch(operands[i], min(down(i), rows - 1), min(across(i), columns - 8));
+  }
+  __device__ __forceinline__ int turn(int i) const { return shared.part + i * shared.parts; }
+  __device__ __forceinline__ int down(int i) const { return row + turn(i) % 4 * 4 + turn(i) / 4 / kPanels * 64; }
+  __device__ __forceinline__ int across(int i) const { return column + turn(i) / 4 % kPanels * kPanel; }
+  template <class Finish>
+  __device__ __forceinline__ void operator()(const typename Tile::Sums& c, const WarpSums<Tile>& sums, const Finish& finish) {
+    finish();
 #pragma unroll
-  for (int part = 0; part < WarpSums<Tile>::kParts; ++part) {
-    __syncwarp();
-    sums.give(c, 0, part);
-    __syncwarp();
+    for (int part = 0; part < WarpSums<Tile>::kParts; ++part) {
+      __syncwarp();
+      sums.give(c, 0, part);
+      __syncwarp();
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float eight[8];
-      sums.take(eight, half);
-      shared.give(eight, part * 2 + half);
+      for (int half = 0; half < 2; ++half) {
+        float eight[8];
+        sums.take(eight, half);
+        shared.give(eight, part * 2 + half);
+      }
+    }
+    shared.mailbox.await_all();
+#pragma unroll
+    for (int i = 0; i < kMine; ++i) {
+      if (turn(i) >= Tile::kTurns) continue;
+      float eight[1][8];
+      shared.take(eight[0], turn(i));
+      epilogue.spread(operands[i]);
+      epilogue.store(down(i), across(i), down(i) < rows && across(i) < columns, eight, operands[i], false);
     }
   }
-  shared.mailbox.await_all();
-#pragma unroll
-  for (int i = 0; i < kMine; ++i) {
-    if (turn(i) >= Tile::kTurns) continue;
-    float eight[1][8];
-    shared.take(eight[0], turn(i));
-    epilogue.spread(operands[i]);
-    epilogue.store(down(i), across(i), down(i) < rows && across(i) < columns, eight, operands[i], false);
-  }
-}
+};
 
 }  // namespace fusion::gpu
