@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from fusion_cli.codegen.narrow import LOGISTIC, NORMAL
+from fusion_cli.codegen.narrow import INVERSE_ROOT, LOGISTIC, NORMAL
 from fusion_cli.codes import emit as codes
 from fusion_cli.errors import Unsupported
 from fusion_cli.operators.dtypes import DTYPES, FLOATS, NARROW, ONNX_FLOATS, DType
@@ -144,6 +144,8 @@ def render_program(
             return f"{args[0]} * fusion::normal{'' if instr.dtype in NARROW else '_float'}({of})"
         if instr.op == LOGISTIC:
             return f"fusion::logistic({args[0]})"
+        if instr.op == INVERSE_ROOT:
+            return f"fusion::inverse_root({args[0]})"
         operands = [program[a] for a in instr.args]
         if instr.op == "Pow" and operands[1].op == "const" and instr.dtype in FLOATS:
             special = _POWERS.get(float(operands[1].value or 0))

@@ -1,5 +1,5 @@
 """What costs CUDA fewer instructions: GELU as one factor, x * 0.5 * (1 + erf(x / sqrt(2))) in whatever order being
-x * normal(x), and in 16 bits a sigmoid that is exact enough for them."""
+x * normal(x), the reciprocal of a square root, and in 16 bits a sigmoid that is exact enough for them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from fusion_cli.operators.dtypes import FLOATS, NARROW
+from fusion_cli.operators.dtypes import DTYPES, FLOATS, NARROW
 from fusion_cli.planir.stages import Instr
 
 NORMAL = "normal"
@@ -15,15 +15,24 @@ NORMAL = "normal"
 CUDA's sources alone."""
 LOGISTIC = "logistic"
 """The sigmoid's."""
+INVERSE_ROOT = "inverse_root"
+"""That of 1 / sqrt(x)."""
 
 
 def narrowed(program: Sequence[Instr]) -> tuple[Instr, ...]:
-    """The program with such products and sigmoids as one instruction each; what then nobody needs stays where it is."""
-    return tuple(_as_normal(program, instr) or _as_logistic(instr) for instr in program)
+    """The program with each of these as one instruction; what then nobody needs stays where it is."""
+    return tuple(_as_normal(program, i) or _as_inverse_root(program, i) or _as_logistic(i) for i in program)
 
 
 def _as_logistic(instr: Instr) -> Instr:
     return replace(instr, op=LOGISTIC) if instr.op == "Sigmoid" and instr.dtype in NARROW else instr
+
+
+def _as_inverse_root(program: Sequence[Instr], instr: Instr) -> Instr | None:
+    if instr.op != "Reciprocal" or instr.dtype not in FLOATS or DTYPES[instr.dtype].compute != "float":
+        return None
+    root = program[instr.args[0]]
+    return replace(instr, op=INVERSE_ROOT, args=root.args) if root.op == "Sqrt" else None
 
 
 def _as_normal(program: Sequence[Instr], instr: Instr) -> Instr | None:

@@ -6,12 +6,13 @@ On a GPU each pass over the row is printed twice: for rows that fit in registers
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusion_cli.codegen.cpu_loops import loop
 from fusion_cli.codegen.cpu_parts import CpuStage, common
 from fusion_cli.codegen.cuda_parts import CudaStage, Load, Names, Out, result
 from fusion_cli.codegen.expr import compute, loaded, needed, render_program
+from fusion_cli.codegen.narrow import narrowed
 from fusion_cli.codegen.row_passes import Pass, schedule, with_inverses
 from fusion_cli.codegen.text import space_shape
 from fusion_cli.kernels.family import Family, Kind, Schedule
@@ -125,6 +126,7 @@ class RowwiseFamily(Family):
         uniform = frozenset(k for k, shape in enumerate(shapes) if space[-1] != 1 and shape[-1] == 1)
         uniform |= frozenset(numbers.values())
         stage = with_inverses(stage, uniform)
+        stage = replace(stage, program=narrowed(stage.program))
         names = Names(plan, stage)
         program = stage.program
         live = needed(program, [s.instr for s in stage.stores])

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 from fusion_cli.build import find_compiler
-from fusion_cli.codegen.narrow import LOGISTIC, NORMAL, narrowed
+from fusion_cli.codegen.narrow import INVERSE_ROOT, LOGISTIC, NORMAL, narrowed
 from fusion_cli.emit import emit
 from fusion_cli.planir.stages import Instr
 from fusion_cli.resources import resource_dir
 from fusion_cli.types import Target
 from tests.helpers.cuda_product_plans import gelu
+from tests.helpers.cuda_row_plans import layer_norm
 from tests.helpers.emit_helpers import CPU
 from tests.helpers.plan_builder import Program, fused_op
 
@@ -106,6 +107,26 @@ def test_a_sigmoid_is_of_its_own_kind_in_16_bits(dtype: str, op: str) -> None:
     assert instr == Instr(op, (x,), dtype)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "op"), [("float16", INVERSE_ROOT), ("float32", INVERSE_ROOT), ("float64", "Reciprocal")]
+)
+def test_the_reciprocal_of_a_root_is_one_instruction(dtype: str, op: str) -> None:
+    instr, x, program = last(lambda p, x: p("Reciprocal", p("Sqrt", x)), dtype)
+    assert instr == (Instr(op, (x,), dtype) if op == INVERSE_ROOT else program[-1])
+
+
+def test_another_reciprocal_stays() -> None:
+    instr, _, program = last(lambda p, x: p("Reciprocal", p("Exp", x)), "float32")
+    assert instr == program[-1]
+
+
+def test_a_norm_divides_no_number_by_a_length() -> None:
+    text = emit(fused_op("Norm", layer_norm("float16").plan), Target("sm_90a", "cuda", "sm_90a")).text
+    assert text.count("row.reduce(") == text.count("fusion::share(row.reduce(") > 0
+    assert "fusion::inverse_root(" in text
+    assert "fusion::sqrt(" not in text
+
+
 def compiled(name: str, folder: Path) -> Callable[[float], float]:
     """A function of include/scalar.h, as the host has it."""
     compiler = find_compiler(CPU)
@@ -117,6 +138,15 @@ def compiled(name: str, folder: Path) -> Callable[[float], float]:
     f = ctypes.CDLL(str(folder / "f.so")).f
     f.restype, f.argtypes = ctypes.c_float, [ctypes.c_float]
     return f
+
+
+def test_the_inverse_root_is_one_over_the_root(tmp_path: Path) -> None:
+    inverse = compiled("inverse_root", tmp_path)
+    for x in (1e-38, 0.25, 2.0, 3e38):
+        assert inverse(x) == pytest.approx(1 / math.sqrt(x), rel=2e-7)
+    assert [inverse(x) for x in (0.0, -0.0, math.inf)] == [math.inf, -math.inf, 0]
+    assert math.isnan(inverse(-1.0))
+    assert math.isnan(inverse(math.nan))
 
 
 def test_the_sigmoid_is_the_logistic_function(tmp_path: Path) -> None:

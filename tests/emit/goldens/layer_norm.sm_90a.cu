@@ -42,7 +42,7 @@ __device__ __forceinline__ void stage_0_kept_row(const stage_0_args& a, gpu::Row
       if (row.valid(c, i)) r1 = gpu::Sum{}(r1, v0);
     }
   }
-  const float v1 = row.reduce(r1, gpu::Sum{}) / static_cast<float>(row.length);
+  const float v1 = fusion::share(row.reduce(r1, gpu::Sum{}), row.length);
   float r4 = gpu::Sum::identity<float>();
   float k2[C][V];
 #pragma unroll
@@ -56,10 +56,9 @@ __device__ __forceinline__ void stage_0_kept_row(const stage_0_args& a, gpu::Row
       if (row.valid(c, i)) r4 = gpu::Sum{}(r4, v3);
     }
   }
-  const float v4 = row.reduce(r4, gpu::Sum{}) / static_cast<float>(row.length);
+  const float v4 = fusion::share(row.reduce(r4, gpu::Sum{}), row.length);
   const float v6 = v4 + 1e-05f;
-  const float v7 = fusion::sqrt(v6);
-  const float v8 = fusion::reciprocal(v7);
+  const float v8 = fusion::inverse_root(v6);
 #pragma unroll
   for (int c = 0; c < C; ++c) {
     gpu::Vector<float, V> yout0{};
