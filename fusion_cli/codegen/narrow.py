@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from fusion_cli.operators.dtypes import DTYPES, FLOATS, NARROW
+from fusion_cli.operators.dtypes import FLOATS, NARROW
 from fusion_cli.planir.stages import Instr
 
 NORMAL = "normal"
@@ -29,7 +29,7 @@ def _as_logistic(instr: Instr) -> Instr:
 
 
 def _as_inverse_root(program: Sequence[Instr], instr: Instr) -> Instr | None:
-    if instr.op != "Reciprocal" or instr.dtype not in FLOATS or DTYPES[instr.dtype].compute != "float":
+    if instr.op != "Reciprocal" or instr.dtype not in FLOATS:
         return None
     root = program[instr.args[0]]
     return replace(instr, op=INVERSE_ROOT, args=root.args) if root.op == "Sqrt" else None

@@ -117,6 +117,7 @@ __device__ __forceinline__ void attention_decode(const T* q, const T* k, const T
     }
   };
 
+  await_earlier();
   // Queries come with the first keys.
 #pragma unroll 1
   for (int step = 0; step < kStages; ++step) {

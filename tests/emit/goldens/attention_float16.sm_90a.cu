@@ -94,7 +94,6 @@ __global__ void __launch_bounds__(gpu::kAttentionThreads)
     stage_0_decode(const fusion::half* q, const fusion::half* k, const fusion::half* v, fusion::half* out,
                    const gpu::AttentionShape shape, const gpu::Space<4> batches, const gpu::HeadGroup<4> group,
                    const gpu::KeySplit split, const stage_0_program program) {
-  gpu::await_earlier();
   gpu::attention_decode<fusion::half, kDepth, kValueDepth, gpu::Prob::kIdentity>(q, k, v, out, shape, batches, group, split, program);
 }
 

@@ -27,6 +27,7 @@ template <int V, int C, int kThreads, bool kPacked, class Team>
 __device__ __forceinline__ void stage_0_kept_row(const stage_0_args& a, gpu::Row<V, C, kThreads, kPacked, Team> row) {
   int64_t at[3];
   a.space.template locate<kPacked>(row.index, at);
+  gpu::await_earlier();
   gpu::Vector<float, V> x0[C];
   row.load(a.in0 + at[0], a.step[0], x0);
   gpu::Vector<float, V> x1[C];
@@ -78,7 +79,6 @@ __device__ __forceinline__ void stage_0_kept_row(const stage_0_args& a, gpu::Row
 template <int C, int kThreads, bool kPacked>
 __global__ void __launch_bounds__(kThreads <= 32 ? 32 * gpu::kShortWarps : kThreads) stage_0_kept(const stage_0_args a) {
   gpu::let_next_begin();
-  gpu::await_earlier();
   gpu::Row<4, C, kThreads, kPacked> row(a.length);
   if (row.index < a.space.count) stage_0_kept_row(a, row);
 }

@@ -37,10 +37,11 @@ __device__ __forceinline__ void stage_0_pass_vectors(const stage_0_pass_args& a,
   gpu::Vector<fusion::half, V> x3[kVectors];
   const int64_t first = (static_cast<int64_t>(block) * kVectors * threads + threadIdx.x) * V;
 #pragma unroll
+  for (int u = 0; u < kVectors; ++u) a.space.template locate<kPacked>(first + u * threads * V, at[u]);
+  gpu::await_earlier();
+#pragma unroll
   for (int u = 0; u < kVectors; ++u) {
-    const int64_t e = first + u * threads * V;
-    const int valid = gpu::valid<V, kPacked>(a.space.count - e);
-    a.space.template locate<kPacked>(e, at[u]);
+    const int valid = gpu::valid<V, kPacked>(a.space.count - first - u * threads * V);
     gpu::load_vector<V, kPacked>(a.in2 + at[u][0], a.space.stride[0][0], valid, x2[u]);
     gpu::load_vector<V, kPacked>(a.in3 + at[u][1], a.space.stride[1][0], valid, x3[u]);
   }
@@ -64,7 +65,6 @@ __device__ __forceinline__ void stage_0_pass_vectors(const stage_0_pass_args& a,
 template <int V, int kVectors, bool kPacked>
 __global__ void __launch_bounds__(gpu::kPassThreads) stage_0_pass_kernel(const stage_0_pass_args a) {
   gpu::let_next_begin();
-  gpu::await_earlier();
   stage_0_pass_vectors<V, kVectors, kPacked>(a, blockIdx.x, blockDim.x);
 }
 
