@@ -181,6 +181,7 @@ __device__ __forceinline__ void few_phases(bool early, const PhaseMemory& memory
   // Meanwhile, as it takes as long as the barriers.
   StreamView x = view(0);
   StreamPath path(x.shares, blockIdx.x);
+  if (path.count > 0) path.row_of(0);
   __syncthreads();
   const auto go_on = [&](int phase) {
     if (phase == 0) return;

@@ -28,9 +28,7 @@ struct StreamPath {
   int strip = 0, begin = 0, end = 0, row = 0, turn = 0;
 
   __device__ __forceinline__ StreamPath(const StreamShares& x, unsigned block)
-      : x(&x), from(x.begin(block)), count(x.begin(block + 1) - from) {
-    if (count > 0) row_of(0);
-  }
+      : x(&x), from(x.begin(block)), count(x.begin(block + 1) - from) {}
 
   // Steps are asked for in order.
   __device__ __forceinline__ int row_of(int step) {

@@ -103,6 +103,13 @@ struct WarpSums {
   }
 };
 
+// Where the first eight neighbours lie that a lane takes of a worker's tile.
+struct LanePlace {
+  int row, column;
+  __device__ __forceinline__ LanePlace(int tile_row, int tile_column)
+      : row(tile_row + threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 32 / 8), column(tile_column + threadIdx.x % 8 * 8) {}
+};
+
 // Hands the sums of a worker's tile from `row` and `column` on to an epilogue, which reads its operands a part ahead of the sums: the
 // first ones when this is made. `finish` waits for the sums; `passes`: nobody finds the results in the L2 cache.
 template <class Tile, class Epilogue>
@@ -112,13 +119,13 @@ struct TileEnding {
     typename Epilogue::Operands turn[kTurns];
   };
   const Epilogue& epilogue;
-  int rows, columns, row, column;
+  int rows, columns;
+  LanePlace lane;
   Ahead ahead;
 
   __device__ __forceinline__ TileEnding(const Epilogue& epilogue, int rows, int columns, int row, int column)
-      : epilogue(epilogue), rows(rows), columns(columns), row(row + threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 32 / 8),
-        column(column + threadIdx.x % 8 * 8) {
-    fetch(this->row, this->column);
+      : epilogue(epilogue), rows(rows), columns(columns), lane(row, column) {
+    fetch(lane.row, lane.column);
   }
   __device__ __forceinline__ void fetch(int down, int across) {  // what lies outside is never stored
 #pragma unroll
@@ -129,7 +136,7 @@ struct TileEnding {
   template <class Finish>
   __device__ __forceinline__ void operator()(const typename Tile::Sums& c, bool passes, const WarpSums<Tile>& sums,
                                              const Finish& finish) {
-    int down = row, across = column;
+    int down = lane.row, across = lane.column;
     finish();
     // A loop, since its body is long and instructions have to come from memory, too.
 #pragma unroll 1
@@ -140,7 +147,7 @@ struct TileEnding {
       for (auto& x : now.turn) epilogue.spread(x);
       down ^= 8;
       if ((down & 8) == 0) across += kPanel;
-      if (Tile::kHeight > 1 && across == column + Tile::kColumns) across = column, down += 64;
+      if (Tile::kHeight > 1 && across == lane.column + Tile::kColumns) across = lane.column, down += 64;
       if (part + 1 < kParts) fetch(down, across);
       float eights[kTurns][Tile::kProducts][8];
 #pragma unroll
@@ -204,24 +211,26 @@ struct SharedSums {
   }
 };
 
+// As TileEnding, of a tile that is shared: a block ends some of its turns, and reads what the epilogue wants of all of them when this is
+// made.
 template <class Tile, class Epilogue>
 struct SharedEnding {
   static constexpr int kMine = Tile::kTurns / 2, kPanels = WarpSums<Tile>::kPanels;
   const Epilogue& epilogue;
   const SharedSums<Tile>& shared;
-  int rows, columns, row, column;
+  int rows, columns;
+  LanePlace lane;
   typename Epilogue::Operands operands[kMine];
 
   __device__ __forceinline__ SharedEnding(const Epilogue& epilogue, const SharedSums<Tile>& shared, int rows, int columns, int row,
                                           int column)
-      : epilogue(epilogue), shared(shared), rows(rows), columns(columns),
-        row(row + threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 32 / 8), column(column + threadIdx.x % 8 * 8) {
+      : epilogue(epilogue), shared(shared), rows(rows), columns(columns), lane(row, column) {
 #pragma unroll
     for (int i = 0; i < kMine; ++i) epilogue.fetch(operands[i], min(down(i), rows - 1), min(across(i), columns - 8));
   }
   __device__ __forceinline__ int turn(int i) const { return shared.part + i * shared.parts; }
-  __device__ __forceinline__ int down(int i) const { return row + turn(i) % 4 * 4 + turn(i) / 4 / kPanels * 64; }
-  __device__ __forceinline__ int across(int i) const { return column + turn(i) / 4 % kPanels * kPanel; }
+  __device__ __forceinline__ int down(int i) const { return lane.row + turn(i) % 4 * 4 + turn(i) / 4 / kPanels * 64; }
+  __device__ __forceinline__ int across(int i) const { return lane.column + turn(i) / 4 % kPanels * kPanel; }
   template <class Finish>
   __device__ __forceinline__ void operator()(const typename Tile::Sums& c, const WarpSums<Tile>& sums, const Finish& finish) {
     finish();
