@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from fusion_cli.codegen.cuda_parts import Body, Names
 from fusion_cli.devices.work import Work
-from fusion_cli.kernels.family import Schedule, Sized, operations
+from fusion_cli.kernels.family import Schedule, Sized
 from fusion_cli.kernels.skinny import chains_of
 from fusion_cli.operators.dtypes import NARROW
 from fusion_cli.planir.stages import Linear, Operand, Plan
@@ -69,8 +69,6 @@ class Wide:
     chains: tuple[tuple[WidePart, ...], ...]
     trans_b: bool
     """Whether the right operands are contiguous along K."""
-    is_plain: bool
-    """Whether no epilogue has special functions, as GELU has."""
 
 
 def column_major(plan: Plan, operand: Operand, transposed: bool) -> bool:
@@ -107,8 +105,7 @@ def wide_of(plan: Plan, chains: Sequence[Sequence[int]], takes: Set[str] = NARRO
     if not fits or len(types) > 1 or not types <= takes or len(turned) > 1 or not upright:
         return None
     order = sorted(flat)
-    is_plain = not any(operations(stage.program)[1] for stage in stages)
-    return Wide(tuple(_parts(plan, chain, order) for chain in chains), turned.pop(), is_plain)
+    return Wide(tuple(_parts(plan, chain, order) for chain in chains), turned.pop())
 
 
 def _parts(plan: Plan, chain: Sequence[int], order: Sequence[int]) -> tuple[WidePart, ...]:

@@ -110,7 +110,7 @@ struct StepProducts<float, Tile, true> {
 template <class T, class Tile, bool kTransB, int kChains, class... Epilogues>
 __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts, kChains>& x,
                                              const Epilogues&... epilogues) {
-  constexpr int kSlots = Tile::kSlots;
+  constexpr int kSlots = Tile::kSlots, kPanels = Tile::kColumns / kPanel;
   constexpr int kKept = 2;  // turns whose results are not pushed out of the L2 cache by those that follow
   extern __shared__ uint4 dynamic[];
   const uint32_t ring = (shared_address(dynamic) + 1023) / 1024 * 1024;
@@ -136,12 +136,17 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
 
   const int tiles = wide_tiles<Tile>(x.rows, x.columns), all_steps = (x.depth + kPanel - 1) / kPanel;
   const int begin = all_steps * part / parts, steps = all_steps * (part + 1) / parts - begin;
+  ChainPlace panels[kPanels];
+  const auto find_panels = [&] {
+#pragma unroll
+    for (int i = 0; i < kPanels; ++i) panels[i] = at.of_panel(x, i);
+  };
   const auto each_box = [&](int step, const auto& f) {
     const int depth = (begin + step) * kPanel;
 #pragma unroll
     for (int i = 0; i < Tile::kBoxes; ++i) {
-      const int column = at.column + i * kPanel % Tile::kColumns;
-      f(i, x.right[at.chain][i * kPanel / Tile::kColumns], kTransB ? depth : column, kTransB ? column : depth);
+      const auto [chain, column] = panels[i % kPanels];
+      f(i, x.right[chain][i / kPanels], kTransB ? depth : column, kTransB ? column : depth);
     }
   };
   const auto bring_right = [&](int step, int slot) {
@@ -161,6 +166,7 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
     static_assert(kAhead <= kSlots);
     const int ahead = min(steps, kAhead), begun = x.early ? ahead : 0;
     prefetch_map(x.left);
+    find_panels();
 #pragma unroll 1
     for (int step = 0; step < ahead; ++step) {
       if (x.early) {
@@ -176,7 +182,7 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
     RingPlace<kSlots> place(0);
     unsigned n = 0;
     for (int tile = first; tile < tiles; tile += static_cast<int>(gridDim.x), is_back = !is_back) {
-      if (tile != first) at = {x, tile};
+      if (tile != first) at = {x, tile}, find_panels();
       const bool leaves = x.fills && tile + static_cast<int>(gridDim.x) >= tiles;
       for (int i = 0; i < steps; ++i, ++n, place.go_on()) {
         const int step = is_back ? steps - 1 - i : i, slot = place.slot;
@@ -223,27 +229,47 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
       for (int h = 0; h < Tile::kHeight; ++h) products_of(c[h]);
       release(used);
     };
-    // What one epilogue reads first is on its way while its sums come; which of several it is is known after them.
+    // What an epilogue reads first is on its way while its sums come: to registers, or where each of several may be it, nearer.
     constexpr bool kOne = kChains == 1;
-    if constexpr (!kOne) multiply();
-    with_epilogue(
-        at.chain,
-        [&](const auto& epilogue) {
-          using Epilogue = std::decay_t<decltype(epilogue)>;
-          const int row = at.row + (Tile::kApart ? 0 : worker * Tile::kHeight * 64), columns = x.columns[at.chain];
-          if constexpr (Tile::kShares) {
-            auto& places = *reinterpret_cast<typename SharedSums<Tile>::Places*>(bytes + Tile::kPlacesAt);
-            const SharedSums<Tile> shared{places, mailbox, parts, part};
-            SharedEnding<Tile, Epilogue> end(epilogue, shared, x.rows, columns, row, at.column);
-            if constexpr (kOne) multiply();
-            end(c, sums, wait);
-          } else {
-            TileEnding<Tile, Epilogue> end(epilogue, x.rows, columns, row, at.column);
-            if constexpr (kOne) multiply();
-            end(c, x.fills && tile + kKept * static_cast<int>(gridDim.x) < tiles, sums, wait);
-          }
-        },
-        epilogues...);
+    const int row = at.row + (Tile::kApart ? 0 : worker * Tile::kHeight * 64);
+    if constexpr (!kOne) {
+#pragma unroll
+      for (int panel = 0; panel < kPanels; ++panel) {
+        const ChainPlace of = at.of_panel(x, panel);
+        const LanePlace lane(row, of.column);
+        with_epilogue(
+            of.chain,
+            [&](const auto& epilogue) {
+              epilogue.prefetch(min(lane.row, x.rows - 1), min(lane.column, x.columns[of.chain] - 8));
+            },
+            epilogues...);
+      }
+      multiply();
+      wait();
+    }
+    for (int panel = 0, alike = 0; panel < kPanels; panel += alike) {
+      const ChainPlace of = at.of_panel(x, panel);
+      const int columns = x.columns[of.chain];
+      alike = kPanels - panel;
+      if (of.chain + 1 < kChains) alike = min(alike, (in_panels(columns) - of.column) / kPanel);
+      with_epilogue(
+          of.chain,
+          [&](const auto& epilogue) {
+            using Epilogue = std::decay_t<decltype(epilogue)>;
+            if constexpr (Tile::kShares) {
+              auto& places = *reinterpret_cast<typename SharedSums<Tile>::Places*>(bytes + Tile::kPlacesAt);
+              const SharedSums<Tile> shared{places, mailbox, parts, part};
+              SharedEnding<Tile, Epilogue> end(epilogue, shared, x.rows, columns, row, of.column);
+              if constexpr (kOne) multiply(), wait();
+              end(c, sums);
+            } else {
+              TileEnding<Tile, Epilogue> end(epilogue, x.rows, columns, row, of.column);
+              if constexpr (kOne) multiply(), wait();
+              end(c, panel, alike, x.fills && tile + kKept * static_cast<int>(gridDim.x) < tiles, sums);
+            }
+          },
+          epilogues...);
+    }
     n += (Tile::kApart ? Tile::kWorkers : 1) * steps;
   }
 }

@@ -71,14 +71,14 @@ class Turned {
 // Describes products of one left operand by constants, each given as a stage's operands (a, b, p). False where they would
 // take more than `most` cycles, or are not to be had.
 template <int kChains, class... Operands>
-bool describe_turned(const Device& device, WideKind kind, cudaStream_t stream, double most, WideOperands<1, kChains>& x,
+bool describe_turned(const Device& device, cudaStream_t stream, double most, WideOperands<1, kChains>& x,
                      Turned* const (&right)[kChains], const Operands&... operands) {
   const Product products[] = {operands.p...};
   const float* const data[] = {operands.b...};
   if (products[0].m < kWideRows || products[0].k > INT32_MAX / 4) return false;
   x.rows = static_cast<int>(products[0].m), x.depth = static_cast<int>(products[0].k) * 2, x.early = true;
   for (int c = 0; c < kChains; ++c) x.columns[c] = static_cast<int>(products[c].n);
-  if (least_wide_cycles<1>(device, kind, x.rows, x.columns, x.depth) > most) return false;
+  if (least_wide_cycles<WideTiles<1>>(device, true, x.rows, x.columns, x.depth) > most) return false;
   for (int c = 0; c < kChains; ++c) {
     const float* const turned = right[c]->get(data[c], products[c], stream);
     if (turned == nullptr || !describe(x.right[c][0], turned, x.columns[c], x.depth, x.depth, kPanel)) return false;

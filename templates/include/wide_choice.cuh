@@ -49,12 +49,11 @@ double right_elements(const Columns& columns, int64_t depth) {
   return all_columns(columns) * static_cast<double>(depth) * kProducts;
 }
 
-// How many blocks of a cluster share a tile's steps: as many as each have two steps and fill three quarters of the places for them,
-// as clusters leave some empty; 1 where none do. Of two, four and eight that is the fastest on an H200 at 64 to 256 rows, 384 to 3072
-// columns and depths of 768 to 4096.
+// How many blocks of a cluster share a tile's steps: as many as each have two steps and a multiprocessor, of which clusters leave some
+// empty (an H200 has places for 66 of two blocks, 30 of four, 15 of eight); 1 where none do.
 template <class Columns>
 int shared_parts(const Device& device, int64_t rows, const Columns& columns, int64_t depth) {
-  const int64_t places = int64_t{device.multiprocessors} * SharedTile::kBlocks * 3 / 4;
+  const int64_t places = int64_t{device.multiprocessors} * 10 / 11;
   const int64_t tiles = wide_tiles<SharedTile>(static_cast<int>(rows), columns);
   int parts = kMostParts;
   while (parts > 1 && (tiles * parts > places || depth < 2 * kPanel * parts)) parts /= 2;
@@ -69,44 +68,41 @@ int64_t wide_at_once(const Device& device) {
 
 // Cycles of products by this tile: some to start, and its steps and epilogue for every tile of a multiprocessor; where workers
 // are apart, of epilogues what the other one's products do not hide, and the last; where blocks share a tile, to send sums. Right
-// operands from memory come at 15.2 bytes a cycle of each multiprocessor that has tiles, and what all tiles read then at 40.
+// operands from memory come at 31 bytes a cycle of each multiprocessor that has tiles, at 18.2 of all, and what all tiles read at 72.
+// `rounds`: the left operand is rounded on its way, as float32 is.
 template <class Tile, class Columns>
-double wide_cycles(const Device& device, WideKind kind, int64_t rows, const Columns& columns, int64_t depth) {
-  constexpr double kStart = 3400, kLast = 1700, kExchange = 1300, kFromMemory = 15.2, kBeyondCache = 40, kPlain = 0.7;
-  constexpr double kRounds = Tile::kApart ? 1.22 : Tile::kAcross > 192 ? 1.0 : Tile::kAcross > 128 ? 1.1 : 1.17;
+double wide_cycles(const Device& device, bool rounds, int64_t rows, const Columns& columns, int64_t depth) {
+  constexpr double kStart = 2500, kLast = 4480, kExchange = 1500, kFromMemory = 18.2, kToOne = 31, kFromCache = 72;
+  constexpr double kRounds = Tile::kApart ? 1.42 : Tile::kAcross > 192 ? 1.04 : Tile::kAcross > 128 ? 1.19 : Tile::kAcross > 64 ? 1.3 : 1.6;
   const int parts = Tile::kShares ? shared_parts(device, rows, columns, depth) : 1;
   if (Tile::kShares && parts == 1) return inf<double>();
   const int64_t tiles = int64_t{wide_tiles<Tile>(static_cast<int>(rows), columns)} * parts, at_once = wide_at_once<Tile>(device);
-  // Blocks that share tiles wait for operands most of the time: two of a multiprocessor take no longer than one.
-  const int64_t rest = Tile::kShares ? 1 : ceil_div(tiles % at_once, int64_t{device.multiprocessors});
-  const double turns = static_cast<double>(tiles / at_once * Tile::kBlocks + rest);
+  const double turns = static_cast<double>(tiles / at_once * Tile::kBlocks + ceil_div(tiles % at_once, int64_t{device.multiprocessors}));
   const double steps = static_cast<double>(ceil_div(depth, int64_t{kPanel} * parts));
   const double right = right_elements<Tile::kProducts>(columns, depth);
-  const double reads = static_cast<double>(tiles) * steps * Tile::kSlotBytes;
-  const double busy = static_cast<double>(std::min(tiles, int64_t{device.multiprocessors}));
-  const double comes = std::max(right * 2 / kFromMemory / busy, reads / kBeyondCache / device.multiprocessors);
-  const double step = Tile::kCycles * (kind.rounds ? kRounds : 1);
-  const double products = std::max(turns * steps * step, cache_keeps(device, right) ? 0 : comes);
-  return kStart + products + turns * Tile::kEnding * (kind.is_plain ? kPlain : 1) + (Tile::kApart ? kLast : 0) +
-         (Tile::kShares ? kExchange : 0);
+  const double reads = static_cast<double>(tiles) * steps * Tile::kSlotBytes / kFromCache / device.multiprocessors;
+  const double speed = std::min(kToOne * static_cast<double>(tiles) / turns, kFromMemory * device.multiprocessors);
+  const double comes = cache_keeps(device, right) ? 0 : right * 2 / speed;
+  const double products = std::max({turns * steps * Tile::kCycles * (rounds ? kRounds : 1), reads, comes});
+  return kStart + products + turns * Tile::kEnding + (Tile::kApart ? kLast : 0) + (Tile::kShares ? kExchange : 0);
 }
-template <int kProducts, class Columns>
-double least_wide_cycles(const Device& device, WideKind kind, int64_t rows, const Columns& columns, int64_t depth) {
+template <class Tiles, class Columns>
+double least_wide_cycles(const Device& device, bool rounds, int64_t rows, const Columns& columns, int64_t depth) {
   double least = -1;
-  for_wide_tiles<kProducts>([&](auto tile) {
-    const double cycles = wide_cycles<decltype(tile)>(device, kind, rows, columns, depth);
+  Tiles::each([&](auto tile) {
+    const double cycles = wide_cycles<decltype(tile)>(device, rounds, rows, columns, depth);
     if (least < 0 || cycles < least) least = cycles;
   });
   return least;
 }
 
 // Calls f with the tile that is fastest.
-template <int kProducts, class Columns, class F>
-void with_fastest_tile(const Device& device, WideKind kind, int64_t rows, const Columns& columns, int64_t depth, const F& f) {
-  const double least = least_wide_cycles<kProducts>(device, kind, rows, columns, depth);
+template <class Tiles, class Columns, class F>
+void with_fastest_tile(const Device& device, bool rounds, int64_t rows, const Columns& columns, int64_t depth, const F& f) {
+  const double least = least_wide_cycles<Tiles>(device, rounds, rows, columns, depth);
   bool done = false;
-  for_wide_tiles<kProducts>([&](auto tile) {
-    if (done || wide_cycles<decltype(tile)>(device, kind, rows, columns, depth) > least) return;
+  Tiles::each([&](auto tile) {
+    if (done || wide_cycles<decltype(tile)>(device, rounds, rows, columns, depth) > least) return;
     f(tile);
     done = true;
   });
@@ -130,12 +126,12 @@ unsigned wide_blocks(const Device& device, const Operands& x) {
 }
 
 // Has f(tile, blocks) launch the kernel of the tile that is fastest, if the copy engine takes the left operand.
-template <int kProducts, int kChains, class F>
-bool with_wide_tile(const Device& device, WideKind kind, WideOperands<kProducts, kChains>& x, const void* left, int64_t stride,
+template <class Tiles, int kProducts, int kChains, class F>
+bool with_wide_tile(const Device& device, bool rounds, WideOperands<kProducts, kChains>& x, const void* left, int64_t stride,
                     const F& f) {
   bool described = false;
   share_cache(device, x);
-  with_fastest_tile<kProducts>(device, kind, x.rows, x.columns, x.depth, [&](auto tile) {
+  with_fastest_tile<Tiles>(device, rounds, x.rows, x.columns, x.depth, [&](auto tile) {
     using Tile = decltype(tile);
     described = describe(x.left, left, x.rows, x.depth, stride, Tile::kRows);
     x.parts = Tile::kShares ? shared_parts(device, x.rows, x.columns, x.depth) : 1;
@@ -144,28 +140,14 @@ bool with_wide_tile(const Device& device, WideKind kind, WideOperands<kProducts,
   return described;
 }
 
-// Has f(tile, blocks) launch the kernel that a trial holds against the vendor's, if blocks can share its tiles and the copy engine takes the
-// left operand. Measured on an H200 with weights from memory and a residual, us for what cuBLASLt takes: 5.3 for 9.0 at 64x768x3072 (rows,
-// columns, depth), 6.5 for 9.2 at 128x768x3072, 3.8 for 4.9 at 128x768x768, 7.7 for 8.9 at 256x768x3072, 8.4 for 10.3 at 128x1024x4096, 4.4
-// for 6.8 at 128x384x1536. With sums that are read where other blocks have them, not sent, the second takes 7.8, and by tiles of 128
-// columns 7.0. From 512x768x3072 on and for 4096 columns the vendor's is faster; small tiles that nobody shares take 5.7 us for 6.4 at
-// 1024x768x768 behind one another, but more alone, where they are tried.
-template <class F>
-bool with_tried_tile(const Device& device, WideOperands<1, 1>& x, const void* left, int64_t stride, const F& f) {
-  x.parts = shared_parts(device, x.rows, x.columns, x.depth), x.once = x.fills = false;
-  if (x.parts == 1 || !describe(x.left, left, x.rows, x.depth, stride, SharedTile::kRows)) return false;
-  f(SharedTile{}, wide_blocks<SharedTile>(device, x));
-  return true;
-}
-
 // Cycles of the vendor's kernel for a product; of a pass over its result, which sees 14 bytes a cycle of each
-// multiprocessor.
+// multiprocessor, or of a bias that the kernel adds.
 inline double vendor_cycles(const Device& device, const Product& p, bool passes) {
-  constexpr double kStart = 6200, kPassStart = 1400, kPerCycle = 1890, kFromMemory = 15.6;
+  constexpr double kStart = 6200, kPassStart = 1400, kPerCycle = 1890, kFromMemory = 19.5, kBias = 0.07;
   const double share = static_cast<double>(p.m) * static_cast<double>(p.n) / device.multiprocessors;
   const double right = static_cast<double>(p.n) * static_cast<double>(p.k);
   const double comes = cache_keeps(device, right) ? 0 : right * 2 / kFromMemory / device.multiprocessors;
-  return kStart + std::max(share * static_cast<double>(p.k) / kPerCycle, comes) + (passes ? kPassStart + share * 4 / 14 : 0);
+  return kStart + std::max(share * static_cast<double>(p.k) / kPerCycle, comes) + (passes ? kPassStart + share * 4 / 14 : share * kBias);
 }
 
 // Whether our kernel is faster than the vendor's for a product that needs a pass after it. Measured on an H200, GELU after a
@@ -183,12 +165,12 @@ inline double vendor_cycles(const Device& device, const Product& p, bool passes)
 // 417 to 435 us for the vendor's 413 to 438 at 2048x18944x3584, but 347 for our 323 at 2048x4096x12288, 45 for 42 at 128x4096x12288 and 56
 // for the vendor's 55 at 128x16384x4096, which half or a quarter of the left operand's copies make no faster either. Nor do weights that
 // the norm before brings to the L2 cache: it and 128x4096x4096 take 19.6 us, and 20.7 with 4 MB ahead, 25.5 with all.
-constexpr double kMostWide = 1.2e10, kPowerBound = 3e10;
-inline bool wide_pays(const Device& device, WideKind kind, const Product& p) {
+constexpr double kPowerBound = 3e10;
+inline bool wide_pays(const Device& device, const Product& p) {
   const int64_t columns[] = {p.n};
   const double multiplications = static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
-  if (multiplications > kMostWide) return multiplications > kPowerBound;
-  return least_wide_cycles<1>(device, kind, p.m, columns, p.k) < vendor_cycles(device, p, true);
+  if (multiplications > kPowerBound) return true;
+  return least_wide_cycles<WideTiles<1>>(device, false, p.m, columns, p.k) < vendor_cycles(device, p, true);
 }
 
 // Whether one launch of it is faster than the vendor's for each of several chains of one product. Measured on an H200, three
@@ -197,17 +179,17 @@ inline bool wide_pays(const Device& device, WideKind kind, const Product& p) {
 // multiprocessors in every turn: on an H100, in a layer, 280 us for 287 with three of 4096 columns at 2048x4096, and 167 MB
 // from memory for 251, but a hundredth and a half of the whole model more with 3584, 512 and 512 of them.
 template <int kChains>
-bool wide_pays_together(const Device& device, WideKind kind, const WideOperands<1, kChains>& x, double vendor_cycles) {
+bool wide_pays_together(const Device& device, const WideOperands<1, kChains>& x, double vendor_cycles) {
   constexpr double kBusy = 0.95;
   const double multiplications = static_cast<double>(x.rows) * all_columns(x.columns) * x.depth;
-  if (multiplications <= kMostWide) return least_wide_cycles<1>(device, kind, x.rows, x.columns, x.depth) < vendor_cycles;
+  if (multiplications <= kPowerBound) return least_wide_cycles<WideTiles<1>>(device, false, x.rows, x.columns, x.depth) < vendor_cycles;
   bool busy = false;
-  with_fastest_tile<1>(device, kind, x.rows, x.columns, x.depth, [&](auto tile) {
+  with_fastest_tile<WideTiles<1>>(device, false, x.rows, x.columns, x.depth, [&](auto tile) {
     using Tile = decltype(tile);
     const int64_t tiles = wide_tiles<Tile>(x.rows, x.columns), at_once = wide_at_once<Tile>(device);
     busy = static_cast<double>(tiles) >= kBusy * static_cast<double>(ceil_div(tiles, at_once) * at_once);
   });
-  return multiplications > kPowerBound && busy;
+  return busy;
 }
 
 }  // namespace fusion::gpu

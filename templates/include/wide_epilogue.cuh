@@ -28,6 +28,15 @@ __device__ __forceinline__ void fetch_eight(Vector<T, 8>& to, const T* p, int64_
     for (int i = 0; i < one.kWords; ++i) to.word[i] = one.word[i];
   }
 }
+// Has the first of them come to the L2 cache.
+template <class T>
+__device__ __forceinline__ void prefetch_eight([[maybe_unused]] const T* p, [[maybe_unused]] int64_t step,
+                                               [[maybe_unused]] int64_t column_step, [[maybe_unused]] uint32_t row,
+                                               [[maybe_unused]] uint32_t column) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(p + row * step + (column_step != 0 ? column : 0)));
+#endif
+}
 template <class T>
 __device__ __forceinline__ void spread(Vector<T, 8>& x, int64_t column_step) {
   if (column_step != 0) return;
@@ -58,8 +67,8 @@ __device__ __forceinline__ void keep(int& x) { asm volatile("" : "+r"(x)); }
 constexpr int kSumsPitch = kPanel * 4 + 32, kSumsBytes = 8 * kSumsPitch;
 constexpr int kTurnBytes = 32 * 8 * 4;  // of a warp's sums of four of them
 
-// A warp's sums on their way to its lanes, eight rows of a panel at a time, those above before those below: eight lanes take
-// a row, and so every lane one of the first four rows and one of the others.
+// A warp's sums on their way to its lanes, eight rows of a panel at a time, those above before those below and one panel after the
+// other: eight lanes take a row, and so every lane one of the first four rows and one of the others.
 template <class Tile>
 struct WarpSums {
   static constexpr int kPanels = Tile::kColumns / kPanel, kParts = Tile::kTurns / 2;
@@ -88,7 +97,7 @@ struct WarpSums {
       if (known != part) continue;
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
-        const float(&four)[4] = c[known / (kPanels * 2)][(product * kPanels + known / 2 % kPanels) * 8 + j];
+        const float(&four)[4] = c[known / 2 % Tile::kHeight][(product * kPanels + known / 2 / Tile::kHeight) * 8 + j];
         *reinterpret_cast<Chunk<float, 2>*>(shared + to[j / 4] + j * 32) = {four[known % 2 * 2], four[known % 2 * 2 + 1]};
       }
     }
@@ -110,11 +119,11 @@ struct LanePlace {
       : row(tile_row + threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 32 / 8), column(tile_column + threadIdx.x % 8 * 8) {}
 };
 
-// Hands the sums of a worker's tile from `row` and `column` on to an epilogue, which reads its operands a part ahead of the sums: the
-// first ones when this is made. `finish` waits for the sums; `passes`: nobody finds the results in the L2 cache.
+// Hands the sums of so many panels of a worker's tile, the first of which has `row` and `column`, on to an epilogue, which reads its
+// operands a part ahead of the sums: the first ones when this is made. `passes`: nobody finds the results in the L2 cache.
 template <class Tile, class Epilogue>
 struct TileEnding {
-  static constexpr int kTurns = 2, kParts = WarpSums<Tile>::kParts;
+  static constexpr int kTurns = 2, kPanelParts = Tile::kHeight * 2;
   struct Ahead {
     typename Epilogue::Operands turn[kTurns];
   };
@@ -133,22 +142,21 @@ struct TileEnding {
       epilogue.fetch(ahead.turn[turn], min(down + turn * 4, rows - 1), min(across, columns - 8));
     }
   }
-  template <class Finish>
-  __device__ __forceinline__ void operator()(const typename Tile::Sums& c, bool passes, const WarpSums<Tile>& sums,
-                                             const Finish& finish) {
+  __device__ __forceinline__ void operator()(const typename Tile::Sums& c, int first_panel, int panels, bool passes,
+                                             const WarpSums<Tile>& sums) {
     int down = lane.row, across = lane.column;
-    finish();
+    const int end = (first_panel + panels) * kPanelParts;
     // A loop, since its body is long and instructions have to come from memory, too.
 #pragma unroll 1
-    for (int part = 0; part < kParts; ++part) {
+    for (int part = first_panel * kPanelParts; part < end; ++part) {
       const int here = down, there = across;
       Ahead now = ahead;
 #pragma unroll
       for (auto& x : now.turn) epilogue.spread(x);
       down ^= 8;
-      if ((down & 8) == 0) across += kPanel;
-      if (Tile::kHeight > 1 && across == lane.column + Tile::kColumns) across = lane.column, down += 64;
-      if (part + 1 < kParts) fetch(down, across);
+      if ((down & 8) == 0) down += 64;
+      if (down == lane.row + Tile::kHeight * 64) down = lane.row, across += kPanel;
+      if (part + 1 < end) fetch(down, across);
       float eights[kTurns][Tile::kProducts][8];
 #pragma unroll
       for (int p = 0; p < Tile::kProducts; ++p) {
@@ -215,7 +223,7 @@ struct SharedSums {
 // made.
 template <class Tile, class Epilogue>
 struct SharedEnding {
-  static constexpr int kMine = Tile::kTurns / 2, kPanels = WarpSums<Tile>::kPanels;
+  static constexpr int kMine = Tile::kTurns / 2;
   const Epilogue& epilogue;
   const SharedSums<Tile>& shared;
   int rows, columns;
@@ -229,11 +237,9 @@ struct SharedEnding {
     for (int i = 0; i < kMine; ++i) epilogue.fetch(operands[i], min(down(i), rows - 1), min(across(i), columns - 8));
   }
   __device__ __forceinline__ int turn(int i) const { return shared.part + i * shared.parts; }
-  __device__ __forceinline__ int down(int i) const { return lane.row + turn(i) % 4 * 4 + turn(i) / 4 / kPanels * 64; }
-  __device__ __forceinline__ int across(int i) const { return lane.column + turn(i) / 4 % kPanels * kPanel; }
-  template <class Finish>
-  __device__ __forceinline__ void operator()(const typename Tile::Sums& c, const WarpSums<Tile>& sums, const Finish& finish) {
-    finish();
+  __device__ __forceinline__ int down(int i) const { return lane.row + turn(i) % 4 * 4 + turn(i) / 4 % Tile::kHeight * 64; }
+  __device__ __forceinline__ int across(int i) const { return lane.column + turn(i) / 4 / Tile::kHeight * kPanel; }
+  __device__ __forceinline__ void operator()(const typename Tile::Sums& c, const WarpSums<Tile>& sums) {
 #pragma unroll
     for (int part = 0; part < WarpSums<Tile>::kParts; ++part) {
       __syncwarp();

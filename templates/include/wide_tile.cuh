@@ -36,21 +36,34 @@ struct WideTile {
   static_assert(kColumns % kPanel == 0 && kAcross * kHeight <= 256 && (!kMoves || kMany <= 240));
 };
 
-// For few tiles, whose steps are shared.
-using SharedTile = WideTile<1, 1, 64, 1, 4, 2, false, 341, 1600, true>;
+// The smallest tiles; for few of them, whose steps are shared.
+using NarrowTile = WideTile<2, 1, 64, 1, 8, 1, false, 307, 2980>;
+using SmallTile = WideTile<1, 1, 64, 1, 12, 1, false, 244, 2180>;
+using SharedTile = WideTile<1, 1, 64, 1, 4, 2, false, 244, 2180, true>;
 
-// Calls f with the tiles that are compiled in, the best of large products first. Cycles are of 1.755 GHz, as measured on an
-// H200 at depths of 768 and 4096 with GELU in 16 bits, where all multiprocessors have tiles; more than 256 columns do not fit
-// in registers. The fourth, of many weights and few rows, by its time where they come from memory.
-template <int kProducts, class F>
-void for_wide_tiles(const F& f) {
-  f(WideTile<2, 1, 256 / kProducts, kProducts, 4, 1, false, 1160, 7800>{});
-  f(WideTile<2, 2, 128 / kProducts, kProducts, 6, 1, true, 656, 2800>{});
-  if constexpr (kProducts == 1) f(WideTile<2, 1, 192, 1, 5, 1, false, 900, 5600>{});
-  if constexpr (kProducts == 1) f(WideTile<2, 1, 128, 1, 6, 1, false, 620, 4400>{});
-  f(WideTile<1, 1, 128 / kProducts, kProducts, 4, 2, false, 350, 2250>{});
-  if constexpr (kProducts == 1) f(WideTile<1, 1, 64, 1, 12, 1, false, 341, 1600>{}), f(SharedTile{});
-}
+// Calls f with the tiles of a kernel, the best of large products first. Cycles are of 1.755 GHz, fitted to what each tile takes on an
+// H200 by itself at 24 sizes of 128 to 4096 rows, 768 to 16384 columns and depths of 768 to 16384, with GELU, SiLU or a residual, of
+// which nothing is in the cache: by them the fastest is chosen at all. More than 256 columns do not fit in registers.
+template <int kProducts>
+struct WideTiles {
+  template <class F>
+  static void each(const F& f) {
+    f(WideTile<2, 1, 256 / kProducts, kProducts, 4, 1, false, 1126, 7730>{});
+    f(WideTile<2, 2, 128 / kProducts, kProducts, 6, 1, true, 576, 2850>{});
+    if constexpr (kProducts == 1) f(WideTile<2, 1, 192, 1, 5, 1, false, 838, 6520>{});
+    f(WideTile<2, 1, 128 / kProducts, kProducts, 6, 1, false, 572, 4660>{});
+    if constexpr (kProducts == 2) f(WideTile<1, 1, 64, 2, 4, 2, false, 350, 2250>{});
+    if constexpr (kProducts == 1) f(NarrowTile{}), f(SmallTile{}), f(SharedTile{});
+  }
+};
+
+// Those that a trial may find faster than the vendor's kernel.
+struct TriedTiles {
+  template <class F>
+  static void each(const F& f) {
+    f(NarrowTile{}), f(SmallTile{}), f(SharedTile{});
+  }
+};
 
 // Products of one left operand [rows, depth]: kChains times kProducts right ones [depth, columns], those of a chain
 // equally wide. A float is two of the depth, as the copy engine and the tensor cores take as long as for two of 16 bits.
@@ -64,17 +77,14 @@ struct WideOperands {
   bool fills;  // the results are more than the cache keeps: those of the last turns are what the next kernel can find there
 };
 
-// What a choice among tiles depends on besides: whether the left operand is rounded on its way, as float32 is, and whether the
-// epilogues are without special functions.
-struct WideKind {
-  bool rounds, is_plain;
-};
+// A chain's columns begin with a panel.
+__host__ __device__ __forceinline__ int in_panels(int columns) { return (columns + kPanel - 1) / kPanel * kPanel; }
 
 template <class Tile, class Columns>
 __host__ __device__ __forceinline__ int wide_across(const Columns& columns) {
   int across = 0;
-  for (const int n : columns) across += (n + Tile::kColumns - 1) / Tile::kColumns;
-  return across;
+  for (const int n : columns) across += in_panels(n);
+  return (across + Tile::kColumns - 1) / Tile::kColumns;
 }
 template <class Tile>
 __host__ __device__ __forceinline__ int wide_down(int rows) {
@@ -86,11 +96,17 @@ __host__ __device__ __forceinline__ int wide_tiles(int rows, const Columns& colu
   return wide_across<Tile>(columns) * wide_down<Tile>(rows);
 }
 
-// Tiles in an order in which those that run at once have rows and columns in common. The first columns come last, of all chains
-// together if they are equally wide: they are still in the L2 cache when a next kernel begins with them.
+// Columns of a chain.
+struct ChainPlace {
+  int chain, column;
+};
+
+// Tiles in an order in which those that run at once have rows and columns in common; columns of all chains lie side by side, and a
+// tile may have some of several. The first columns come last, of all chains together if they are as many whole tiles wide: they are
+// still in the L2 cache when a next kernel begins with them.
 template <class Tile>
 struct WidePosition {
-  int row, column, chain = 0;
+  int row, column;
   template <int kChains>
   __device__ __forceinline__ WidePosition(const WideOperands<Tile::kProducts, kChains>& x, int tile) {
     constexpr unsigned kBand = 16;  // tiles that lie below one another
@@ -103,21 +119,23 @@ struct WidePosition {
     row = static_cast<int>((first + n % height) * Tile::kRows);
     column = static_cast<int>(n / height * Tile::kColumns);
     if constexpr (kChains > 1) {
-      bool abreast = true;
+      bool abreast = x.columns[0] % Tile::kColumns == 0;
 #pragma unroll
       for (int c = 1; c < kChains; ++c) abreast = abreast && x.columns[c] == x.columns[0];
-      if (abreast) {
-        chain = column / Tile::kColumns % kChains, column = column / Tile::kColumns / kChains * Tile::kColumns;
-        return;
-      }
+      const int n = column / Tile::kColumns;
+      if (abreast) column = n % kChains * x.columns[0] + n / kChains * Tile::kColumns;
     }
+  }
+  template <int kChains>
+  __device__ __forceinline__ ChainPlace of_panel(const WideOperands<Tile::kProducts, kChains>& x, int panel) const {
+    ChainPlace at{0, column + panel * kPanel};
 #pragma unroll
     for (int c = 0; c + 1 < kChains; ++c) {
-      const int width = (x.columns[c] + Tile::kColumns - 1) / Tile::kColumns * Tile::kColumns;
-      if (chain < c || column < width) continue;
-      column -= width;
-      ++chain;
+      if (at.chain < c || at.column < in_panels(x.columns[c])) continue;
+      at.column -= in_panels(x.columns[c]);
+      ++at.chain;
     }
+    return at;
   }
   // Has it worked out here.
   __device__ __forceinline__ void keep() {

@@ -23,6 +23,11 @@ struct Epilogue {
     gpu::fetch_eight(x.matrix, matrix, columns, 1, row, column);
     gpu::fetch_eight(x.line, line, 1, 0, row, column);
   }
+  void prefetch(uint32_t row, uint32_t column) const {
+    gpu::prefetch_eight(bias, 0, 1, row, column);
+    gpu::prefetch_eight(matrix, columns, 1, row, column);
+    gpu::prefetch_eight(line, 1, 0, row, column);
+  }
   void spread(Operands& x) const {
     gpu::spread(x.bias, 1);
     gpu::spread(x.matrix, 1);
@@ -96,7 +101,7 @@ int wrong(int rows, int depth, const int (&columns)[kChains], unsigned grid) {
 // Of one block's tiles those after the first begin with the step that the one before ended with; left operands leave the L2 cache
 // with the last tile, results with all but the last two, where results fill it.
 int misplaced(bool fills) {
-  using Tile = gpu::WideTile<1, 1, 64, 1, 12, 1, false, 341, 1600>;
+  using Tile = gpu::SmallTile;
   constexpr int kRows = 64, kTiles = 4, kColumns = kTiles * 64, kDepth = 160, kSteps = 3;
   const std::vector<half> left(kRows * kDepth), right(kDepth * kColumns), matrix(kRows * kColumns);
   const std::vector<float> line(kRows);
@@ -136,7 +141,7 @@ int main() {
     all += wrong<Tile, false>(300, 264, wide, 2) + wrong<Tile, true>(200, 520, odd, 2);
     all += wrong<Tile, false>(140, 136, two, 2) + wrong<Tile, true>(140, 136, alike, 2);
   };
-  gpu::for_wide_tiles<1>(each);
-  gpu::for_wide_tiles<2>(each);
+  gpu::WideTiles<1>::each(each);
+  gpu::WideTiles<2>::each(each);
   std::printf("%d\n", all);
 }
