@@ -157,7 +157,8 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
     });
   };
 
-  if (worker < 0) {
+  // What is expected lies first: the copies begin before all of a kernel's code has come from memory.
+  if (__builtin_expect(worker < 0, true)) {
     if constexpr (Tile::kMoves) give_registers<Tile::kFew>();
     if (threadIdx.x >= 32 || !is_elected()) return;
     // While kernels before this one still run, right operands of the first steps come if they are constants, or else nearer at
