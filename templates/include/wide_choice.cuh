@@ -66,9 +66,13 @@ int64_t wide_at_once(const Device& device) {
   return int64_t{device.multiprocessors} * Tile::kBlocks;
 }
 
+// From so many multiplications on the power that a GPU may take is the limit.
+constexpr double kPowerBound = 3e10;
+
 // Cycles of products by this tile: some to start, and its steps and epilogue for every tile of a multiprocessor; where workers
 // are apart, of epilogues what the other one's products do not hide, and the last; where blocks share a tile, to send sums. Right
 // operands from memory come at 31 bytes a cycle of each multiprocessor that has tiles, at 18.2 of all, and what all tiles read at 72.
+// Where power is the limit, workers that are apart, which read right operands twice, take a tenth longer (an H200 at 2048x16384x4096).
 // `rounds`: the left operand is rounded on its way, as float32 is.
 template <class Tile, class Columns>
 double wide_cycles(const Device& device, bool rounds, int64_t rows, const Columns& columns, int64_t depth) {
@@ -80,10 +84,11 @@ double wide_cycles(const Device& device, bool rounds, int64_t rows, const Column
   const double turns = static_cast<double>(tiles / at_once * Tile::kBlocks + ceil_div(tiles % at_once, int64_t{device.multiprocessors}));
   const double steps = static_cast<double>(ceil_div(depth, int64_t{kPanel} * parts));
   const double right = right_elements<Tile::kProducts>(columns, depth);
+  const double hot = Tile::kApart && static_cast<double>(rows) * right > kPowerBound ? 1.1 : 1;
   const double reads = static_cast<double>(tiles) * steps * Tile::kSlotBytes / kFromCache / device.multiprocessors;
   const double speed = std::min(kToOne * static_cast<double>(tiles) / turns, kFromMemory * device.multiprocessors);
   const double comes = cache_keeps(device, right) ? 0 : right * 2 / speed;
-  const double products = std::max({turns * steps * Tile::kCycles * (rounds ? kRounds : 1), reads, comes});
+  const double products = std::max({turns * steps * Tile::kCycles * hot * (rounds ? kRounds : 1), reads, comes});
   return kStart + products + turns * Tile::kEnding + (Tile::kApart ? kLast : 0) + (Tile::kShares ? kExchange : 0);
 }
 template <class Tiles, class Columns>
@@ -140,32 +145,30 @@ bool with_wide_tile(const Device& device, bool rounds, WideOperands<kProducts, k
   return described;
 }
 
-// Cycles of the vendor's kernel for a product; of a pass over its result, which sees 14 bytes a cycle of each
-// multiprocessor, or of a bias that the kernel adds.
+// Cycles of the vendor's kernel for a product, which has a latency for every step of the depth; of a pass over its result, which sees 14
+// bytes a cycle of each multiprocessor, or of a bias that the kernel adds.
 inline double vendor_cycles(const Device& device, const Product& p, bool passes) {
-  constexpr double kStart = 6200, kPassStart = 1400, kPerCycle = 1890, kFromMemory = 19.5, kBias = 0.07;
+  constexpr double kStart = 6200, kPassStart = 1400, kPerCycle = 1890, kDepth = 2.8;
+  constexpr double kMemoryStart = 3000, kFromMemory = 19.5, kBias = 0.07;
   const double share = static_cast<double>(p.m) * static_cast<double>(p.n) / device.multiprocessors;
   const double right = static_cast<double>(p.n) * static_cast<double>(p.k);
-  const double comes = cache_keeps(device, right) ? 0 : right * 2 / kFromMemory / device.multiprocessors;
-  return kStart + std::max(share * static_cast<double>(p.k) / kPerCycle, comes) + (passes ? kPassStart + share * 4 / 14 : share * kBias);
+  const double comes = cache_keeps(device, right) ? 0 : kMemoryStart + right * 2 / kFromMemory / device.multiprocessors;
+  return kStart + std::max({share * static_cast<double>(p.k) / kPerCycle, static_cast<double>(p.k) * kDepth, comes}) +
+         (passes ? kPassStart + share * 4 / 14 : share * kBias);
 }
 
-// Whether our kernel is faster than the vendor's for a product that needs a pass after it. Measured on an H200, GELU after a
-// bias, 3072 columns and a depth of 768, ours and the vendor's with its pass: 5.1 us and 5.5 at 128 rows, 6.1 and 6.4 at 256, 8.4
-// and 8.8 at 512, 11.5 and 13.5 at 1024, 20.3 and 18.4 at 1576, 39.0 and 41.9 at 4096; 4096 columns and a depth of 4096: 27.0 and 27.4
-// at 512, 52.6 and 52.2 at 1024; 38.4 and 39.0 at 128x16384x4096. Of more multiplications the power that a GPU may take is the
-// limit, and then it is the pass that is left: 108.2 and 109.3 at 2048x4096x4096, 225.6 and 232.4 at 1024x16384x4096, 450 and
-// 456 at 2048 rows, the clock at 1.45 GHz. Run for a second at 700 W, the vendor's best kernel comes to 620 TFLOP/s at
-// 2048x18944x3584 and 641 at 2048x3584x37888, ours to 599 and 627. Nothing of this made it more than a hundredth faster: copies of
-// right operands that two blocks share, operands that change places, transposed right operands, sums that an
-// epilogue takes in pairs and the copy engine writes while the next tile is multiplied. On an H100 a step of 128 by 256 takes
-// 1,075 cycles, of which the tensor cores need 1,024, and sums rounded to 16 bits and handed on while the next tile is multiplied are
-// worth one to two and a half hundredths with GELU and nothing with a gate, for a rounding more.
+// Whether our kernel is faster than the vendor's for a product that needs a pass after it. Measured on an H200, GELU after a bias, 3072
+// columns and a depth of 768, ours and the vendor's with its pass: 4.4 us and 6.3 at 128 rows, 5.3 and 6.9 at 256, 8.1 and 9.1 at 512,
+// 11.4 and 13.9 at 1024, 20.3 and 18.9 at 1576, 37.3 and 42.0 at 4096; 4096 columns and a depth of 4096: 25.4 and 27.4 at 512, 47.9 and
+// 50.4 at 1024; 16384 columns: 36.2 and 37.2 at 128, 48.6 and 50.7 at 256, 367 and 386 at 2048. Where power is the limit, nothing of this
+// made it more than a hundredth faster: copies of right operands that two blocks share, operands that change places, transposed right
+// operands, sums that an epilogue takes in pairs and the copy engine writes while the next tile is multiplied. On an H100 a step of 128 by
+// 256 takes 1,075 cycles, of which the tensor cores need 1,024, and sums rounded to 16 bits and handed on while the next tile is
+// multiplied are worth one to two and a half hundredths with GELU and nothing with a gate, for a rounding more.
 // Tiles of a last turn that are too few for all multiprocessors, shared out among them by steps, with sums left in memory: on an H100
 // 417 to 435 us for the vendor's 413 to 438 at 2048x18944x3584, but 347 for our 323 at 2048x4096x12288, 45 for 42 at 128x4096x12288 and 56
 // for the vendor's 55 at 128x16384x4096, which half or a quarter of the left operand's copies make no faster either. Nor do weights that
 // the norm before brings to the L2 cache: it and 128x4096x4096 take 19.6 us, and 20.7 with 4 MB ahead, 25.5 with all.
-constexpr double kPowerBound = 3e10;
 inline bool wide_pays(const Device& device, const Product& p) {
   const int64_t columns[] = {p.n};
   const double multiplications = static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
@@ -174,10 +177,11 @@ inline bool wide_pays(const Device& device, const Product& p) {
 }
 
 // Whether one launch of it is faster than the vendor's for each of several chains of one product. Measured on an H200, three
-// of 768 columns with a bias and a depth of 768: 4.9 us for 10.4 at 128 rows, 5.6 for 10.8 at 256, 7.7 for 11.7 at 512, 10.4 for
-// 14.7 at 1024, 13.1 for 16.4 at 1576, 27.2 for 29.1 at 4096. Where power is the limit, one whose tiles are enough for all
-// multiprocessors in every turn: on an H100, in a layer, 280 us for 287 with three of 4096 columns at 2048x4096, and 167 MB
-// from memory for 251, but a hundredth and a half of the whole model more with 3584, 512 and 512 of them.
+// of 768 columns with a bias and a depth of 768: 4.5 us for 12.4 at 128 rows, 5.4 for 12.8 at 256, 7.8 for 13.5 at 512, 10.5 for
+// 16.1 at 1024, 13.5 for 17.6 at 1576, 29.7 for 30.1 at 4096; 30.5 for 40.8 at 128 rows, three of 4096 columns and a depth of as much.
+// Where power is the limit, one whose tiles are enough for all multiprocessors in every turn: 93.4 us for 103.9 at 2048 rows, 3584, 512 and
+// 512 columns and a depth of 3584; on an H100, in a layer, 280 us for 287 with three of 4096 columns at 2048x4096, and 167 MB from memory
+// for 251.
 template <int kChains>
 bool wide_pays_together(const Device& device, const WideOperands<1, kChains>& x, double vendor_cycles) {
   constexpr double kBusy = 0.95;

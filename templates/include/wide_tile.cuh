@@ -57,7 +57,10 @@ struct WideTiles {
   }
 };
 
-// Those that a trial may find faster than the vendor's kernel.
+// Those that a trial may find faster than the vendor's kernel. Measured on an H200 with a residual, us for what cuBLASLt takes: 4.0 for 4.4
+// at 128x768x768 (rows, columns, depth), 6.5 for 8.2 at 128x768x3072, 4.7 for 5.1 at 512x768x768, 5.5 for 6.2 at 1024x768x768, 12.1 for
+// 14.1 at 128x4096x4096, 38.4 for 40.4 at 128x4096x16384, 49.2 for 54.2 at 256x4096x16384; the same at 1024x768x3072. Larger tiles are not
+// faster than the vendor's at more rows.
 struct TriedTiles {
   template <class F>
   static void each(const F& f) {

@@ -38,6 +38,11 @@ def chosen(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
     [
         pytest.param(128, 768, (3072,), "64x64 pays", id="few rows"),
         pytest.param(64, 768, (3072,), "64x64 pays", id="fewer rows"),
+        pytest.param(64, 768, (768,), "64x64/4 pays", id="fewer rows and columns, a block has two steps at least"),
+        pytest.param(128, 3072, (768,), "64x64/4 pays", id="few rows and columns, no more blocks than multiprocessors"),
+        pytest.param(128, 4096, (4096,), "64x64 pays once", id="few rows, weights from memory to few multiprocessors"),
+        pytest.param(64, 4096, (28672,), "128x256 once", id="fewer rows, many weights from memory"),
+        pytest.param(256, 8192, (28672,), "128x256 pays once", id="what tiles read is the limit"),
         pytest.param(64, 3072, (768,), "64x64/8 pays", id="fewer rows, a long depth"),
         pytest.param(128, 384, (1536,), "64x64 pays", id="a short depth, of which a block would have three steps"),
         pytest.param(128, 4096, (16384,), "128x128 pays once", id="few rows, weights from memory"),
@@ -59,6 +64,9 @@ def chosen(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
         pytest.param(4096, 768, (768, 768, 768), "128x192 pays", id="three of 4096 rows"),
         pytest.param(512, 4096, (2816, 2816, 2816), "128x256 pays once", id="three, as much as power allows"),
         pytest.param(2048, 4096, (4096, 4096, 4096), "128x256 pays once fills", id="three, more than power allows"),
+        pytest.param(128, 4096, (4096, 4096, 4096), "128x128 pays once", id="three of few rows, weights from memory"),
+        pytest.param(2560, 4096, (4096, 4096, 4096), "128x192 pays once fills", id="three, no workers apart"),
+        pytest.param(1200, 8192, (8192, 1024, 1024), "128x128 once", id="three whose tiles leave multiprocessors idle"),
         pytest.param(2048, 3584, (3584, 512, 512), "128x192 pays once", id="three whose columns have tiles in common"),
     ],
 )

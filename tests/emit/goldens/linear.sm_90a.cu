@@ -274,9 +274,9 @@ bool stage_0_turned_wide_launch(const gpu::Device& device, cudaStream_t stream, 
   if (!gpu::in_eights(x0.epilogue.out0, x0.p.n, 1)) return false;
 gpu::WideOperands<1, 1> x;
   gpu::Turned* const right[] = {&turned0};
-  if (!gpu::describe_turned(device, gpu::WideKind{true, false}, stream, most, x, right, x0)) return false;
+  if (!gpu::describe_turned(device, stream, most, x, right, x0)) return false;
   const stage_0_turned_wide0 epilogue0{x0.epilogue};
-  return gpu::with_wide_tile(device, gpu::WideKind{true, false}, x, x0.a, x0.p.a_row * 2, [&](auto tile, unsigned grid) {
+  return gpu::with_wide_tile<gpu::WideTiles<1>>(device, true, x, x0.a, x0.p.a_row * 2, [&](auto tile, unsigned grid) {
     using Tile = decltype(tile);
     gpu::launch_clusters(stage_0_turned_wide_kernel<Tile>, grid, static_cast<unsigned>(x.parts), Tile::kThreads, Tile::kBytes, stream, "stage_0_turned", x, epilogue0);
   });
@@ -286,7 +286,7 @@ gpu::WideOperands<1, 1> x;
 void stage_0_turned_wide_prepare(const gpu::Device& device) {
   (void)device;
 #if FUSION_HOPPER
-  gpu::for_wide_tiles<1>([&](auto tile) {
+  gpu::WideTiles<1>::each([&](auto tile) {
     using Tile = decltype(tile);
     gpu::allow_shared_memory(device, stage_0_turned_wide_kernel<Tile>, Tile::kBytes);
   });

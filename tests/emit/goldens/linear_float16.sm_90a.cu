@@ -217,7 +217,7 @@ gpu::WideOperands<1, 1> x;
   x.early = early;
   if (!gpu::describe_wide<false>(x, 1, x0)) return false;
   const stage_0_wide0 epilogue0{x0.epilogue};
-  return gpu::with_tried_tile(device, x, x0.a, x0.p.a_row, [&](auto tile, unsigned grid) {
+  return gpu::with_wide_tile<gpu::TriedTiles>(device, false, x, x0.a, x0.p.a_row, [&](auto tile, unsigned grid) {
     using Tile = decltype(tile);
     gpu::launch_clusters(stage_0_wide_kernel<Tile>, grid, static_cast<unsigned>(x.parts), Tile::kThreads, Tile::kBytes, stream, "stage_0", x, epilogue0);
   });
@@ -227,7 +227,10 @@ gpu::WideOperands<1, 1> x;
 void stage_0_wide_prepare(const gpu::Device& device) {
   (void)device;
 #if FUSION_HOPPER
-  gpu::allow_shared_memory(device, stage_0_wide_kernel<gpu::SharedTile>, gpu::SharedTile::kBytes);
+  gpu::TriedTiles::each([&](auto tile) {
+    using Tile = decltype(tile);
+    gpu::allow_shared_memory(device, stage_0_wide_kernel<Tile>, Tile::kBytes);
+  });
 #endif
 }
 

@@ -431,7 +431,7 @@ gpu::WideOperands<2, 1> x;
   x.early = early;
   if (!gpu::describe_wide<false>(x, gpu::kWideRows, x0, x1)) return false;
   const group_0_wide0 epilogue0{x0.epilogue, x1.epilogue};
-  return gpu::with_wide_tile(device, gpu::WideKind{false, false}, x, x0.a, x0.p.a_row, [&](auto tile, unsigned grid) {
+  return gpu::with_wide_tile<gpu::WideTiles<2>>(device, false, x, x0.a, x0.p.a_row, [&](auto tile, unsigned grid) {
     using Tile = decltype(tile);
     gpu::launch_clusters(group_0_wide_kernel<Tile>, grid, static_cast<unsigned>(x.parts), Tile::kThreads, Tile::kBytes, stream, "group_0", x, epilogue0);
   });
@@ -441,7 +441,7 @@ gpu::WideOperands<2, 1> x;
 void group_0_wide_prepare(const gpu::Device& device) {
   (void)device;
 #if FUSION_HOPPER
-  gpu::for_wide_tiles<2>([&](auto tile) {
+  gpu::WideTiles<2>::each([&](auto tile) {
     using Tile = decltype(tile);
     gpu::allow_shared_memory(device, group_0_wide_kernel<Tile>, Tile::kBytes);
   });

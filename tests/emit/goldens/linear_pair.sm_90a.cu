@@ -248,9 +248,9 @@ bool stage_0_turned_wide_launch(const gpu::Device& device, cudaStream_t stream, 
   if (!gpu::in_eights(x0.epilogue.out0, x0.p.n, 1)) return false;
 gpu::WideOperands<1, 1> x;
   gpu::Turned* const right[] = {&turned0};
-  if (!gpu::describe_turned(device, gpu::WideKind{true, true}, stream, most, x, right, x0)) return false;
+  if (!gpu::describe_turned(device, stream, most, x, right, x0)) return false;
   const stage_0_turned_wide0 epilogue0{x0.epilogue};
-  return gpu::with_wide_tile(device, gpu::WideKind{true, true}, x, x0.a, x0.p.a_row * 2, [&](auto tile, unsigned grid) {
+  return gpu::with_wide_tile<gpu::WideTiles<1>>(device, true, x, x0.a, x0.p.a_row * 2, [&](auto tile, unsigned grid) {
     using Tile = decltype(tile);
     gpu::launch_clusters(stage_0_turned_wide_kernel<Tile>, grid, static_cast<unsigned>(x.parts), Tile::kThreads, Tile::kBytes, stream, "stage_0_turned", x, epilogue0);
   });
@@ -260,7 +260,7 @@ gpu::WideOperands<1, 1> x;
 void stage_0_turned_wide_prepare(const gpu::Device& device) {
   (void)device;
 #if FUSION_HOPPER
-  gpu::for_wide_tiles<1>([&](auto tile) {
+  gpu::WideTiles<1>::each([&](auto tile) {
     using Tile = decltype(tile);
     gpu::allow_shared_memory(device, stage_0_turned_wide_kernel<Tile>, Tile::kBytes);
   });
@@ -438,6 +438,10 @@ struct group_0_turned_wide0 {
     gpu::fetch_eight(x.in0_2, e0.in2, e0.row2, e0.column2, row, column);
   }
 
+  __device__ __forceinline__ void prefetch(uint32_t row, uint32_t column) const {
+    gpu::prefetch_eight(e0.in2, e0.row2, e0.column2, row, column);
+  }
+
   __device__ __forceinline__ void spread(Operands& x) const {
     gpu::spread(x.in0_2, e0.column2);
   }
@@ -469,6 +473,10 @@ struct group_0_turned_wide1 {
 
   __device__ __forceinline__ void fetch(Operands& x, uint32_t row, uint32_t column) const {
     gpu::fetch_eight(x.in0_2, e0.in2, e0.row2, e0.column2, row, column);
+  }
+
+  __device__ __forceinline__ void prefetch(uint32_t row, uint32_t column) const {
+    gpu::prefetch_eight(e0.in2, e0.row2, e0.column2, row, column);
   }
 
   __device__ __forceinline__ void spread(Operands& x) const {
@@ -506,10 +514,10 @@ bool group_0_turned_wide_launch(const gpu::Device& device, cudaStream_t stream, 
   if (!gpu::in_eights(x1.epilogue.out0, x1.p.n, 1)) return false;
 gpu::WideOperands<1, 2> x;
   gpu::Turned* const right[] = {&turned0, &turned1};
-  if (!gpu::describe_turned(device, gpu::WideKind{true, true}, stream, most, x, right, x0, x1)) return false;
+  if (!gpu::describe_turned(device, stream, most, x, right, x0, x1)) return false;
   const group_0_turned_wide0 epilogue0{x0.epilogue};
   const group_0_turned_wide1 epilogue1{x1.epilogue};
-  return gpu::with_wide_tile(device, gpu::WideKind{true, true}, x, x0.a, x0.p.a_row * 2, [&](auto tile, unsigned grid) {
+  return gpu::with_wide_tile<gpu::WideTiles<1>>(device, true, x, x0.a, x0.p.a_row * 2, [&](auto tile, unsigned grid) {
     using Tile = decltype(tile);
     gpu::launch_clusters(group_0_turned_wide_kernel<Tile>, grid, static_cast<unsigned>(x.parts), Tile::kThreads, Tile::kBytes, stream, "group_0_turned", x, epilogue0, epilogue1);
   });
@@ -519,7 +527,7 @@ gpu::WideOperands<1, 2> x;
 void group_0_turned_wide_prepare(const gpu::Device& device) {
   (void)device;
 #if FUSION_HOPPER
-  gpu::for_wide_tiles<1>([&](auto tile) {
+  gpu::WideTiles<1>::each([&](auto tile) {
     using Tile = decltype(tile);
     gpu::allow_shared_memory(device, group_0_turned_wide_kernel<Tile>, Tile::kBytes);
   });

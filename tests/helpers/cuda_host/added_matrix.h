@@ -15,6 +15,10 @@ struct AddedMatrix {
     fusion::gpu::fetch_eight(x.bias, bias, 0, 1, row, column);
     fusion::gpu::fetch_eight(x.matrix, matrix, columns, 1, row, column);
   }
+  void prefetch(uint32_t row, uint32_t column) const {
+    fusion::gpu::prefetch_eight(bias, 0, 1, row, column);
+    fusion::gpu::prefetch_eight(matrix, columns, 1, row, column);
+  }
   void spread(Operands&) const {}
   void store(uint32_t row, uint32_t column, bool inside, const float (&sums)[1][8], const Operands& x, bool passes) const {
     float y[8];
