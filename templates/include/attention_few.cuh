@@ -2,7 +2,7 @@
 #pragma once
 
 #include "include/attention_mask.cuh"
-#include "include/wgmma.cuh"
+#include "include/hopper.cuh"
 
 #if FUSION_HOPPER
 namespace fusion::gpu {

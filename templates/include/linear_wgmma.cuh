@@ -2,6 +2,7 @@
 // of 64 rows each multiply them as they come, and a generated epilogue takes the sums.
 #pragma once
 
+#include "include/wgmma.cuh"
 #include "include/wide_epilogue.cuh"
 #include "include/wide_tile.cuh"
 

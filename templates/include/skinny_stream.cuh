@@ -5,6 +5,7 @@
 #include "include/blocks.cuh"
 #include "include/skinny_tensor.cuh"
 #include "include/stream_shares.cuh"
+#include "include/wgmma.cuh"
 #include "include/wide_tile.cuh"
 
 #if FUSION_HOPPER

@@ -4,7 +4,7 @@
 
 #include "include/cluster.cuh"
 #include "include/vector.cuh"
-#include "include/wgmma.cuh"
+#include "include/hopper.cuh"
 
 namespace fusion::gpu {
 
