@@ -82,7 +82,7 @@ class ChannelsLastFamily(Family):
         filters, scratch = filter_of(plan, stage, w, index)
         own = _own_schedule(x.dtype).variant
         return ChannelsLastStage(
-            **names.common("conv_last", "cudnn.h", "conv_last.cuh", f"conv_{own}.cuh", "vector.cuh"),
+            **names.common("conv_last", "cudnn_conv.h", "conv_last.cuh", f"conv_{own}.cuh", "vector.cuh"),
             takes=_TAKES,
             arguments=(
                 *("cudnn", f"convolve_{index}", filters.name, "work + lt_work"),
