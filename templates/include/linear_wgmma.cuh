@@ -224,14 +224,13 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
       }
       if (Tile::kApart && tile + static_cast<int>(gridDim.x) < tiles) arrive_threads(2 - worker, Tile::kWorkers * kWarpgroup);
       if (tile + stride >= tiles) let_next_begin();
-    };
-    const auto wait = [&] {
       products_wait<0>();
 #pragma unroll
       for (int h = 0; h < Tile::kHeight; ++h) products_of(c[h]);
       release(used);
     };
-    // What an epilogue reads first is on its way while its sums come: to registers, or where each of several may be it, nearer.
+    // What an epilogue reads first is on its way while its sums come: to registers, or where each of several may be it, nearer; products
+    // in each one's branch would have the compiler wait for every one of them.
     constexpr bool kOne = kChains == 1;
     const int row = at.row + (Tile::kApart ? 0 : worker * Tile::kHeight * 64);
     if constexpr (!kOne) {
@@ -247,7 +246,6 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
             epilogues...);
       }
       multiply();
-      wait();
     }
     for (int panel = 0, alike = 0; panel < kPanels; panel += alike) {
       const ChainPlace of = at.of_panel(x, panel);
@@ -262,11 +260,11 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
               auto& places = *reinterpret_cast<typename SharedSums<Tile>::Places*>(bytes + Tile::kPlacesAt);
               const SharedSums<Tile> shared{places, mailbox, parts, part};
               SharedEnding<Tile, Epilogue> end(epilogue, shared, x.rows, columns, row, of.column);
-              if constexpr (kOne) multiply(), wait();
+              if constexpr (kOne) multiply();
               end(c, sums);
             } else {
               TileEnding<Tile, Epilogue> end(epilogue, x.rows, columns, row, of.column);
-              if constexpr (kOne) multiply(), wait();
+              if constexpr (kOne) multiply();
               end(c, panel, alike, x.fills && tile + kKept * static_cast<int>(gridDim.x) < tiles, sums);
             }
           },
