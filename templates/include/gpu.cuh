@@ -65,6 +65,8 @@ __device__ __forceinline__ void let_next_begin() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
+// Has what lies there come to the L2 cache.
+__device__ __forceinline__ void bring_to_cache(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 
 // Blocks go together by `cluster`, which is 1 on GPUs without clusters; `at_once`: none runs before there is room for all.
 template <class... Parameters, class... Arguments>

@@ -11,7 +11,7 @@ namespace fusion::gpu {
 template <class Tile, bool kTransB>
 __device__ __forceinline__ void bring_near(const float* matrix, int stride, int column, int columns, int first, int end) {
   constexpr int kLine = 32;  // floats of a line of the cache
-  const auto ask = [&](int64_t at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(matrix + at)); };
+  const auto ask = [&](int64_t at) { bring_to_cache(matrix + at); };
   if constexpr (kTransB) {
     for (int i = threadIdx.x; i < min(Tile::kColumns, columns - column); i += Tile::kThreads) {
       for (int k = first; k < end; k += kLine) ask(int64_t{column + i} * stride + k);

@@ -91,25 +91,30 @@ double wide_cycles(const Device& device, bool rounds, int64_t rows, const Column
   const double products = std::max({turns * steps * Tile::kCycles * hot * (rounds ? kRounds : 1), reads, comes});
   return kStart + products + turns * Tile::kEnding + (Tile::kApart ? kLast : 0) + (Tile::kShares ? kExchange : 0);
 }
+
+// The tile that is fastest, by its number, and its cycles.
+struct FastestTile {
+  int number;
+  double cycles;
+};
 template <class Tiles, class Columns>
-double least_wide_cycles(const Device& device, bool rounds, int64_t rows, const Columns& columns, int64_t depth) {
-  double least = -1;
+FastestTile fastest_tile(const Device& device, bool rounds, int64_t rows, const Columns& columns, int64_t depth) {
+  FastestTile fastest{0, inf<double>()};
+  int number = 0;
   Tiles::each([&](auto tile) {
     const double cycles = wide_cycles<decltype(tile)>(device, rounds, rows, columns, depth);
-    if (least < 0 || cycles < least) least = cycles;
+    if (cycles < fastest.cycles) fastest = {number, cycles};
+    ++number;
   });
-  return least;
+  return fastest;
 }
-
-// Calls f with the tile that is fastest.
+// Calls f with it.
 template <class Tiles, class Columns, class F>
 void with_fastest_tile(const Device& device, bool rounds, int64_t rows, const Columns& columns, int64_t depth, const F& f) {
-  const double least = least_wide_cycles<Tiles>(device, rounds, rows, columns, depth);
-  bool done = false;
+  const int fastest = fastest_tile<Tiles>(device, rounds, rows, columns, depth).number;
+  int number = 0;
   Tiles::each([&](auto tile) {
-    if (done || wide_cycles<decltype(tile)>(device, rounds, rows, columns, depth) > least) return;
-    f(tile);
-    done = true;
+    if (number++ == fastest) f(tile);
   });
 }
 
@@ -173,7 +178,7 @@ inline bool wide_pays(const Device& device, const Product& p) {
   const int64_t columns[] = {p.n};
   const double multiplications = static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
   if (multiplications > kPowerBound) return true;
-  return least_wide_cycles<WideTiles<1>>(device, false, p.m, columns, p.k) < vendor_cycles(device, p, true);
+  return fastest_tile<WideTiles<1>>(device, false, p.m, columns, p.k).cycles < vendor_cycles(device, p, true);
 }
 
 // Whether one launch of it is faster than the vendor's for each of several chains of one product. Measured on an H200, three
@@ -186,7 +191,7 @@ template <int kChains>
 bool wide_pays_together(const Device& device, const WideOperands<1, kChains>& x, double vendor_cycles) {
   constexpr double kBusy = 0.95;
   const double multiplications = static_cast<double>(x.rows) * all_columns(x.columns) * x.depth;
-  if (multiplications <= kPowerBound) return least_wide_cycles<WideTiles<1>>(device, false, x.rows, x.columns, x.depth) < vendor_cycles;
+  if (multiplications <= kPowerBound) return fastest_tile<WideTiles<1>>(device, false, x.rows, x.columns, x.depth).cycles < vendor_cycles;
   bool busy = false;
   with_fastest_tile<WideTiles<1>>(device, false, x.rows, x.columns, x.depth, [&](auto tile) {
     using Tile = decltype(tile);

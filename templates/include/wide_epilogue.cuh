@@ -3,8 +3,8 @@
 #pragma once
 
 #include "include/cluster.cuh"
-#include "include/vector.cuh"
 #include "include/hopper.cuh"
+#include "include/vector.cuh"
 
 namespace fusion::gpu {
 
@@ -14,12 +14,16 @@ bool in_eights(const T* p, int64_t row, int64_t column) {
   return column == 0 || (column == 1 && row % 8 == 0 && reinterpret_cast<uintptr_t>(p) % alignof(Chunk<T, 8>) == 0);
 }
 
+template <class T>
+__device__ __forceinline__ const T* eight_at(const T* p, int64_t step, int64_t column_step, uint32_t row, uint32_t column) {
+  return p + row * step + (column_step != 0 ? column : 0);
+}
 // Eight neighbours of a row, or the first of them where it stands for all columns: `spread` makes them eight later, as the
 // load would be waited for at once.
 template <class T>
 __device__ __forceinline__ void fetch_eight(Vector<T, 8>& to, const T* p, int64_t step, int64_t column_step, uint32_t row,
                                             uint32_t column) {
-  const T* const at = p + row * step + (column_step != 0 ? column : 0);
+  const T* const at = eight_at(p, step, column_step, row, column);
   if (column_step != 0) {
     to = load_whole<T, 8>(at);
   } else {
@@ -28,14 +32,10 @@ __device__ __forceinline__ void fetch_eight(Vector<T, 8>& to, const T* p, int64_
     for (int i = 0; i < one.kWords; ++i) to.word[i] = one.word[i];
   }
 }
-// Has the first of them come to the L2 cache.
+// Has them come to the L2 cache.
 template <class T>
-__device__ __forceinline__ void prefetch_eight([[maybe_unused]] const T* p, [[maybe_unused]] int64_t step,
-                                               [[maybe_unused]] int64_t column_step, [[maybe_unused]] uint32_t row,
-                                               [[maybe_unused]] uint32_t column) {
-#if defined(__CUDA_ARCH__)
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(p + row * step + (column_step != 0 ? column : 0)));
-#endif
+__device__ __forceinline__ void prefetch_eight(const T* p, int64_t step, int64_t column_step, uint32_t row, uint32_t column) {
+  bring_to_cache(eight_at(p, step, column_step, row, column));
 }
 template <class T>
 __device__ __forceinline__ void spread(Vector<T, 8>& x, int64_t column_step) {

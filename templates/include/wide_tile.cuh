@@ -41,6 +41,17 @@ using NarrowTile = WideTile<2, 1, 64, 1, 8, 1, false, 307, 2980>;
 using SmallTile = WideTile<1, 1, 64, 1, 12, 1, false, 244, 2180>;
 using SharedTile = WideTile<1, 1, 64, 1, 4, 2, false, 244, 2180, true>;
 
+// Those tiles that a trial may find faster than the vendor's kernel. Measured on an H200 with a residual, us for what cuBLASLt takes: 4.0 for 4.4
+// at 128x768x768 (rows, columns, depth), 6.5 for 8.2 at 128x768x3072, 4.7 for 5.1 at 512x768x768, 5.5 for 6.2 at 1024x768x768, 12.1 for
+// 14.1 at 128x4096x4096, 38.4 for 40.4 at 128x4096x16384, 49.2 for 54.2 at 256x4096x16384; the same at 1024x768x3072. Larger tiles are not
+// faster than the vendor's at more rows.
+struct TriedTiles {
+  template <class F>
+  static void each(const F& f) {
+    f(NarrowTile{}), f(SmallTile{}), f(SharedTile{});
+  }
+};
+
 // Calls f with the tiles of a kernel, the best of large products first. Cycles are of 1.755 GHz, fitted to what each tile takes on an
 // H200 by itself at 24 sizes of 128 to 4096 rows, 768 to 16384 columns and depths of 768 to 16384, with GELU, SiLU or a residual, of
 // which nothing is in the cache: by them the fastest is chosen at all. More than 256 columns do not fit in registers.
@@ -53,18 +64,7 @@ struct WideTiles {
     if constexpr (kProducts == 1) f(WideTile<2, 1, 192, 1, 5, 1, false, 838, 6520>{});
     f(WideTile<2, 1, 128 / kProducts, kProducts, 6, 1, false, 572, 4660>{});
     if constexpr (kProducts == 2) f(WideTile<1, 1, 64, 2, 4, 2, false, 350, 2250>{});
-    if constexpr (kProducts == 1) f(NarrowTile{}), f(SmallTile{}), f(SharedTile{});
-  }
-};
-
-// Those that a trial may find faster than the vendor's kernel. Measured on an H200 with a residual, us for what cuBLASLt takes: 4.0 for 4.4
-// at 128x768x768 (rows, columns, depth), 6.5 for 8.2 at 128x768x3072, 4.7 for 5.1 at 512x768x768, 5.5 for 6.2 at 1024x768x768, 12.1 for
-// 14.1 at 128x4096x4096, 38.4 for 40.4 at 128x4096x16384, 49.2 for 54.2 at 256x4096x16384; the same at 1024x768x3072. Larger tiles are not
-// faster than the vendor's at more rows.
-struct TriedTiles {
-  template <class F>
-  static void each(const F& f) {
-    f(NarrowTile{}), f(SmallTile{}), f(SharedTile{});
+    if constexpr (kProducts == 1) TriedTiles::each(f);
   }
 };
 
@@ -99,7 +99,7 @@ __host__ __device__ __forceinline__ int wide_tiles(int rows, const Columns& colu
   return wide_across<Tile>(columns) * wide_down<Tile>(rows);
 }
 
-// Columns of a chain.
+// Where a panel begins: the chain that it is of, and that one's column.
 struct ChainPlace {
   int chain, column;
 };
@@ -119,14 +119,14 @@ struct WidePosition {
       first = n / (kBand * across) * kBand, n %= kBand * across;
       height = min(kBand, down - first);
     }
+    const int right = static_cast<int>(n / height);  // so many tiles
     row = static_cast<int>((first + n % height) * Tile::kRows);
-    column = static_cast<int>(n / height * Tile::kColumns);
+    column = right * Tile::kColumns;
     if constexpr (kChains > 1) {
       bool abreast = x.columns[0] % Tile::kColumns == 0;
 #pragma unroll
       for (int c = 1; c < kChains; ++c) abreast = abreast && x.columns[c] == x.columns[0];
-      const int n = column / Tile::kColumns;
-      if (abreast) column = n % kChains * x.columns[0] + n / kChains * Tile::kColumns;
+      if (abreast) column = right % kChains * x.columns[0] + right / kChains * Tile::kColumns;
     }
   }
   template <int kChains>

@@ -41,6 +41,9 @@ def chosen(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
         pytest.param(64, 768, (768,), "64x64/4 pays", id="fewer rows and columns, a block has two steps at least"),
         pytest.param(128, 3072, (768,), "64x64/4 pays", id="few rows and columns, no more blocks than multiprocessors"),
         pytest.param(128, 4096, (4096,), "64x64 pays once", id="few rows, weights from memory to few multiprocessors"),
+        pytest.param(
+            64, 4096, (4096,), "64x64 pays once", id="fewer rows, weights that the vendor takes long to begin with"
+        ),
         pytest.param(64, 4096, (28672,), "128x256 once", id="fewer rows, many weights from memory"),
         pytest.param(256, 8192, (28672,), "128x256 pays once", id="what tiles read is the limit"),
         pytest.param(64, 3072, (768,), "64x64/8 pays", id="fewer rows, a long depth"),

@@ -73,6 +73,7 @@ template <int kRegisters>
 void give_registers() {}
 template <int kRegisters>
 void take_registers() {}
+
 inline unsigned char* at_shared(uint32_t address) {
   return reinterpret_cast<unsigned char*>(dynamic) + (address - shared_address(dynamic));
 }
