@@ -24,7 +24,8 @@ constexpr int kPanel = 64;
 #if FUSION_HOPPER
 namespace fusion::gpu {
 
-// A thread's warpgroup. The compiler knows by it that all threads of a warp have the same.
+// A thread's warp, and its warpgroup. The compiler knows by it that all threads of a warp have the same.
+__device__ __forceinline__ int warp_of_block() { return __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0); }
 __device__ __forceinline__ int warpgroup() { return __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / kWarpgroup, 0); }
 
 // Whether this is the one thread of its warp, whose threads are all here, that is to act for it. The compiler knows that it is one, and
@@ -118,7 +119,8 @@ __device__ __forceinline__ void take_registers() {
 }
 
 // Has the copy engine bring the box at (column, row) of a described matrix to shared memory; the barrier counts its bytes.
-// `once`: nobody reads it again; it is the first to leave the L2 cache, and pushes nothing out that is needed.
+// `once`: nobody reads it again; it is the first to leave the L2 cache, and pushes nothing out that is needed. Others go without a hint:
+// with that of normal priority 2048x16384x4096 takes 371 us for 364 on an H200.
 __device__ __forceinline__ void copy_box(uint32_t shared, const TensorMap& map, Barrier& arrived, int column, int row,
                                          bool once = false) {
   constexpr uint64_t kEvictFirst = 0x12F0000000000000;  // as createpolicy encodes it

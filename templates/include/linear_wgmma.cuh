@@ -1,4 +1,4 @@
-// Products of many rows on Hopper's tensor cores: one thread has the copy engine bring tiles of the operands, warpgroups
+// Products of many rows on Hopper's tensor cores: a few threads have the copy engine bring tiles of the operands, warpgroups
 // of 64 rows each multiply them as they come, and a generated epilogue takes the sums.
 #pragma once
 
@@ -26,8 +26,9 @@ template <int kSlots>
 struct RingPlace {
   int slot, parity;
   explicit __device__ __forceinline__ RingPlace(unsigned n) : slot(static_cast<int>(n % kSlots)), parity(static_cast<int>(n / kSlots % 2)) {}
-  __device__ __forceinline__ void go_on() {
-    if (++slot == kSlots) slot = 0, parity ^= 1;
+  __device__ __forceinline__ void go_on(int steps = 1) {
+    slot += steps;
+    if (slot >= kSlots) slot -= kSlots, parity ^= 1;
   }
 };
 
@@ -118,24 +119,29 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
   __shared__ Barrier full[kSlots], empty[kSlots];
   [[maybe_unused]] __shared__ Mailbox mailbox;
   const int parts = Tile::kShares ? x.parts : 1, part = static_cast<int>(blockIdx.x) % parts;
-  const int worker = warpgroup() - 1;
-  if (threadIdx.x == kWarpgroup) {
-    for (int i = 0; i < kSlots; ++i) full[i].init(1), empty[i].init(Tile::kTogether * 4);
+  const int warp = warp_of_block(), worker = warp / 4 - 1;
+  constexpr int kCopiers = Tile::kCopiers, kAhead = 2;
+  static_assert(kAhead <= kSlots && kCopiers <= kSlots);
+  const bool is_copying = warp < kCopiers;
+  // Copies that need not wait for other kernels begin before this block's threads have met: who copies makes their barriers.
+  if (is_copying && is_elected()) {
+#pragma unroll
+    for (int i = 0; i < kAhead; i += kCopiers) full[warp + i].init(1);
+    publish_barriers();
+  }
+  if (warp == 4 && is_elected()) {
+    prefetch_map(x.left);
+#pragma unroll
+    for (int i = std::max(kAhead, kCopiers); i < kSlots; ++i) full[i].init(1);
+#pragma unroll
+    for (int i = 0; i < kSlots; ++i) empty[i].init(Tile::kTogether * 4);
     publish_barriers();
     if (Tile::kShares) mailbox.open(SharedSums<Tile>::incoming(parts, part));
   }
-  // Meanwhile, as most of what a thread does before its first copy or product is to find out where it is.
   const int first = static_cast<int>(blockIdx.x) / parts;
   WidePosition<Tile> at(x, first + (Tile::kApart && worker > 0 ? worker * static_cast<int>(gridDim.x) : 0));
   at.keep();
-  if constexpr (Tile::kShares) {
-    Mailbox::opened();
-    Mailbox::await_others();
-  } else {
-    __syncthreads();
-  }
-
-  const int tiles = wide_tiles<Tile>(x.rows, x.columns), all_steps = (x.depth + kPanel - 1) / kPanel;
+  const int tiles = x.order.across * x.order.down, all_steps = (x.depth + kPanel - 1) / kPanel;
   const int begin = all_steps * part / parts, steps = all_steps * (part + 1) / parts - begin;
   ChainPlace panels[kPanels];
   const auto find_panels = [&] {
@@ -158,38 +164,46 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
     });
   };
 
-  // What is expected lies first: the copies begin before all of a kernel's code has come from memory.
-  if (__builtin_expect(worker < 0, true)) {
-    if constexpr (Tile::kMoves) give_registers<Tile::kFew>();
-    if (threadIdx.x >= 32 || !is_elected()) return;
-    // While kernels before this one still run, right operands of the first steps come if they are constants, or else nearer at
-    // least. More of them would stand in the way of the left ones.
-    constexpr int kAhead = 2;
-    static_assert(kAhead <= kSlots);
-    const int ahead = min(steps, kAhead), begun = x.early ? ahead : 0;
-    prefetch_map(x.left);
-    find_panels();
+  // While kernels before this one still run, right operands of the first steps come if they are constants, or else nearer at
+  // least. More of them would stand in the way of the left ones.
+  const int ahead = min(steps, kAhead), begun = x.early ? ahead : 0;
+  if (is_copying) find_panels();
+  if (is_copying && is_elected()) {
 #pragma unroll 1
-    for (int step = 0; step < ahead; ++step) {
+    for (int step = warp; step < ahead; step += kCopiers) {
       if (x.early) {
         bring_right(step, step);
       } else {
         each_box(step, [](int, const TensorMap& map, int column, int row) { prefetch_box(map, column, row); });
       }
     }
+  }
+  __syncwarp();
+  if constexpr (Tile::kShares) {
+    Mailbox::opened();
+    Mailbox::await_others();
+  } else {
+    __syncthreads();
+  }
+
+  // What is expected lies first: the copies begin before all of a kernel's code has come from memory.
+  if (__builtin_expect(worker < 0, true)) {
+    if constexpr (Tile::kMoves) give_registers<Tile::kFew>();
+    if (!is_copying || !is_elected()) return;
     await_earlier();
     // Every other tile is multiplied from its end on: what all blocks have read last is still in the L2 cache. Measured on an H100,
     // 179 MB came from memory for 223 at 2048x16384x4096, and 158 where its results pass through the cache.
     bool is_back = false;
-    RingPlace<kSlots> place(0);
-    unsigned n = 0;
-    for (int tile = first; tile < tiles; tile += static_cast<int>(gridDim.x), is_back = !is_back) {
+    RingPlace<kSlots> place(warp);
+    int n = warp, i = warp;  // of all steps, of a tile's
+    for (int tile = first; tile < tiles; tile += static_cast<int>(gridDim.x), is_back = !is_back, i -= steps) {
       if (tile != first) at = {x, tile}, find_panels();
       const bool leaves = x.fills && tile + static_cast<int>(gridDim.x) >= tiles;
-      for (int i = 0; i < steps; ++i, ++n, place.go_on()) {
+#pragma unroll 1
+      for (; i < steps; i += kCopiers, n += kCopiers, place.go_on(kCopiers)) {
         const int step = is_back ? steps - 1 - i : i, slot = place.slot;
         if (n >= kSlots) empty[slot].wait(place.parity ^ 1);
-        if (n >= static_cast<unsigned>(begun)) bring_right(step, slot);
+        if (n >= begun) bring_right(step, slot);
         copy_box(ring + slot * Tile::kSlotBytes, x.left, full[slot], (begin + step) * kPanel, at.row, leaves);
       }
     }
@@ -203,8 +217,7 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
   };
   unsigned char* const bytes = reinterpret_cast<unsigned char*>(dynamic) + (ring - shared_address(dynamic));
   StepProducts<T, Tile, kTransB> products(bytes + (Tile::kApart ? 0 : worker * Tile::kHeight) * Tile::kBoxBytes, bytes + Tile::kLeftBytes);
-  const int warp = static_cast<int>(threadIdx.x) / 32 - 4;
-  const WarpSums<Tile> sums(bytes, kSlots * Tile::kSlotBytes + warp * kSumsBytes);
+  const WarpSums<Tile> sums(bytes, kSlots * Tile::kSlotBytes + (warp - 4) * kSumsBytes);
   typename Tile::Sums c;
   const int stride = static_cast<int>(gridDim.x) * (Tile::kApart ? Tile::kWorkers : 1);
   int tile = first;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "include/dims.h"
+#include "include/divisor.h"
 
 namespace fusion::gpu {
 
@@ -79,9 +80,7 @@ struct Space {
   int64_t count;
   int64_t size[kMaxRank];
   int64_t stride[N > 0 ? N : 1][kMaxRank];
-  // By which 31-bit numbers, if all positions are such, are divided by a size without a division: e / size =
-  // (e * magic / 2^32 + e) / 2^shift.
-  uint32_t magic[kMaxRank], shift[kMaxRank];
+  Divisor divisor[kMaxRank];  // of the sizes, if all positions are numbers of 31 bits
 
   bool small;  // positions and offsets are numbers of 31 bits
 
@@ -94,10 +93,7 @@ struct Space {
       small = small && reach <= INT32_MAX;
     }
     for (int d = 0; d < rank && count > 0 && few; ++d) {
-      const uint64_t n = static_cast<uint64_t>(size[d]);
-      shift[d] = 0;
-      while (uint64_t{1} << shift[d] < n) ++shift[d];
-      magic[d] = static_cast<uint32_t>((((uint64_t{1} << shift[d]) - n) << 32) / n + 1);
+      divisor[d] = Divisor::of(static_cast<uint64_t>(size[d]));
     }
   }
 
@@ -118,9 +114,7 @@ struct Space {
   }
 
  private:
-  __device__ __forceinline__ uint32_t divided(uint32_t e, int d) const {
-    return (static_cast<uint32_t>(uint64_t{e} * magic[d] >> 32) + e) >> shift[d];
-  }
+  __device__ __forceinline__ uint32_t divided(uint32_t e, int d) const { return divisor[d].quotient(e); }
   __device__ __forceinline__ uint64_t divided(uint64_t e, int d) const { return e / static_cast<uint64_t>(size[d]); }
 
   template <class Offset, class Index>

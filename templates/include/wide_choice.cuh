@@ -131,7 +131,7 @@ void share_cache(const Device& device, WideOperands<kProducts, kChains>& x) {
 // Blocks of a launch: those that share tiles are one's each, others go from tile to tile.
 template <class Tile, class Operands>
 unsigned wide_blocks(const Device& device, const Operands& x) {
-  const int64_t blocks = int64_t{wide_tiles<Tile>(x.rows, x.columns)} * x.parts;
+  const int64_t blocks = int64_t{x.order.across} * x.order.down * x.parts;
   return static_cast<unsigned>(Tile::kShares ? blocks : std::min(blocks, wide_at_once<Tile>(device)));
 }
 
@@ -144,6 +144,7 @@ bool with_wide_tile(const Device& device, bool rounds, WideOperands<kProducts, k
   with_fastest_tile<Tiles>(device, rounds, x.rows, x.columns, x.depth, [&](auto tile) {
     using Tile = decltype(tile);
     described = describe(x.left, left, x.rows, x.depth, stride, Tile::kRows);
+    x.order = tile_order<Tile>(x.rows, x.columns);
     x.parts = Tile::kShares ? shared_parts(device, x.rows, x.columns, x.depth) : 1;
     if (described) f(tile, wide_blocks<Tile>(device, x));
   });

@@ -1,6 +1,7 @@
 // What products of many rows on Hopper are cut into: tiles of the results, and the operands as the copy engine knows them.
 #pragma once
 
+#include "include/divisor.h"
 #include "include/linear.cuh"
 #include "include/wide_epilogue.cuh"
 
@@ -28,6 +29,8 @@ struct WideTile {
   static constexpr int kTurns = kHeight * kColumns / kPanel * 4, kPlaces = kShares ? std::max(kTurns, kMostParts) : 0;
   static constexpr int kPlacesAt = kSlots * kSlotBytes + kWorkers * 4 * kSumsBytes;
   static constexpr int kBytes = 1024 + kPlacesAt + kPlaces * kWorkers * 4 * kTurnBytes;
+  // Threads that copy, in turns: to ask for a step takes one longer than a small tile does to multiply it.
+  static constexpr int kCopiers = kSlotBytes > 24576 ? 1 : kSlotBytes > 16384 ? 2 : 4;
   static constexpr int kThreads = kWarpgroup * (1 + kWorkers);
   // Registers of a thread: of all at first, of the copying warpgroup, of the others; where a tile is small they stay.
   static constexpr int kEven = 65536 / (kThreads * kBlocks) / 8 * 8, kFew = 40;
@@ -41,9 +44,9 @@ using NarrowTile = WideTile<2, 1, 64, 1, 8, 1, false, 307, 2980>;
 using SmallTile = WideTile<1, 1, 64, 1, 12, 1, false, 244, 2180>;
 using SharedTile = WideTile<1, 1, 64, 1, 4, 2, false, 244, 2180, true>;
 
-// Those tiles that a trial may find faster than the vendor's kernel. Measured on an H200 with a residual, us for what cuBLASLt takes: 4.0 for 4.4
-// at 128x768x768 (rows, columns, depth), 6.5 for 8.2 at 128x768x3072, 4.7 for 5.1 at 512x768x768, 5.5 for 6.2 at 1024x768x768, 12.1 for
-// 14.1 at 128x4096x4096, 38.4 for 40.4 at 128x4096x16384, 49.2 for 54.2 at 256x4096x16384; the same at 1024x768x3072. Larger tiles are not
+// Those tiles that a trial may find faster than the vendor's kernel. Measured on an H200 with a residual, us for what cuBLASLt takes: 3.8 for
+// 4.4 at 128x768x768 (rows, columns, depth), 6.2 for 8.0 at 128x768x3072, 4.7 for 5.1 at 512x768x768, 5.4 for 6.2 at 1024x768x768, 11.6 for
+// 13.8 at 128x4096x4096, 38.0 for 40.0 at 128x4096x16384, 49.2 for 54.2 at 256x4096x16384; the same at 1024x768x3072. Larger tiles are not
 // faster than the vendor's at more rows.
 struct TriedTiles {
   template <class F>
@@ -68,12 +71,24 @@ struct WideTiles {
   }
 };
 
+// In which order tiles are computed: those that run at once have rows and columns in common, as they lie in bands of so many tiles below
+// one another.
+struct TileOrder {
+  static constexpr int kBand = 16;
+  int across, down;    // tiles
+  Divisor band, last;  // by a whole band's tiles, and by how many of the last one lie below one another
+  TileOrder() = default;
+  TileOrder(int across, int down)
+      : across(across), down(down), band(Divisor::of(uint64_t{kBand} * across)), last(Divisor::of((down - 1) % kBand + 1)) {}
+};
+
 // Products of one left operand [rows, depth]: kChains times kProducts right ones [depth, columns], those of a chain
 // equally wide. A float is two of the depth, as the copy engine and the tensor cores take as long as for two of 16 bits.
 template <int kProducts, int kChains>
 struct WideOperands {
   TensorMap left, right[kChains][kProducts];
   int rows, depth, columns[kChains];
+  TileOrder order;
   int parts;   // blocks that share a tile's steps, where its kind is to be shared
   bool early;  // the right operands are there before any kernel runs
   bool once;   // nobody finds them in the L2 cache again, where left ones are to stay
@@ -84,19 +99,22 @@ struct WideOperands {
 __host__ __device__ __forceinline__ int in_panels(int columns) { return (columns + kPanel - 1) / kPanel * kPanel; }
 
 template <class Tile, class Columns>
-__host__ __device__ __forceinline__ int wide_across(const Columns& columns) {
+int wide_across(const Columns& columns) {
   int across = 0;
   for (const int n : columns) across += in_panels(n);
   return (across + Tile::kColumns - 1) / Tile::kColumns;
 }
 template <class Tile>
-__host__ __device__ __forceinline__ int wide_down(int rows) {
+int wide_down(int rows) {
   return (rows + Tile::kRows - 1) / Tile::kRows;
 }
-
 template <class Tile, class Columns>
-__host__ __device__ __forceinline__ int wide_tiles(int rows, const Columns& columns) {
+int wide_tiles(int rows, const Columns& columns) {
   return wide_across<Tile>(columns) * wide_down<Tile>(rows);
+}
+template <class Tile, class Columns>
+TileOrder tile_order(int rows, const Columns& columns) {
+  return {wide_across<Tile>(columns), wide_down<Tile>(rows)};
 }
 
 // Where a panel begins: the chain that it is of, and that one's column.
@@ -104,23 +122,19 @@ struct ChainPlace {
   int chain, column;
 };
 
-// Tiles in an order in which those that run at once have rows and columns in common; columns of all chains lie side by side, and a
-// tile may have some of several. The first columns come last, of all chains together if they are as many whole tiles wide: they are
+// Where a tile begins; columns of all chains lie side by side, and a tile may have some of several. The first columns come last, of all chains together if they are as many whole tiles wide: they are
 // still in the L2 cache when a next kernel begins with them.
 template <class Tile>
 struct WidePosition {
   int row, column;
   template <int kChains>
   __device__ __forceinline__ WidePosition(const WideOperands<Tile::kProducts, kChains>& x, int tile) {
-    constexpr unsigned kBand = 16;  // tiles that lie below one another
-    const unsigned across = wide_across<Tile>(x.columns), down = wide_down<Tile>(x.rows);
-    unsigned n = across * down - 1 - tile, first = 0, height = down;
-    if (down > kBand) {  // a division less where there is one band
-      first = n / (kBand * across) * kBand, n %= kBand * across;
-      height = min(kBand, down - first);
-    }
-    const int right = static_cast<int>(n / height);  // so many tiles
-    row = static_cast<int>((first + n % height) * Tile::kRows);
+    constexpr int kBand = TileOrder::kBand;
+    const unsigned from_end = x.order.across * x.order.down - 1 - tile, bands = x.order.band.quotient(from_end);
+    const int first = static_cast<int>(bands) * kBand, below = x.order.down - first;
+    const unsigned n = from_end - first * x.order.across;
+    const int right = static_cast<int>(below < kBand ? x.order.last.quotient(n) : n / kBand);  // so many tiles
+    row = (first + static_cast<int>(n) - right * min(below, kBand)) * Tile::kRows;
     column = right * Tile::kColumns;
     if constexpr (kChains > 1) {
       bool abreast = x.columns[0] % Tile::kColumns == 0;

@@ -33,7 +33,8 @@ int wrong(int rows, int columns, int depth, int parts) {
   x.right[0][0] = kTransB ? gpu::host_map(right.data(), columns, depth * kHalves, depth * kHalves, gpu::kPanel)
                           : gpu::host_map(right.data(), depth, columns, columns, gpu::kPanel);
   x.rows = rows, x.depth = depth * kHalves, x.columns[0] = columns, x.parts = parts, x.early = kTransB, x.once = x.fills = false;
-  const unsigned blocks = gpu::wide_tiles<Tile>(rows, x.columns) * parts;
+  x.order = gpu::tile_order<Tile>(rows, x.columns);
+  const unsigned blocks = x.order.across * x.order.down * parts;
   cuda_host::mail = arena.take<cuda_host::Mail>(blocks), cuda_host::cluster_size = parts;
   const AddedMatrix<T> epilogue{bias.data(), residual.data(), out, columns};
   cuda_host::launch_at_once(blocks, Tile::kThreads, Tile::kBytes, [&] { gpu::linear_wgmma<T, Tile, kTransB>(x, epilogue); });

@@ -26,6 +26,7 @@ int wrong(int rows, int depth, const int (&columns)[kProducts], unsigned grid) {
     x.right[p][0] = gpu::host_map(turned[p].data(), n, depth * 2, depth * 2, gpu::kPanel);
     epilogues[p] = {made.bias.data(), made.matrix.data(), made.out[p].data(), n};
   }
+  x.order = gpu::tile_order<Tile>(rows, x.columns);
   cuda_host::launch(grid, Tile::kThreads, Tile::kBytes, nullptr, [&] {
     if constexpr (kProducts == 1) gpu::linear_wgmma<float, Tile, true>(x, epilogues[0]);
     else gpu::linear_wgmma<float, Tile, true>(x, epilogues[0], epilogues[1]);

@@ -78,6 +78,7 @@ int wrong(int rows, int depth, const int (&columns)[kChains], unsigned grid) {
     }
     epilogues[chain] = {bias.data(), matrix.data(), line.data(), m.out0.data(), m.out1.data(), n};
   }
+  x.order = gpu::tile_order<Tile>(rows, x.columns);
   cuda_host::launch(grid, Tile::kThreads, Tile::kBytes, nullptr, [&] {
     if constexpr (kChains == 1) gpu::linear_wgmma<half, Tile, kTransB>(x, epilogues[0]);
     else gpu::linear_wgmma<half, Tile, kTransB>(x, epilogues[0], epilogues[1]);
@@ -112,15 +113,17 @@ int misplaced(bool fills) {
   x.left = gpu::host_map(left.data(), kRows, kDepth, kDepth, Tile::kRows);
   x.right[0][0] = gpu::host_map(right.data(), kDepth, kColumns, kColumns, gpu::kPanel);
   x.rows = kRows, x.depth = kDepth, x.columns[0] = kColumns, x.early = x.once = false, x.fills = fills;
+  x.order = gpu::tile_order<Tile>(kRows, x.columns);
   std::vector<gpu::Copied> copied;
   std::vector<const void*> passing;
   gpu::copied = &copied, cuda_host::passing = &passing;
   cuda_host::launch(1, Tile::kThreads, Tile::kBytes, nullptr, [&] { gpu::linear_wgmma<half, Tile, false>(x, epilogue); });
   gpu::copied = nullptr, cuda_host::passing = nullptr;
-  int misplaced = 0, n = 0;
+  int misplaced = 0, n = 0, turns[Tile::kCopiers] = {};
   for (const gpu::Copied& box : copied) {
     if (box.matrix != left.data()) continue;
-    const int tile = n / kSteps, step = n++ % kSteps;
+    const int turn = turns[box.warp]++ * Tile::kCopiers + box.warp, tile = turn / kSteps, step = turn % kSteps;
+    ++n;
     misplaced += box.column != (tile % 2 == 0 ? step : kSteps - 1 - step) * gpu::kPanel;
     misplaced += box.once != (fills && tile == kTiles - 1);
   }
@@ -131,14 +134,36 @@ int misplaced(bool fills) {
   return misplaced + (n != kTiles * kSteps);
 }
 
+// Tiles that are not computed once, or not with those beside which they lie in a band.
+int misordered(int across, int down) {
+  using Tile = gpu::SmallTile;
+  gpu::WideOperands<1, 1> x;
+  x.rows = down * 64 - 3, x.columns[0] = across * 64 - 8, x.order = gpu::tile_order<Tile>(x.rows, x.columns);
+  std::vector<int> times(across * down);
+  int misordered = x.order.across != across || x.order.down != down, band = (down - 1) / 16;
+  for (int tile = 0; tile < across * down; ++tile) {
+    const gpu::WidePosition<Tile> at(x, tile);
+    const int row = at.row / 64, column = at.column / 64;
+    if (row < 0 || row >= down || column < 0 || column >= across) return 1;
+    ++times[row * across + column];
+    misordered += row / 16 > band;
+    band = row / 16;
+  }
+  for (const int n : times) misordered += n != 1;
+  return misordered;
+}
+
 int main() {
   const int odd[] = {200}, wide[] = {328}, two[] = {72, 200}, alike[] = {200, 200};
   int all = misplaced(false) + misplaced(true);
+  for (const int across : {1, 3, 48, 257})
+    for (const int down : {1, 2, 15, 16, 17, 32, 33, 50}) all += misordered(across, down);
   const auto each = [&](auto tile) {
     using Tile = decltype(tile);
     if constexpr (Tile::kShares) return;  // see shared_product.cc
     all += wrong<Tile, false>(77, 200, odd, 1) + wrong<Tile, true>(77, 72, odd, 1);
     all += wrong<Tile, false>(300, 264, wide, 2) + wrong<Tile, true>(200, 520, odd, 2);
+    all += wrong<Tile, true>(200, 40, odd, 1);
     all += wrong<Tile, false>(140, 136, two, 2) + wrong<Tile, true>(140, 136, alike, 2);
   };
   gpu::WideTiles<1>::each(each);

@@ -39,6 +39,7 @@ struct Barrier {
   }
   bool has_passed(int parity) const { return phase % 2 != parity; }
 };
+inline int warp_of_block() { return static_cast<int>(threadIdx.x) / 32; }
 inline int warpgroup() { return static_cast<int>(threadIdx.x) / kWarpgroup; }
 inline bool is_elected() { return threadIdx.x % 32 == 0; }
 inline void publish_barriers() {}
@@ -98,13 +99,14 @@ struct Copied {
   const void* matrix;
   int column, row;
   bool once;
+  int warp;  // that asked for it
 };
 inline std::vector<Copied>* copied = nullptr;
 
 inline void copy_box(uint32_t shared, const TensorMap& described, Barrier& arrived, int column, int row, bool once = false) {
   HostMap map;
   std::memcpy(&map, &described, sizeof map);
-  if (copied != nullptr) copied->push_back({map.data, column, row, once});
+  if (copied != nullptr) copied->push_back({map.data, column, row, once, warp_of_block()});
   for (int r = 0; r < map.box_rows; ++r)
     for (int c = 0; c < kPanel; ++c) {
       const bool inside = row + r < map.rows && column + c < map.columns;
