@@ -42,7 +42,7 @@ def page(cases: Sequence[KernelCase], built: Sequence[Result], timed: Sequence[R
         " there are; nothing that they read is in the GPU's cache before, which holds what was only read."
         " *Own* has our products also where the"
         " vendor's are taken otherwise. Yardsticks: cuBLASLt's product alone, without what follows it (for gate"
-        " and up one product by both and a pass); PyTorch's attention by cuDNN and flash; a copy of as many bytes;"
+        " and up one product by both and a pass); PyTorch's attention by cuDNN and flash; a copy of as many bytes, or where latency is the limit of the first operand;"
         " a kernel that adds to one number. *Share* is our rate over the best yardstick's, for the smallest sizes"
         " how many times as long as the least kernel it takes; with a star where it is not as it is to be. Causal"
         " attention counts half the operations. Errors are the largest difference over the largest magnitude,"

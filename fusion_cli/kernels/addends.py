@@ -49,7 +49,7 @@ def addends_of(plan: Plan, stage: Linear | Conv) -> Addends | None:
     added = [k for k in terms if k is not None]
     shapes = {k: plan.tensors[stage.operands[k].tensor].shape for k in added}
     residual = next((k for k in added if shapes[k] == made.shape), None)
-    bias = next((k for k in added if k != residual and _is_row(shapes[k], made.shape[-1])), None)
+    bias = next((k for k in added if k != residual and is_row(shapes[k], made.shape[-1])), None)
     known = {bias, residual} - {None}
     if known != set(added) or not all(_is_plain(plan, stage.operands[k], dtype) for k in added):
         return None
@@ -70,12 +70,18 @@ def _terms(stage: Linear | Conv, instr: int) -> list[int | None] | None:
     return None
 
 
-def _is_row(shape: tuple[int | str, ...], width: int | str) -> bool:
+def is_row(shape: tuple[int | str, ...], width: int | str) -> bool:
+    """Whether an operand of this shape is one row of so many columns."""
     return width != 1 and bool(shape) and shape[-1] == width and all(d == 1 for d in shape[:-1])
 
 
 def _is_plain(plan: Plan, operand: Operand, dtype: str) -> bool:
-    return operand.perm is None and plan.tensors[operand.tensor].dtype == dtype and _is_dense(plan, operand.tensor)
+    return plan.tensors[operand.tensor].dtype == dtype and lies_dense(plan, operand)
+
+
+def lies_dense(plan: Plan, operand: Operand) -> bool:
+    """Whether a kernel reads an operand's elements in the order in which they lie, one behind the other."""
+    return operand.perm is None and _is_dense(plan, operand.tensor)
 
 
 def _is_dense(plan: Plan, tensor: int) -> bool:

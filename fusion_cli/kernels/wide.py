@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from fusion_cli.codegen.cuda_parts import Body, Names
 from fusion_cli.devices.work import Work
+from fusion_cli.kernels.addends import is_row, lies_dense
 from fusion_cli.kernels.family import Schedule, Sized
 from fusion_cli.kernels.skinny import chains_of
 from fusion_cli.operators.dtypes import NARROW
@@ -60,6 +61,8 @@ class WidePart:
     body: Body
     stored: tuple[str, ...]
     """The names of those results that somebody else reads."""
+    steps: dict[int, tuple[str, str]]
+    """How far apart in memory an operand's rows and columns are, as the kernel writes it."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,8 @@ def _parts(plan: Plan, chain: Sequence[int], order: Sequence[int]) -> tuple[Wide
         stored = [
             y.name for y, s in zip(body.outs, stage.stores, strict=True) if not _is_private(plan, chain, s.tensor)
         ]
-        parts.append(WidePart(order.index(position), body, tuple(stored)))
+        steps = {x.operand: _steps(plan, stage, n, x.operand) for x in body.loads}
+        parts.append(WidePart(order.index(position), body, tuple(stored), steps))
         made |= {s.tensor: f"y{n}_{k}[i]" for k, s in enumerate(stage.stores)}
     return tuple(parts)
 
@@ -175,6 +179,22 @@ def _body(plan: Plan, stage: Linear, n: int, made: dict[int, str]) -> Body:
     body = names.body(stage.program, outs, load=load, position=lambda back: f"e{n}.axis_{back}.at(e + i)")
     read = tuple(x for x in body.loads if stage.operands[x.operand].tensor not in made)
     return Body(read, body.outs, body.axes, body.lines)
+
+
+def _steps(plan: Plan, stage: Linear, n: int, k: int) -> tuple[str, str]:
+    """Those of operand k of the n-th product: of a row or a matrix as wide as the result they are known beforehand, and
+    the kernel asks for nothing."""
+    width, operand = _width(plan, stage), stage.operands[k]
+    shape = plan.tensors[operand.tensor].shape
+    known = width != 1 and shape[-1:] == (width,) and lies_dense(plan, operand)
+    return "0" if known and is_row(shape, width) else f"e{n}.row{k}", "1" if known else f"e{n}.column{k}"
+
+
+def _width(plan: Plan, stage: Linear) -> int | str:
+    right = stage.operands[stage.b]
+    shape = plan.tensors[right.tensor].shape
+    seen = tuple(shape[p] for p in right.perm or range(len(shape)))
+    return seen[-2 if stage.trans_b else -1]
 
 
 def _is_private(plan: Plan, chain: Sequence[int], tensor: int) -> bool:

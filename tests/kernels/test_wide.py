@@ -9,10 +9,11 @@ import pytest
 from fusion_cli.emit import emit
 from fusion_cli.kernels import family_of
 from fusion_cli.kernels.wide import wide_of, wide_with
-from fusion_cli.planir.stages import Linear, Plan
+from fusion_cli.planir.stages import Linear, Operand, Plan, Tensor
 from fusion_cli.types import Target
 from tests.helpers.cuda_product_plans import abreast, adding, batched, gated, linear, products
-from tests.helpers.plan_builder import fused_op
+from tests.helpers.plan_builder import Builder, Program, fused_op
+from tests.helpers.product_terms import added, plan_of
 from tests.helpers.sized_stages import sized_stages
 
 SM_90A = Target("sm_90a", "cuda", "sm_90a")
@@ -120,6 +121,37 @@ def test_products_side_by_side_are_chains_of_one_kernel(trans_b: bool) -> None:
     assert "gpu::WideOperands<1, 3> x;" in text
     passes = ("x0.p, false", "x1.p, false", "x2.p, true")
     assert " + ".join(f"gpu::vendor_cycles(device, {p})" for p in passes) in text
+
+
+def window(b: Builder, p: Program) -> tuple[int, list[Operand]]:
+    whole = b.input(DTYPE, "2n")
+    at, steps = b.op("const", ints=(0,)), b.op("const", ints=(2,))
+    b.tensors.append(Tensor("view", whole, DTYPE, ("n",), b.op("const", ints=(40,)), "", at, steps))
+    return p("Add", p("acc", dtype=DTYPE), p.load(2, DTYPE)), [Operand(len(b.tensors) - 1)]
+
+
+@pytest.mark.parametrize(
+    ("plan", "expected"),
+    [
+        pytest.param(plan_of(added("n")), ("0", "1"), id="a row"),
+        pytest.param(plan_of(added(1, "n")), ("0", "1"), id="a row with an axis of one"),
+        pytest.param(plan_of(added("m", "n")), ("e0.row2", "1"), id="a matrix"),
+        pytest.param(plan_of(added("m", 1)), ("e0.row2", "e0.column2"), id="a number per row"),
+        pytest.param(plan_of(added(1)), ("e0.row2", "e0.column2"), id="one number"),
+        pytest.param(plan_of(added(1), space=("m", 1)), ("e0.row2", "e0.column2"), id="one column"),
+        pytest.param(
+            plan_of(added("m", "m", perm=(1, 0)), space=("m", "m")), ("e0.row2", "e0.column2"), id="transposed"
+        ),
+        pytest.param(plan_of(window), ("e0.row2", "e0.column2"), id="part of another"),
+        pytest.param(adding(DTYPE, "b", trans_b=True).plan, ("0", "1"), id="a row, the right operand turned"),
+    ],
+)
+def test_how_far_apart_an_operands_elements_lie_is_not_asked_where_it_is_known(
+    plan: Plan, expected: tuple[str, str]
+) -> None:
+    found = wide_of(plan, ((0,),))
+    assert found is not None
+    assert found.chains[0][0].steps == {2: expected}
 
 
 def test_more_products_than_a_kernel_has_epilogues_for_stay_apart() -> None:

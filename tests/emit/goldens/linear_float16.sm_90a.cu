@@ -177,11 +177,11 @@ struct stage_0_wide0 {
   };
 
   __device__ __forceinline__ void fetch(Operands& x, uint32_t row, uint32_t column) const {
-    gpu::fetch_eight(x.in0_2, e0.in2, e0.row2, e0.column2, row, column);
+    gpu::fetch_eight(x.in0_2, e0.in2, 0, 1, row, column);
   }
 
   __device__ __forceinline__ void spread(Operands& x) const {
-    gpu::spread(x.in0_2, e0.column2);
+    gpu::spread(x.in0_2, 1);
   }
 
   __device__ __forceinline__ void store(uint32_t row, uint32_t column, bool inside, const float (&sums)[1][8], const Operands& x, [[maybe_unused]] bool passes = false) const {
