@@ -224,7 +224,7 @@ __device__ __forceinline__ void few_phases(bool early, const PhaseMemory& memory
       }
 #pragma unroll 1
       for (int stop; step < end; step = stop) {
-        const int strip = step / x.shares.steps;
+        const int strip = x.shares.strip(step);
         stop = min((strip + 1) * x.shares.steps, end);
         stream_sums<T>(stop - step, ring, sums);
         bool done = false;

@@ -271,11 +271,9 @@ bool describe_stream(StreamOperands<kProducts, kChains>& x, unsigned blocks, con
     return describe(x.right[chain][product], y.b, y.p.k, y.p.n, y.p.b_k, kPanel, kPromote128);
   };
   if (!(right(first) && ... && right(others))) return false;
-  StreamShares& s = x.shares;
-  s.steps = static_cast<int>(ceil_div(p.k, kPanel));
-  if (strips > INT32_MAX / s.steps) return false;
-  s.strips = static_cast<int>(strips);
-  s.each = static_cast<unsigned>(s.strips * s.steps) / blocks, s.more = static_cast<unsigned>(s.strips * s.steps) % blocks;
+  const int steps = static_cast<int>(ceil_div(p.k, kPanel));
+  if (strips > INT32_MAX / steps) return false;
+  x.shares = StreamShares(steps, static_cast<int>(strips), blocks);
   return true;
 }
 

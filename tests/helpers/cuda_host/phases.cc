@@ -279,9 +279,8 @@ int layer(unsigned grid, int rows) {
 
 // How often a strip, or as much of it as blocks have each, does not begin at the row where the others are at that time.
 int apart(unsigned blocks, int strips, int steps) {
-  const unsigned all = static_cast<unsigned>(strips * steps);
-  const gpu::StreamShares shares{steps, strips, all / blocks, all % blocks};
-  const int period = std::min(static_cast<int>(all / blocks), steps);
+  const gpu::StreamShares shares(steps, strips, blocks);
+  const int period = std::min(strips * steps / static_cast<int>(blocks), steps);
   int found = 0;
   for (unsigned block = 0; block < blocks; ++block) {
     gpu::StreamPath path(shares, block);
