@@ -1,16 +1,39 @@
 // softmax(score(Q K^T)) V with an online softmax: scores live in registers, one tile of keys at a time.
 #pragma once
 
+#include <algorithm>
+
+#include "include/divisor.h"
 #include "include/vector.cuh"
 
 namespace fusion::gpu {
+
+// In which order blocks have tiles of queries: tiles from the last to the first, since the last rows of a causal score see the most
+// keys, and where batches take turns each tile in all of those.
+struct TileTurns {
+  unsigned tiles, batches, together;  // of a batch; all; that take turns
+  Divisor by_section, by_together, by_rest;
+
+  TileTurns() = default;
+  TileTurns(unsigned tiles, unsigned batches, unsigned together)
+      : tiles(tiles), batches(batches), together(together), by_section(Divisor::of(std::max(together * tiles, 1u))),
+        by_together(Divisor::of(together)), by_rest(Divisor::of(std::max(batches % together, 1u))) {}
+};
 
 // Operands 0 to 3 of the batch space are q, k, v and the output, the score program's own follow.
 struct AttentionShape {
   int64_t queries, keys, depth, value_depth;
   int64_t q_row, q_column, k_row, k_column, v_row, v_column, out_row, out_column;  // element strides
   float scale;
-  unsigned together;  // batches whose blocks take turns
+  Divisor by_queries;
+  unsigned together = 1;  // batches whose blocks take turns
+  TileTurns turns = {};   // of the kernel that is launched
+
+  // Of a row, where the queries of several heads are one below the other.
+  __device__ __forceinline__ int head(int row) const { return static_cast<int>(by_queries.quotient(row)); }
+  TileTurns turns_of(int64_t batches, int rows) const {
+    return {static_cast<unsigned>((queries + rows - 1) / rows), static_cast<unsigned>(batches), together};
+  }
 };
 
 // How the probabilities' own program is treated.
@@ -90,13 +113,12 @@ struct Place {
   int tile;
 };
 
-// Blocks start in the order of their numbers: tiles from the last to the first, since the last rows of a causal score
-// see the most keys, and where batches take turns each tile in all of those.
-__host__ __device__ __forceinline__ Place place_of(unsigned block, const AttentionShape& s, int64_t batches, int rows) {
-  const unsigned tiles = static_cast<unsigned>((s.queries + rows - 1) / rows), section = s.together * tiles;
-  const unsigned first = block / section * s.together, turn = block % section;
-  const unsigned left = static_cast<unsigned>(batches) - first, width = left < s.together ? left : s.together;
-  return {first + turn % width, static_cast<int>(tiles - 1 - turn / width)};
+// Blocks start in the order of their numbers.
+__host__ __device__ __forceinline__ Place place_of(unsigned block, const TileTurns& x) {
+  const unsigned section = x.by_section.quotient(block), first = section * x.together;
+  const unsigned turn = block - first * x.tiles, left = x.batches - first;
+  const unsigned tile = (left < x.together ? x.by_rest : x.by_together).quotient(turn);
+  return {first + turn - tile * (left < x.together ? left : x.together), static_cast<int>(x.tiles - 1 - tile)};
 }
 
 // The strides of the last two axes of q [..., queries, depth], k [..., keys, depth], v [..., keys, value depth], out.
@@ -105,7 +127,7 @@ inline AttentionShape attention_shape(const View& q, const View& k, const View& 
   const auto column = [](const View& x) { return x.stride[x.rank - 1]; };
   return {q.size[q.rank - 2], k.size[k.rank - 2], q.size[q.rank - 1], v.size[v.rank - 1], row(q),   column(q),
           row(k),             column(k),          row(v),             column(v),          row(out), column(out), scale,
-          1};
+          Divisor::of(std::max<int64_t>(q.size[q.rank - 2], 1))};
 }
 
 // Whether the rows of every batch are made of 16-byte pieces that are aligned if the first is.

@@ -33,8 +33,13 @@ struct DecodeTile {
 // Query heads that share keys and values, and what their operands step from one to the next.
 template <int N>
 struct HeadGroup {
-  int size;
+  int size, tiles;  // heads, and blocks that have their rows
   int64_t stride[N];
+  Divisor by_tiles;
+
+  HeadGroup(int size, int64_t queries)
+      : size(size), tiles(static_cast<int>(ceil_div(size * queries, kDecodeRows))), stride{},
+        by_tiles(Divisor::of(std::max(tiles, 1))) {}
 };
 
 // Those of the batch's innermost axis, if its keys and values are broadcast.
@@ -45,9 +50,9 @@ inline int64_t shared_heads(const Ints& dims, const Ints& k, const Ints& v) {
 
 template <int N>
 HeadGroup<N> head_group(const Ints& dims, const View (&views)[N]) {
-  HeadGroup<N> group{1, {}};
-  if (dims.size() < 3 || views[1].step(3) != 0 || views[2].step(3) != 0) return group;
-  group.size = static_cast<int>(dims[dims.size() - 3]);
+  const int64_t queries = dims[dims.size() - 2];
+  if (dims.size() < 3 || views[1].step(3) != 0 || views[2].step(3) != 0) return {1, queries};
+  HeadGroup<N> group(static_cast<int>(dims[dims.size() - 3]), queries);
   for (int i = 0; i < N; ++i) group.stride[i] = views[i].step(3);
   return group;
 }
@@ -88,9 +93,8 @@ __device__ __forceinline__ void attention_decode(const T* q, const T* k, const T
   T* const ring = rings + warp * kStages * Tile::kStage;
 
   const int queries = static_cast<int>(s.queries), keys = static_cast<int>(s.keys), all = group.size * queries;
-  const int tiles = (all + kDecodeRows - 1) / kDecodeRows;
-  const int64_t batch = blockIdx.x / tiles;
-  const int first_row = static_cast<int>(blockIdx.x % tiles) * kDecodeRows, rows = min(all - first_row, kDecodeRows);
+  const int64_t batch = group.by_tiles.quotient(blockIdx.x);
+  const int first_row = (static_cast<int>(blockIdx.x) - static_cast<int>(batch) * group.tiles) * kDecodeRows, rows = min(all - first_row, kDecodeRows);
   int64_t at[N];
   batches.locate_block(batch, at);
   const Matrix<T> mk{k + at[1], s.k_row, s.k_column, s.keys, s.depth};
@@ -110,7 +114,7 @@ __device__ __forceinline__ void attention_decode(const T* q, const T* k, const T
   const auto load_queries = [&] {
 #pragma unroll 1
     for (int i = warp; i < kDecodeRows; i += kAttentionWarps) {
-      const int head = (first_row + i) / queries, query = (first_row + i) % queries;
+      const int row = first_row + i, head = s.head(row), query = row - head * queries;
       const T* const from = q + at[0] + head * group.stride[0] + query * s.q_row;
       const Matrix<T> line{from, 0, s.q_column, i < rows, s.depth};
       load_tile<1, kDepth, kPitch, 32>(tile_q + i * kPitch, line, 0, 0, true, lane);
@@ -155,11 +159,11 @@ __device__ __forceinline__ void attention_decode(const T* q, const T* k, const T
   int64_t full_batch[2], row_at[2][N];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const int row = first_row + min(lane / 4 + r * 8, rows - 1);
-    query[r] = row % queries;
-    full_batch[r] = batch * group.size + row / queries;
+    const int row = first_row + min(lane / 4 + r * 8, rows - 1), head = s.head(row);
+    query[r] = row - head * queries;
+    full_batch[r] = batch * group.size + head;
 #pragma unroll
-    for (int i = 0; i < N; ++i) row_at[r][i] = at[i] + row / queries * group.stride[i];
+    for (int i = 0; i < N; ++i) row_at[r][i] = at[i] + head * group.stride[i];
   }
 
   bool whole = false;
@@ -253,8 +257,8 @@ __device__ __forceinline__ void attention_decode(const T* q, const T* k, const T
 
   const int part_rows = min(all, kDecodeRows);  // of every block
   const auto line_of = [&](int i) {
-    const int row = first_row + i;
-    return out + at[3] + row / queries * group.stride[3] + row % queries * s.out_row;
+    const int row = first_row + i, head = s.head(row);
+    return out + at[3] + head * group.stride[3] + (row - head * queries) * s.out_row;
   };
   for (int i = warp; i < rows; i += kAttentionWarps) {
     float top = tops[0][i], sum = 0.0f, weight[kAttentionWarps];

@@ -59,7 +59,7 @@ struct QueryTile {
 
   __device__ __forceinline__ QueryTile(const T* q, const T* k, const T* v, const AttentionShape& s, const Space<N>& batches,
                                        int rows) {
-    const Place place = place_of(blockIdx.x, s, batches.count, rows);
+    const Place place = place_of(blockIdx.x, s.turns);
     batch = place.batch, first_query = place.tile * rows;
     batches.locate_block(batch, at);
     this->q = {q + at[0], s.q_row, 1, s.queries, s.depth};

@@ -32,7 +32,7 @@ __device__ __forceinline__ void attention_scalar(const float* q, const float* k,
   float* const tile_v = tile_k + kScalarKeys * kPitch;
   float* const tile_p = tile_v + kScalarKeys * kValuePitch;
 
-  const Place place = place_of(blockIdx.x, s, batches.count, kScalarRows);
+  const Place place = place_of(blockIdx.x, s.turns);
   const int64_t batch = place.batch, first_query = int64_t{place.tile} * kScalarRows;
   int64_t at[N];
   batches.locate_block(batch, at);

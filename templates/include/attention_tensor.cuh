@@ -26,7 +26,7 @@ __device__ __forceinline__ void attention_tensor(const T* q, const T* k, const T
   T* const ring_v = ring_k + 2 * kKeys * kPitch;
 
   const int queries = static_cast<int>(s.queries), keys = static_cast<int>(s.keys);
-  const Place place = place_of(blockIdx.x, s, batches.count, Tile::kRows);
+  const Place place = place_of(blockIdx.x, s.turns);
   const int64_t batch = place.batch;
   const int first_query = place.tile * Tile::kRows;
   int64_t at[N];

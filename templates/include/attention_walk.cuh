@@ -74,12 +74,13 @@ struct WarpgroupAttention {
   // The steps of the busiest block, or nearly that: of one in every few.
   static int64_t most_steps(const AttentionShape& s, int64_t batches, unsigned blocks) {
     constexpr unsigned kEvery = 11;
-    const int64_t tiles = batches * ceil_div(s.queries, kRows);
+    const TileTurns turns = s.turns_of(batches, kRows);
+    const unsigned tiles = turns.batches * turns.tiles;
     int64_t most = 0;
     for (unsigned block = 0; block < blocks; block += kEvery) {
       int64_t steps = 0;
       for (unsigned round = 0; tile_of(round, block, blocks) < tiles; ++round) {
-        const int64_t end = (place_of(tile_of(round, block, blocks), s, batches, kRows).tile + 1) * int64_t{kRows};
+        const int64_t end = (place_of(tile_of(round, block, blocks), turns).tile + 1) * int64_t{kRows};
         steps += 1 + ceil_div(end < s.keys ? end : s.keys, kKeys);  // one for its beginning and end
       }
       most = steps > most ? steps : most;
@@ -170,18 +171,17 @@ struct Walk {
 
   // The next tile. For all threads of the block, which wait at `done` for one another once they are through with theirs.
   __device__ __forceinline__ bool find(Barrier& done) {
-    const unsigned rows = static_cast<unsigned>((s.queries + Tile::kRows - 1) / Tile::kRows);
     unsigned tile;
     do {
       ++round;
       tile = Tile::tile_of(round, blockIdx.x, gridDim.x);
-      if (tile < batches.count * rows) continue;
+      if (tile < s.turns.batches * s.turns.tiles) continue;
       if (!skips() || all) return false;
       all = true, round = ~0u;
       done.arrive();
       done.wait(0);
     } while (round == ~0u || (all && !again[round]));
-    const Place place = place_of(tile, s, batches.count, Tile::kRows);
+    const Place place = place_of(tile, s.turns);
     batch = place.batch, first_query = place.tile * Tile::kRows, ++count;
     batches.locate_block(batch, at);
     const int keys = static_cast<int>(s.keys), end = first_query + Tile::kRows;

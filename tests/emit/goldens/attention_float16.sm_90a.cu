@@ -165,18 +165,21 @@ void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
 #if FUSION_HOPPER
     using Short1 = gpu::ShortAttention<64, 64, stage_0_program::kBare, 1>;
     if (Short1::takes(shape, q, k, v, {q_data, k_data, v_data})) {
+      shape.turns = shape.turns_of(batches.count, Short1::kRows);
       gpu::launch(stage_0_short<Short1>, gpu::attention_grid(shape, batches.count, Short1::kRows, "stage_0"), Short1::kThreads,
                   Short1::kBytes, stream, "stage_0", q_data, k_data, v_data, out_data, shape, batches, program);
       return;
     }
     using Short2 = gpu::ShortAttention<64, 64, stage_0_program::kBare, 2>;
     if (Short2::takes(shape, q, k, v, {q_data, k_data, v_data})) {
+      shape.turns = shape.turns_of(batches.count, Short2::kRows);
       gpu::launch(stage_0_short<Short2>, gpu::attention_grid(shape, batches.count, Short2::kRows, "stage_0"), Short2::kThreads,
                   Short2::kBytes, stream, "stage_0", q_data, k_data, v_data, out_data, shape, batches, program);
       return;
     }
     using Apart = gpu::RingAttention<64, 64, stage_0_program::kBare, false>;
     if (Apart::takes(shape, q, k, v, {q_data, k_data, v_data})) {
+      shape.turns = shape.turns_of(batches.count, Apart::kRows);
       gpu::launch(stage_0_ring<Apart>, gpu::attention_grid(shape, batches.count, Apart::kRows, "stage_0"), Apart::kThreads,
                   Apart::kBytes, stream, "stage_0", q_data, k_data, v_data, out_data, shape, batches, program);
       return;
@@ -185,6 +188,7 @@ void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
     if (Groups::takes(shape, q, k, v, {q_data, k_data, v_data})) {
       gpu::TileMap map{};
       shape.together = Groups::balanced(device, shape, batches.count);
+      shape.turns = shape.turns_of(batches.count, Groups::kRows);
       gpu::launch(stage_0_warpgroups<64, 64>, Groups::grid(device, shape, batches.count), Groups::kThreads, Groups::kBytes,
                   stream, "stage_0", q_data, k_data, v_data, out_data, shape, batches, map, program);
       return;
@@ -201,6 +205,7 @@ void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
       return;
     }
     const gpu::KeySplit split = gpu::key_split(device, batches.count, shape.queries, shape.keys, parts, done);
+    shape.turns = shape.turns_of(batches.count, Tile::kRows);
     gpu::launch(stage_0_kernel<Tile>, dim3(grid, split.count), Tile::kThreads, Tile::kBytes,
                 stream, "stage_0", q_data, k_data, v_data, out_data, shape, batches, split, program);
     return;
