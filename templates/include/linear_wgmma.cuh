@@ -118,7 +118,7 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
   const uint32_t ring = (shared_address(dynamic) + 1023) / 1024 * 1024;
   __shared__ Barrier full[kSlots], empty[kSlots];
   [[maybe_unused]] __shared__ Mailbox mailbox;
-  const int parts = Tile::kShares ? x.parts : 1, part = static_cast<int>(blockIdx.x) % parts;
+  const Share share(Tile::kShares ? x.parts : 1);
   const int warp = warp_of_block(), worker = warp / 4 - 1;
   constexpr int kCopiers = Tile::kCopiers, kAhead = 2;
   static_assert(kAhead <= kSlots && kCopiers <= kSlots);
@@ -136,13 +136,13 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
 #pragma unroll
     for (int i = 0; i < kSlots; ++i) empty[i].init(Tile::kTogether * 4);
     publish_barriers();
-    if (Tile::kShares) mailbox.open(SharedSums<Tile>::incoming(parts, part));
+    if (Tile::kShares) mailbox.open(SharedSums<Tile>::incoming(share));
   }
-  const int first = static_cast<int>(blockIdx.x) / parts;
+  const int first = share.tile;
   WidePosition<Tile> at(x, first + (Tile::kApart && worker > 0 ? worker * static_cast<int>(gridDim.x) : 0));
   at.keep();
   const int tiles = x.order.across * x.order.down, all_steps = (x.depth + kPanel - 1) / kPanel;
-  const int begin = all_steps * part / parts, steps = all_steps * (part + 1) / parts - begin;
+  const int begin = share.of(all_steps * share.part), steps = share.of(all_steps * (share.part + 1)) - begin;
   ChainPlace panels[kPanels];
   const auto find_panels = [&] {
 #pragma unroll
@@ -271,7 +271,7 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
             using Epilogue = std::decay_t<decltype(epilogue)>;
             if constexpr (Tile::kShares) {
               auto& places = *reinterpret_cast<typename SharedSums<Tile>::Places*>(bytes + Tile::kPlacesAt);
-              const SharedSums<Tile> shared{places, mailbox, parts, part};
+              const SharedSums<Tile> shared{places, mailbox, share};
               SharedEnding<Tile, Epilogue> end(epilogue, shared, x.rows, columns, row, of.column);
               if constexpr (kOne) multiply();
               end(c, sums);

@@ -175,6 +175,17 @@ struct TileEnding {
   }
 };
 
+// Which of the blocks that share a tile this is: there are 1, 2, 4 or 8 of them.
+struct Share {
+  static_assert(kMostParts <= 8);
+  int parts, doublings, part, tile;
+  explicit __device__ __forceinline__ Share(int parts)
+      : parts(parts), doublings((parts > 1) + (parts > 2) + (parts > 4)), part(static_cast<int>(blockIdx.x) & (parts - 1)),
+        tile(static_cast<int>(blockIdx.x) >> doublings) {}
+  // Of so many, what each block has.
+  __device__ __forceinline__ int of(int n) const { return n >> doublings; }
+};
+
 // The same of a tile whose steps blocks of a cluster share: a warp's turns, of four rows of a panel each, are ended by them one after
 // the other.
 template <class Tile>
@@ -184,22 +195,26 @@ struct SharedSums {
   using Places = Chunk<float, 4>[Tile::kPlaces][kWarps][2][32];
   Places& places;
   Mailbox& mailbox;
-  int parts, part, warp = static_cast<int>(threadIdx.x) / 32 - 4, lane = threadIdx.x % 32;
+  Share share;
+  int warp = static_cast<int>(threadIdx.x) / 32 - 4, lane = threadIdx.x % 32;
 
   // Bytes that others send a block.
-  static __device__ __forceinline__ int incoming(int parts, int part) {
-    return (kTurns - part + parts - 1) / parts * (parts - 1) * kWarps * kTurnBytes;
+  static __device__ __forceinline__ int incoming(const Share& x) {
+    return x.of(kTurns - x.part + x.parts - 1) * (x.parts - 1) * kWarps * kTurnBytes;
   }
+  // The first of the turns of which each block has one, with this one.
+  __device__ __forceinline__ int round(int turn) const { return share.of(turn) * share.parts; }
   __device__ __forceinline__ void give(const float (&eight)[8], int turn) const {
-    auto& to = places[turn / parts * parts + part][warp];
+    auto& to = places[round(turn) + share.part][warp];
+    const int owner = turn - round(turn);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const float* const x = eight + half * 4;
       const Chunk<float, 4> four{x[0], x[1], x[2], x[3]};
-      if (turn % parts == part) {
+      if (owner == share.part) {
         to[half][lane] = four;
       } else {
-        mailbox.send(to[half][lane].element, turn % parts, four);
+        mailbox.send(to[half][lane].element, owner, four);
       }
     }
   }
@@ -208,10 +223,10 @@ struct SharedSums {
     for (float& x : eight) x = 0;
 #pragma unroll
     for (int source = 0; source < kMostParts; ++source) {
-      if (source >= parts) continue;
+      if (source >= share.parts) continue;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const auto four = places[turn / parts * parts + source][warp][half][lane];
+        const auto four = places[round(turn) + source][warp][half][lane];
 #pragma unroll
         for (int e = 0; e < 4; ++e) eight[half * 4 + e] += four.element[e];
       }
@@ -236,7 +251,7 @@ struct SharedEnding {
 #pragma unroll
     for (int i = 0; i < kMine; ++i) epilogue.fetch(operands[i], min(down(i), rows - 1), min(across(i), columns - 8));
   }
-  __device__ __forceinline__ int turn(int i) const { return shared.part + i * shared.parts; }
+  __device__ __forceinline__ int turn(int i) const { return shared.share.part + i * shared.share.parts; }
   __device__ __forceinline__ int down(int i) const { return lane.row + turn(i) % 4 * 4 + turn(i) / 4 % Tile::kHeight * 64; }
   __device__ __forceinline__ int across(int i) const { return lane.column + turn(i) / 4 / Tile::kHeight * kPanel; }
   __device__ __forceinline__ void operator()(const typename Tile::Sums& c, const WarpSums<Tile>& sums) {
