@@ -1,8 +1,6 @@
 // softmax(score(Q K^T)) V with an online softmax: scores live in registers, one tile of keys at a time.
 #pragma once
 
-#include <algorithm>
-
 #include "include/divisor.h"
 #include "include/vector.cuh"
 
@@ -11,13 +9,8 @@ namespace fusion::gpu {
 // In which order blocks have tiles of queries: tiles from the last to the first, since the last rows of a causal score see the most
 // keys, and where batches take turns each tile in all of those.
 struct TileTurns {
-  unsigned tiles, batches, together;  // of a batch; all; that take turns
-  Divisor by_section, by_together, by_rest;
-
-  TileTurns() = default;
-  TileTurns(unsigned tiles, unsigned batches, unsigned together)
-      : tiles(tiles), batches(batches), together(together), by_section(Divisor::of(std::max(together * tiles, 1u))),
-        by_together(Divisor::of(together)), by_rest(Divisor::of(std::max(batches % together, 1u))) {}
+  unsigned together = 1, tiles = 0, batches = 0;  // batches that take turns; tiles of a batch; all batches
+  Divisor by_section = {}, by_together = {}, by_rest = {};
 };
 
 // Operands 0 to 3 of the batch space are q, k, v and the output, the score program's own follow.
@@ -26,13 +19,16 @@ struct AttentionShape {
   int64_t q_row, q_column, k_row, k_column, v_row, v_column, out_row, out_column;  // element strides
   float scale;
   Divisor by_queries;
-  unsigned together = 1;  // batches whose blocks take turns
-  TileTurns turns = {};   // of the kernel that is launched
+  TileTurns turns = {};
 
   // Of a row, where the queries of several heads are one below the other.
   __device__ __forceinline__ int head(int row) const { return static_cast<int>(by_queries.quotient(row)); }
-  TileTurns turns_of(int64_t batches, int rows) const {
-    return {static_cast<unsigned>((queries + rows - 1) / rows), static_cast<unsigned>(batches), together};
+  // For a kernel whose blocks have so many queries, before it is launched.
+  void lay_out(int64_t batches, int rows) {
+    TileTurns& x = turns;
+    x.tiles = static_cast<unsigned>((queries + rows - 1) / rows), x.batches = static_cast<unsigned>(batches);
+    x.by_section = Divisor::of(x.together * x.tiles), x.by_together = Divisor::of(x.together);
+    x.by_rest = Divisor::of(x.batches % x.together);
   }
 };
 
@@ -127,7 +123,7 @@ inline AttentionShape attention_shape(const View& q, const View& k, const View& 
   const auto column = [](const View& x) { return x.stride[x.rank - 1]; };
   return {q.size[q.rank - 2], k.size[k.rank - 2], q.size[q.rank - 1], v.size[v.rank - 1], row(q),   column(q),
           row(k),             column(k),          row(v),             column(v),          row(out), column(out), scale,
-          Divisor::of(std::max<int64_t>(q.size[q.rank - 2], 1))};
+          Divisor::of(q.size[q.rank - 2])};
 }
 
 // Whether the rows of every batch are made of 16-byte pieces that are aligned if the first is.

@@ -38,8 +38,7 @@ struct HeadGroup {
   Divisor by_tiles;
 
   HeadGroup(int size, int64_t queries)
-      : size(size), tiles(static_cast<int>(ceil_div(size * queries, kDecodeRows))), stride{},
-        by_tiles(Divisor::of(std::max(tiles, 1))) {}
+      : size(size), tiles(static_cast<int>(ceil_div(size * queries, kDecodeRows))), stride{}, by_tiles(Divisor::of(tiles)) {}
 };
 
 // Those of the batch's innermost axis, if its keys and values are broadcast.
@@ -94,7 +93,7 @@ __device__ __forceinline__ void attention_decode(const T* q, const T* k, const T
 
   const int queries = static_cast<int>(s.queries), keys = static_cast<int>(s.keys), all = group.size * queries;
   const int64_t batch = group.by_tiles.quotient(blockIdx.x);
-  const int first_row = (static_cast<int>(blockIdx.x) - static_cast<int>(batch) * group.tiles) * kDecodeRows, rows = min(all - first_row, kDecodeRows);
+  const int first_row = static_cast<int>(blockIdx.x - batch * group.tiles) * kDecodeRows, rows = min(all - first_row, kDecodeRows);
   int64_t at[N];
   batches.locate_block(batch, at);
   const Matrix<T> mk{k + at[1], s.k_row, s.k_column, s.keys, s.depth};

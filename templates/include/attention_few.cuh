@@ -45,7 +45,7 @@ __device__ __forceinline__ void attention_row(const T* q, const T* k, const T* v
                                            const Space<N>& batches, const Program& program, int64_t index) {
   constexpr int kPieces = (kDepth + 127) / 128, kEach = kPieces * 4, kWarps = kWarpgroup / 32, kAtOnce = 2;
   __shared__ float tops[kWarps], sums[kWarps], values[kWarps][kPieces * 128];
-  const int queries = static_cast<int>(s.queries), batch = s.head(static_cast<int>(index)), row = static_cast<int>(index) - batch * queries;
+  const int batch = s.head(static_cast<int>(index)), row = static_cast<int>(index) - batch * static_cast<int>(s.queries);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   int64_t at[N];
   batches.template locate<true>(batch, at);

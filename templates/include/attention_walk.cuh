@@ -54,33 +54,33 @@ struct WarpgroupAttention {
     return round * blocks + (round % 2 == 0 ? block : blocks - 1 - block);
   }
 
-  // How many batches take turns, up to `s.together` of them, where later queries see more keys: with many of those numbers
+  // How many batches take turns, up to `s.turns.together` of them, where later queries see more keys: with many of those numbers
   // some blocks are left with the longer tiles of every section.
   static unsigned balanced(const Device& device, AttentionShape s, int64_t batches) {
     constexpr unsigned kMostTried = 16, kManyTiles = 32;  // of a block, which are as many steps whichever they are
-    const unsigned most = s.together, blocks = grid(device, s, batches);
+    const unsigned most = s.turns.together, blocks = grid(device, s, batches);
     if (batches * ceil_div(s.queries, kRows) > int64_t{kManyTiles} * blocks) return most;
     int64_t least = INT64_MAX;
     unsigned best = most;
     for (unsigned i = 0; i < kMostTried && i < most; ++i) {
-      s.together = most - i;
-      const int64_t steps = most_steps(s, batches, blocks);
-      if (steps < least) least = steps, best = s.together;
+      s.turns.together = most - i;
+      s.lay_out(batches, kRows);
+      const int64_t steps = most_steps(s, blocks);
+      if (steps < least) least = steps, best = s.turns.together;
     }
     return best;
   }
 
  private:
   // The steps of the busiest block, or nearly that: of one in every few.
-  static int64_t most_steps(const AttentionShape& s, int64_t batches, unsigned blocks) {
+  static int64_t most_steps(const AttentionShape& s, unsigned blocks) {
     constexpr unsigned kEvery = 11;
-    const TileTurns turns = s.turns_of(batches, kRows);
-    const unsigned tiles = turns.batches * turns.tiles;
+    const unsigned tiles = s.turns.batches * s.turns.tiles;
     int64_t most = 0;
     for (unsigned block = 0; block < blocks; block += kEvery) {
       int64_t steps = 0;
       for (unsigned round = 0; tile_of(round, block, blocks) < tiles; ++round) {
-        const int64_t end = (place_of(tile_of(round, block, blocks), turns).tile + 1) * int64_t{kRows};
+        const int64_t end = (place_of(tile_of(round, block, blocks), s.turns).tile + 1) * int64_t{kRows};
         steps += 1 + ceil_div(end < s.keys ? end : s.keys, kKeys);  // one for its beginning and end
       }
       most = steps > most ? steps : most;

@@ -1,6 +1,8 @@
 // Division by what is known before a kernel runs.
 #pragma once
 
+#include <algorithm>
+
 #include "include/scalar.h"
 
 namespace fusion::gpu {
@@ -9,7 +11,9 @@ namespace fusion::gpu {
 struct Divisor {
   uint32_t magic, shift;
 
+  // Nobody divides by 0, which may stand for it where there is nothing to divide.
   static Divisor of(uint64_t n) {
+    n = std::max<uint64_t>(n, 1);
     uint32_t shift = 0;
     while (uint64_t{1} << shift < n) ++shift;
     return {static_cast<uint32_t>((((uint64_t{1} << shift) - n) << 32) / n + 1), shift};

@@ -26,7 +26,7 @@ namespace fusion::gpu {
 
 // A thread's warp, and its warpgroup. The compiler knows by it that all threads of a warp have the same.
 __device__ __forceinline__ int warp_of_block() { return __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0); }
-__device__ __forceinline__ int warpgroup() { return __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / kWarpgroup, 0); }
+__device__ __forceinline__ int warpgroup() { return warp_of_block() / (kWarpgroup / 32); }
 
 // Whether this is the one thread of its warp, whose threads are all here, that is to act for it. The compiler knows that it is one, and
 // has what it asks the copy engine for in registers of a whole warp; of a thread that is merely the first it makes loops over all that

@@ -186,7 +186,7 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
     __syncthreads();
   }
 
-  // What is expected lies first: the copies begin before all of a kernel's code has come from memory.
+  // What is expected lies first: the copies go on before all of a kernel's code has come from memory.
   if (__builtin_expect(worker < 0, true)) {
     if constexpr (Tile::kMoves) give_registers<Tile::kFew>();
     if (!is_copying || !is_elected()) return;

@@ -20,7 +20,7 @@ struct StreamShares {
   StreamShares(int steps, int strips, unsigned blocks)
       : steps(steps), strips(strips), each(static_cast<unsigned>(strips * steps) / blocks),
         more(static_cast<unsigned>(strips * steps) % blocks), period(std::max(std::min(static_cast<int>(each), steps), 1)),
-        by_steps(Divisor::of(steps)), by_each(Divisor::of(std::max(each, 1u))), by_longer(Divisor::of(each + 1)),
+        by_steps(Divisor::of(steps)), by_each(Divisor::of(each)), by_longer(Divisor::of(each + 1)),
         by_period(Divisor::of(period)) {}
 
   __device__ __forceinline__ int begin(unsigned block) const { return static_cast<int>(block * each + min(block, more)); }

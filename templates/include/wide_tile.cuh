@@ -122,8 +122,8 @@ struct ChainPlace {
   int chain, column;
 };
 
-// Where a tile begins; columns of all chains lie side by side, and a tile may have some of several. The first columns come last, of all chains together if they are as many whole tiles wide: they are
-// still in the L2 cache when a next kernel begins with them.
+// Where a tile begins; columns of all chains lie side by side, and a tile may have some of several. The first columns come last, of all
+// chains together if they are as many whole tiles wide: they are still in the L2 cache when a next kernel begins with them.
 template <class Tile>
 struct WidePosition {
   int row, column;

@@ -147,7 +147,7 @@ void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
     if (!tf32 || !gpu::fits<Tile>(device)) {
       const unsigned grid = gpu::attention_grid(shape, batches.count, Exact::kRows, "stage_0");
       if (grid == 0) return;
-      shape.turns = shape.turns_of(batches.count, Exact::kRows);
+      shape.lay_out(batches.count, Exact::kRows);
       gpu::launch(stage_0_exact<16, 16>, grid, gpu::kScalarAttentionThreads, Exact::kBytes, stream,
                   "stage_0", q_data, k_data, v_data, out_data, shape, batches, program);
       return;
@@ -156,13 +156,13 @@ void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
     if (grid == 0) return;
     using Wide = gpu::AttentionTile<float, 16, 16, stage_0_program::kBare, true>;
     if (gpu::is_better<Wide>(device, shape, batches.count)) {
-      shape.turns = shape.turns_of(batches.count, Wide::kRows);
+      shape.lay_out(batches.count, Wide::kRows);
       gpu::launch(stage_0_kernel<Wide>, gpu::attention_grid(shape, batches.count, Wide::kRows, "stage_0"), Wide::kThreads,
                   Wide::kBytes, stream, "stage_0", q_data, k_data, v_data, out_data, shape, batches, gpu::KeySplit{}, program);
       return;
     }
     const gpu::KeySplit split = gpu::key_split(device, batches.count, shape.queries, shape.keys, parts, done);
-    shape.turns = shape.turns_of(batches.count, Tile::kRows);
+    shape.lay_out(batches.count, Tile::kRows);
     gpu::launch(stage_0_kernel<Tile>, dim3(grid, split.count), Tile::kThreads, Tile::kBytes,
                 stream, "stage_0", q_data, k_data, v_data, out_data, shape, batches, split, program);
     return;

@@ -157,7 +157,7 @@ void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
   const gpu::View q = gpu::view(t0), k = gpu::view(t1), v = gpu::view(t2), out = gpu::view(t3);
   const gpu::View views[] = {q, k, v, out};
   auto [q_data, k_data, v_data, out_data, shape, batches, program] = stage_0_of(dims, t0, t1, t2, t3);
-  shape.together = gpu::taking_turns(device, shape, batches, sizeof(fusion::half));
+  shape.turns.together = gpu::taking_turns(device, shape, batches, sizeof(fusion::half));
   if (shape.depth <= 64 && shape.value_depth <= 64) {
     using Tile = gpu::AttentionTile<fusion::half, 64, 64, stage_0_program::kBare, true>;
     const unsigned grid = gpu::attention_grid(shape, batches.count, Tile::kRows, "stage_0");
@@ -165,21 +165,21 @@ void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
 #if FUSION_HOPPER
     using Short1 = gpu::ShortAttention<64, 64, stage_0_program::kBare, 1>;
     if (Short1::takes(shape, q, k, v, {q_data, k_data, v_data})) {
-      shape.turns = shape.turns_of(batches.count, Short1::kRows);
+      shape.lay_out(batches.count, Short1::kRows);
       gpu::launch(stage_0_short<Short1>, gpu::attention_grid(shape, batches.count, Short1::kRows, "stage_0"), Short1::kThreads,
                   Short1::kBytes, stream, "stage_0", q_data, k_data, v_data, out_data, shape, batches, program);
       return;
     }
     using Short2 = gpu::ShortAttention<64, 64, stage_0_program::kBare, 2>;
     if (Short2::takes(shape, q, k, v, {q_data, k_data, v_data})) {
-      shape.turns = shape.turns_of(batches.count, Short2::kRows);
+      shape.lay_out(batches.count, Short2::kRows);
       gpu::launch(stage_0_short<Short2>, gpu::attention_grid(shape, batches.count, Short2::kRows, "stage_0"), Short2::kThreads,
                   Short2::kBytes, stream, "stage_0", q_data, k_data, v_data, out_data, shape, batches, program);
       return;
     }
     using Apart = gpu::RingAttention<64, 64, stage_0_program::kBare, false>;
     if (Apart::takes(shape, q, k, v, {q_data, k_data, v_data})) {
-      shape.turns = shape.turns_of(batches.count, Apart::kRows);
+      shape.lay_out(batches.count, Apart::kRows);
       gpu::launch(stage_0_ring<Apart>, gpu::attention_grid(shape, batches.count, Apart::kRows, "stage_0"), Apart::kThreads,
                   Apart::kBytes, stream, "stage_0", q_data, k_data, v_data, out_data, shape, batches, program);
       return;
@@ -187,8 +187,8 @@ void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
     using Groups = gpu::WarpgroupAttention<64, 64, stage_0_program::kBare>;
     if (Groups::takes(shape, q, k, v, {q_data, k_data, v_data})) {
       gpu::TileMap map{};
-      shape.together = Groups::balanced(device, shape, batches.count);
-      shape.turns = shape.turns_of(batches.count, Groups::kRows);
+      shape.turns.together = Groups::balanced(device, shape, batches.count);
+      shape.lay_out(batches.count, Groups::kRows);
       gpu::launch(stage_0_warpgroups<64, 64>, Groups::grid(device, shape, batches.count), Groups::kThreads, Groups::kBytes,
                   stream, "stage_0", q_data, k_data, v_data, out_data, shape, batches, map, program);
       return;
@@ -205,7 +205,7 @@ void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
       return;
     }
     const gpu::KeySplit split = gpu::key_split(device, batches.count, shape.queries, shape.keys, parts, done);
-    shape.turns = shape.turns_of(batches.count, Tile::kRows);
+    shape.lay_out(batches.count, Tile::kRows);
     gpu::launch(stage_0_kernel<Tile>, dim3(grid, split.count), Tile::kThreads, Tile::kBytes,
                 stream, "stage_0", q_data, k_data, v_data, out_data, shape, batches, split, program);
     return;

@@ -14,20 +14,20 @@ int main(int argc, char** argv) {
     fusion::gpu::AttentionShape s{};
     const int64_t heads = std::atoll(argv[i]);
     s.queries = std::atoll(argv[i + 1]), s.keys = std::atoll(argv[i + 2]);
-    s.together = static_cast<unsigned>(std::atoll(argv[i + 3]));
-    s.together = Tile::balanced(device, s, heads);
+    s.turns.together = static_cast<unsigned>(std::atoll(argv[i + 3]));
+    s.turns.together = Tile::balanced(device, s, heads);
+    s.lay_out(heads, Tile::kRows);
     const unsigned blocks = Tile::grid(device, s, heads);
     const int64_t tiles = heads * fusion::gpu::ceil_div(s.queries, Tile::kRows);
-    const fusion::gpu::TileTurns turns = s.turns_of(heads, Tile::kRows);
     double all = 0, most = 0;
     for (unsigned block = 0; block < blocks; ++block) {
       double steps = 0;
       for (unsigned round = 0; Tile::tile_of(round, block, blocks) < tiles; ++round) {
-        const int64_t end = (fusion::gpu::place_of(Tile::tile_of(round, block, blocks), turns).tile + 1) * Tile::kRows;
+        const int64_t end = (fusion::gpu::place_of(Tile::tile_of(round, block, blocks), s.turns).tile + 1) * Tile::kRows;
         steps += 1 + fusion::gpu::ceil_div(end < s.keys ? end : s.keys, Tile::kKeys);
       }
       all += steps, most = steps > most ? steps : most;
     }
-    std::printf("%u %.4f\n", s.together, most * blocks / all);
+    std::printf("%u %.4f\n", s.turns.together, most * blocks / all);
   }
 }

@@ -40,7 +40,7 @@ struct Barrier {
   bool has_passed(int parity) const { return phase % 2 != parity; }
 };
 inline int warp_of_block() { return static_cast<int>(threadIdx.x) / 32; }
-inline int warpgroup() { return static_cast<int>(threadIdx.x) / kWarpgroup; }
+inline int warpgroup() { return warp_of_block() / (kWarpgroup / 32); }
 inline bool is_elected() { return threadIdx.x % 32 == 0; }
 inline void publish_barriers() {}
 inline void publish_copies() {}
