@@ -18,7 +18,7 @@ from fusion_cli.verify import choice, contest, rollback
 from tests.helpers.cli_helpers import call
 from tests.helpers.graphs import parse
 from tests.helpers.timings import ROUNDS, measured
-from tests.report.test_report import SCHEMA, problems
+from tests.report.test_report_json import SCHEMA, problems
 
 CPU = ["CPUExecutionProvider"]
 MODEL = """

@@ -15,7 +15,7 @@ from fusion_cli.match import find_regions, load_rules
 from fusion_cli.match.misses import KINDS_PER_RULE
 from tests.helpers.cli_helpers import ROOT, call
 from tests.helpers.graphs import parse, rejections, simplified
-from tests.report.test_report import SCHEMA, problems
+from tests.report.test_report_json import SCHEMA, problems
 
 HEADS = """g (float[2,6,16] x) => (float[2,6,16] y) {
     half = Constant <value = float {0.5}> ()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import onnx
+import pytest
 from click.testing import CliRunner, Result
 
 from fusion_cli.cli import main
@@ -25,6 +29,8 @@ MODEL = """g (float[batch, seq, 32] x) => (float[batch, seq, 32] y) {
 }"""
 WEIGHTS = {"gamma": (32,), "beta": (32,), "w1": (32, 64), "b1": (64,), "w2": (64, 32)}
 
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
+
 
 def write_model(path: Path) -> Path:
     """A norm, a gated linear layer and a residual, with a name for every node."""
@@ -38,6 +44,12 @@ def write_model(path: Path) -> Path:
 def call(*arguments: object, env: dict[str, str] | None = None) -> Result:
     """The command in this process."""
     return CliRunner().invoke(main, [str(a) for a in arguments], env=env)
+
+
+def stdout_json(*arguments: object) -> Any:
+    result = call(*arguments)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
 
 
 def spawn(*arguments: object, **env: str) -> subprocess.CompletedProcess[str]:

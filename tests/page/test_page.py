@@ -22,7 +22,7 @@ from fusion_cli.report.verdict import verdict
 from fusion_cli.runtime import read_manifest
 from fusion_cli.types import Fate, GraphNode, Rejection
 from tests.helpers.cli_helpers import call, write_model
-from tests.report.test_report import TIMED, dry_report, full_report
+from tests.helpers.made_up_reports import TIMED, dry_report, full_report
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")

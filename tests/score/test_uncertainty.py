@@ -13,7 +13,7 @@ from fusion_cli.report.outcome import predicted
 from fusion_cli.score import load_profile
 from fusion_cli.score.uncertainty import uncertainty_us
 from fusion_cli.types import Target
-from tests.report.test_report import full_report
+from tests.helpers.made_up_reports import full_report
 
 H200 = replace(load_profile(Target("sm_90a", "cuda", "sm_90a")), error={"default": 0.5, "Linear": 0.1, "Rowwise": 0.2})
 PRODUCT, ROWS, ADD = (

@@ -1,188 +1,28 @@
-"""The report: its JSON follows the documented schema, and its text says what happened."""
+"""The report as text: its verdict, its summary, and what `explain` says of it."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
-import onnx_ir as ir
 import pytest
 from rich.console import Console
 
-from fusion_cli.costs import Score, Terms
 from fusion_cli.explain.why import Answer
-from fusion_cli.measured import Choice, Measurement, OpCheck, OutputCheck, Timed, Verification
-from fusion_cli.planir.stages import Plan, Pointwise, Rowwise
-from fusion_cli.report import Report, planned_fusions, summarise, write_report, written_fusions
-from fusion_cli.report.read import read_report
+from fusion_cli.measured import Choice, Timed
+from fusion_cli.report import Report, summarise
 from fusion_cli.report.readable import counted
 from fusion_cli.report.render import render_summary
 from fusion_cli.report.render_explain import render_answer, render_explain
 from fusion_cli.report.verdict import verdict
 from fusion_cli.sessions.timing import Speed
-from fusion_cli.types import Candidate, FusedOp, Library, Region, Rejection, Rewrite, Source, TensorSpec
-
-DOCS = Path(__file__).parents[2] / "docs"
-SCHEMA = json.loads((DOCS / "report.schema.json").read_text("utf-8"))
-KINDS = {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None)}
-
-
-def problems(value: Any, schema: dict[str, Any], path: str = "$") -> Iterator[str]:
-    """Where `value` departs from `schema` (the keywords that report.schema.json uses)."""
-    if "const" in schema and value != schema["const"]:
-        yield f"{path}: not {schema['const']}"
-    if "enum" in schema and value not in schema["enum"]:
-        yield f"{path}: {value!r} not among {schema['enum']}"
-    kinds = schema.get("type", [])
-    if kinds and not any(is_kind(value, kind) for kind in ([kinds] if isinstance(kinds, str) else kinds)):
-        yield f"{path}: {value!r} is no {kinds}"
-    elif isinstance(value, dict):
-        yield from (f"{path}: no {key}" for key in schema.get("required", []) if key not in value)
-        for key, item in value.items():
-            inner = schema.get("properties", {}).get(key, schema.get("additionalProperties", False))
-            if inner is False:
-                yield f"{path}: {key} is not documented"
-            else:
-                yield from problems(item, inner, f"{path}.{key}")
-    elif isinstance(value, list):
-        for i, item in enumerate(value):
-            yield from problems(item, schema["items"], f"{path}[{i}]")
-
-
-def is_kind(value: Any, kind: str) -> bool:
-    if kind in ("number", "integer"):
-        return isinstance(value, int if kind == "integer" else int | float) and not isinstance(value, bool)
-    return isinstance(value, KINDS[kind])
-
-
-TIMED = (
-    Measurement(
-        "cpu",
-        (Timed("original", 100.0, Speed(1.0, 1.0, 1.0)), Timed("kernels", 50.0, Speed(2.0, 1.9, 2.1))),
-        40,
-        {"x": (2, 128)},
-    ),
-)
-
-
-def candidate(*names: str) -> Candidate:
-    x = ir.Value(name="x")
-    nodes = tuple(ir.Node("", "Relu", [x], name=name) for name in names)
-    region = Region("Demo", nodes, (), (x,), (nodes[-1].outputs[0],))
-    kernel = {"operands": (), "program": (), "stores": (), "dims": 0}
-    plan = Plan((), (), (Pointwise(**kernel), Rowwise(**kernel), Rowwise(**kernel)), (), (), 0)
-    scores = {
-        "cpu": Score("cpu", Terms(10.0), Terms(4.0), 3000, 1000, 2, 1),
-        "sm_90a": Score("sm_90a", Terms(8.0), Terms(1.0), 3000, 500, 2, 1),
-    }
-    return Candidate(region, plan, scores, ("cpu",))
-
-
-def full_report(error: float = 1e-7) -> Report:
-    spec = (TensorSpec("x", "float32", (2, "n")),)
-    function = ir.Function("fusion", "Demo_1", graph=ir.Graph([], [], nodes=[]), attributes=[])
-    op = FusedOp(
-        "Demo_1",
-        "Demo",
-        "auto",
-        function,
-        None,
-        spec,
-        spec,
-        (candidate("a", "b"), candidate("c", "d")),
-        ("Demo_1_0", "Demo_1_1"),
-        ("cpu",),
-    )
-    checks = (OpCheck("Demo_1", "cpu", 1e-7, 1e-3, 20.0, 10.0), OpCheck("Other_2", "cpu", 0.5, 1e-3))
-    fusions, targets = written_fusions([op], checks), ("cpu", "sm_90a")
-    return Report(
-        model="m.onnx",
-        model_sha256="0", output="out.onnx", targets=targets, summary=summarise(fusions, targets, 9, 7, 5),
-        idioms={"Gelu": 2}, algebra=(Rewrite("ConvAffine", ("g", "h"), 2), Rewrite("PadConv", ("p", "g"), 1)),
-        fusions=fusions, timings={"load": 0.1},
-        rejected=(
-            Rejection("Demo", "e", "score", "FUS301", "a gain", "a loss of 2 us", saving_us=-2.0, progress=1.0),
-            Rejection(
-                "Norm", "f\x1b[31m", "match", "FUS101", "Add", "Mul", "look at [f]", progress=0.5, saving_us=3.0,
-                held=3, lines=6, source="rules/idioms/norm.rule:7", nodes=("e", "f"), matched=1, places=3,
-            ),
-        ),
-        sources=(Source("cpu", "Demo_1", "Demo_1.cc", "text"), Source("cpu", "", "register.cc", "text")),
-        libraries=(Library("cpu", Path("/somewhere/lib/cpu.so"), ("Demo_1",), 2, 1.5),),
-        verification=Verification((OutputCheck("y", error, 1e-3),), checks),
-        choice=Choice("kernels", "faster than the original", TIMED),
-        notes=("nvcc was not found",),
-    )  # fmt: skip
-
-
-def dry_report() -> Report:
-    fusions = planned_fusions([candidate("a", "b")])
-    summary = summarise(fusions, ["cpu"], 4, 4, 1)
-    return Report(
-        model="m.onnx", model_sha256="0", targets=("cpu",), summary=summary, idioms={}, fusions=fusions, timings={}
-    )
+from fusion_cli.types import Rejection
+from tests.helpers.made_up_reports import TIMED, dry_report, full_report
 
 
 def rendered(report: Report) -> str:
     console = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     render_summary(report, console)
     return console.export_text()
-
-
-@pytest.mark.parametrize("report", [full_report(), full_report(float("inf")), dry_report()])
-def test_json_follows_the_schema(report: Report, tmp_path: Path) -> None:
-    write_report(report, tmp_path / "report.json")
-    read = json.loads((tmp_path / "report.json").read_text("utf-8"))
-    assert list(problems(read, SCHEMA)) == []
-    assert [p.name for p in tmp_path.iterdir()] == ["report.json"]
-
-
-def test_the_validator_sees_departures() -> None:
-    data = full_report().to_dict()
-    data["fusions"][0]["stages"] = ["magic"]
-    data["summary"]["fusions"] = "two"
-    del data["idioms"]
-    data["extra"] = 1
-    assert len(list(problems(data, SCHEMA))) == 4
-
-
-def test_every_key_of_the_schema_is_explained() -> None:
-    text = (DOCS / "report.md").read_text("utf-8")
-
-    def keys(schema: Any) -> Iterator[str]:
-        if isinstance(schema, dict):
-            yield from schema.get("properties", {})
-            for value in schema.values():
-                yield from keys(value)
-
-    assert [key for key in sorted(set(keys(SCHEMA))) if f"`{key}`" not in text] == []
-
-
-def test_counts_and_savings_add_up_over_places() -> None:
-    summary = full_report().summary
-    assert (summary.fusions, summary.kernels, summary.nodes_fused) == (2, 1, 4)
-    assert (summary.bytes_saved, summary.launches_saved, summary.us_saved) == (4000, 2, 12.0)
-
-
-def test_each_place_names_its_own_nodes_and_the_operators_check() -> None:
-    fusions = full_report().to_dict()["fusions"]
-    assert [f["nodes"] for f in fusions] == [["a", "b"], ["c", "d"]]
-    assert [f["call"] for f in fusions] == ["Demo_1_0", "Demo_1_1"]
-    assert fusions[0]["stages"] == ["pointwise", "rowwise", "rowwise"]
-    assert [m["error"] for m in fusions[0]["measured"]] == [1e-7]
-
-
-def test_libraries_do_not_tell_where_they_were_built() -> None:
-    assert full_report().to_dict()["libraries"][0]["path"] == "cpu.so"
-
-
-def test_an_error_that_is_not_finite_is_null() -> None:
-    verification = full_report(float("inf")).to_dict()["verification"]
-    assert verification["outputs"] == [{"output": "y", "error": None, "tolerance": 1e-3, "ok": False}]
-    assert verification["ok"] is False
 
 
 def test_summary_text() -> None:
@@ -258,15 +98,6 @@ def test_the_verdict_of_what_was_not_run_is_a_prediction() -> None:
     assert verdict(slower) == "predicted, not measured: 3.0 us lost by 1 fusion on cpu"
     nothing = replace(dry_report(), fusions=(), summary=summarise((), ["cpu"], 4, 4, 0))
     assert verdict(nothing) == "predicted, not measured: nothing pays on cpu"
-
-
-@pytest.mark.parametrize("report", [full_report(), full_report(float("inf")), dry_report()])
-def test_a_report_is_read_as_it_was_written(report: Report, tmp_path: Path) -> None:
-    write_report(report, tmp_path / "report.json")
-    read = read_report(tmp_path / "report.json")
-    assert read.to_dict() == report.to_dict()
-    assert read.choice == report.choice
-    assert [f.predicted for f in read.fusions] == [f.predicted for f in report.fusions]
 
 
 def test_what_was_measured_and_taken_back_is_told() -> None:

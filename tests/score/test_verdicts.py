@@ -1,8 +1,7 @@
-"""The cost model's verdicts where the answer is known."""
+"""The cost model's verdicts where the answer is known, and the sizes and profiles they are given for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,18 +9,14 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from fusion_cli.costs import Score
 from fusion_cli.errors import FusionError, Unsupported
 from fusion_cli.plan import plan_region
 from fusion_cli.score import Baseline, DeviceProfile, default_sizes, load_profile, read_profile, score_region
-from fusion_cli.score.vendor_fusions import fused_kernels
 from fusion_cli.sizes.dims import name_sizes
 from fusion_cli.types import Options, Region, Target
-from tests.helpers.graphs import parse, simplified
 from tests.helpers.reason_codes import explained
 from tests.helpers.region_tools import parsed, region_of, whole
-
-CPU, H200, A100 = Target("cpu", "cpu"), Target("sm_90a", "cuda", "sm_90a"), Target("sm_80", "cuda", "sm_80")
+from tests.helpers.scores import A100, CAUSAL, CPU, H200, at, verdict
 
 LINEAR = """g (float[b, s, 768] x, float[768, 3072] w) => (float[b, s, 3072] y) {
     h = MatMul(x, w) i = Sigmoid(h) y = Mul(h, i)
@@ -29,28 +24,10 @@ LINEAR = """g (float[b, s, 768] x, float[768, 3072] w) => (float[b, s, 3072] y) 
 CHAIN = """g (float[b, s, 768] x, float[b, s, 768] z) => (float[b, s, 768] y) {
     a = Add(x, z) c = Tanh(a) d = Mul(c, z) e = Sub(d, x) y = Relu(e)
 }"""
-RMS_NORM = """g (float[b, s, 768] x, float[768] w) => (float[b, s, 768] y) {
-    two = Constant <value_float = 2.0> () eps = Constant <value_float = 0.00001> ()
-    axes = Constant <value_ints = [-1]> ()
-    p = Pow(x, two) m = ReduceMean(p, axes) e = Add(m, eps) q = Sqrt(e) i = Reciprocal(q) n = Mul(x, i) y = Mul(n, w)
-}"""
 ATTENTION = """g (float[b, 12, s, {d}] q, float[b, 12, s, {d}] k, float[b, 12, s, {d}] v, float[b, 1, s, s] m)
 => (float[b, 12, s, {d}] y) {{
     t = Transpose <perm = [0, 1, 3, 2]> (k) a = MatMul(q, t) c = Add(a, m) p = Softmax <axis = -1> (c) y = MatMul(p, v)
 }}"""
-
-
-def verdict(
-    text: str, target: Target, dims: Mapping[str, tuple[int, int]], force: bool = False, opset: int = 20
-) -> Score:
-    model = parsed(text, opset)
-    region = whole(model)
-    sizes = default_sizes(model, Options(dims=dims))
-    return score_region(region, plan_region(region), Baseline(model.graph, load_profile(target)), sizes, force=force)
-
-
-def at(batch: int, length: int) -> dict[str, tuple[int, int]]:
-    return {"b": (batch, batch), "s": (length, length)}
 
 
 def test_chain_pays_everywhere() -> None:
@@ -68,15 +45,6 @@ def test_single_operator_does_not_pay(target: Target) -> None:
         verdict("g (float[b, s] x) => (float[b, s] y) { y = Tanh(x) }", target, at(8, 512))
     assert reason.value.code == "FUS301"
     assert reason.value.code in explained()["score"]
-
-
-def test_norm_that_onnx_runtime_leaves_decomposed_pays_on_cpu() -> None:
-    assert verdict(RMS_NORM, CPU, at(1, 128)).gain_us > 0
-
-
-def test_norm_that_onnx_runtime_fuses_itself_does_not_pay_on_cpu() -> None:
-    with pytest.raises(Unsupported):
-        verdict(RMS_NORM.replace("i = Reciprocal(q) n = Mul(x, i)", "n = Div(x, q)"), CPU, at(1, 128))
 
 
 @pytest.mark.parametrize("rows", [8, 32, 128])
@@ -172,29 +140,6 @@ def _linear(rows: int) -> tuple[ir.Model, Region, list[dict[str, int]]]:
     return model, region, [{"b": 1, "s": 128}]
 
 
-NORM_BY_HAND = """g (float[b, s, 768] x, float[768] w) => (float[b, s, 768] y) {
-    two = Constant <value_float = 2.0> () eps = Constant <value_float = 0.00001> ()
-    axes = Constant <value_ints = [-1]> () m = ReduceMean(x, axes) d = Sub(x, m) p = Pow(d, two)
-    v = ReduceMean(p, axes) e = Add(v, eps) q = Sqrt(e)
-    n = Div(d, q) y = Mul(n, w)
-}"""
-
-
-def test_breaking_up_what_onnx_runtime_fuses_is_charged_for_the_pieces() -> None:
-    model = parsed(NORM_BY_HAND)
-    region = whole(model)
-    first, last = (next(n for n in region.nodes if n.op_type == op) for op in ("Sub", "Pow"))
-    piece = replace(region, nodes=(first, last), inputs=tuple(first.inputs), outputs=(*first.outputs, *last.outputs))
-    baseline = Baseline(model.graph, load_profile(H200))
-    sizes = [{"b": 1, "s": 128}]
-    score = score_region(piece, plan_region(piece), baseline, sizes, force=True)
-    assert score.launches_before == 1
-    assert score.launches_after > 4
-    assert score.gain_us < 0
-    with pytest.raises(Unsupported):
-        score_region(piece, plan_region(piece), baseline, sizes)
-
-
 def test_a_pass_over_a_product_is_no_faster_outside_of_its_fusion() -> None:
     """Else a product would be left to ONNX Runtime for a pass that looked faster by itself."""
     model = parsed(LINEAR.replace("float", "float16"))
@@ -207,23 +152,6 @@ def test_a_pass_over_a_product_is_no_faster_outside_of_its_fusion() -> None:
     assert after_us(model, product, sigmoid, gate) < after_us(model, product) + after_us(model, sigmoid, gate)
     read = parsed("g (float16[b, s, 3072] h) => (float16[b, s, 3072] y) { i = Sigmoid(h) y = Mul(h, i) }")
     assert after_us(model, sigmoid, gate) > after_us(read, *read.graph)
-
-
-@pytest.mark.parametrize(("dtype", "size", "times"), [("float16", 2, 2), ("float", 4, 1)])
-def test_a_convolution_on_tensor_cores_turns_its_image_over(dtype: str, size: int, times: int) -> None:
-    """By ONNX Runtime, and within a region that leaves the channels where they are."""
-    model = parsed(f"""g ({dtype}[8, 64, 56, 56] x, {dtype}[64, 64, 1, 1] w) => ({dtype}[8, 64, 56, 56] y) {{
-        c = Conv(x, w) y = Relu(c)
-    }}""")
-    profile, region = load_profile(H200), whole(model)
-    free = replace(profile, bandwidth_share=profile.bandwidth_share | {"Turning": 1e9})
-    as_it_is, without = (
-        score_region(region, plan_region(region), Baseline(model.graph, p), [{}], force=True) for p in (profile, free)
-    )
-    moved = float(times * 2 * 8 * 64 * 56 * 56 * size)
-    turning = moved / profile.bandwidth(moved) / profile.share("Turning") / 1e3
-    assert as_it_is.before_us - without.before_us == pytest.approx(turning, rel=1e-6)
-    assert as_it_is.after_us - without.after_us == pytest.approx(turning, rel=1e-6)
 
 
 def test_chains_of_convolutions_in_float32_pay_on_gpu() -> None:
@@ -250,36 +178,11 @@ def test_attention_of_float32_runs_on_tensor_cores(target: Target) -> None:
     assert half < single < 5 * half
 
 
-CAUSAL = """g (float16[b, 9, s, 64] q, float16[b, 9, s, 64] k, float16[b, 9, s, 64] v) => (float16[b, 9, s, 64] y) {{
-    y = Attention <is_causal = {}> (q, k, v) }}"""
-
-
 def test_a_causal_attention_costs_half_where_its_kernel_skips_later_keys() -> None:
     whole, half = (verdict(CAUSAL.format(c), H200, at(1, 8192), opset=23, force=True).after_us for c in (0, 1))
     assert 0.45 < half / whole < 0.65  # what begins and ends it is not halved
     whole, half = (verdict(CAUSAL.format(c), CPU, at(1, 512), opset=23, force=True).after_us for c in (0, 1))
     assert half >= whole
-
-
-def test_onnx_runtimes_causal_attention_leaves_later_keys_out_too() -> None:
-    def before(causal: int, tokens: int) -> float:
-        return verdict(CAUSAL.format(causal), H200, at(1, tokens), opset=23, force=True).before_us
-
-    assert 0.45 < before(1, 8192) / before(0, 8192) < 0.65
-    assert before(1, 1) == before(0, 1)
-
-
-@pytest.mark.parametrize("causal", [0, 1])
-def test_hidden_keys_cost_more_where_exponentials_that_underflow_do(causal: int) -> None:
-    model = parsed(CAUSAL.format(causal), 23)
-    region, sizes = whole(model), default_sizes(model, Options(dims=at(1, 512)))
-
-    def before(specials: float) -> float:
-        profile = replace(load_profile(CPU), vendor_hidden_specials=specials)
-        return score_region(region, plan_region(region), Baseline(model.graph, profile), sizes, force=True).before_us
-
-    assert (before(15) > 1.5 * before(0)) == bool(causal)
-    assert causal or before(15) == before(0)
 
 
 CACHED = """g (float16[b, 4, 4, s, 128] q, float16[b, 4, 1, k, 128] key, float16[b, 4, 1, k, 128] v,
@@ -354,67 +257,3 @@ def test_bad_profile(tmp_path: Path) -> None:
     path.write_text("name = 'x'")
     with pytest.raises(FusionError, match="not a device profile"):
         read_profile(path)
-
-
-def test_onnx_runtime_fusions_are_counted_as_one_kernel() -> None:
-    model = parsed("""g (float[b, s, 8] x) => (float[b, s, 8] y) {
-        r = Constant <value_float = 1.4142135> () one = Constant <value_float = 1.0> ()
-        half = Constant <value_float = 0.5> ()
-        d = Div(x, r) e = Erf(d) a = Add(e, one) m = Mul(x, a) y = Mul(m, half)
-    }""")
-    assert [k.op for k in fused_kernels(tuple(model.graph), load_profile(CPU))] == ["Gelu"]
-
-
-TANH_GELU = """g (float[b, s, 8] x) => (float[b, s, 8] y) {
-    three = Constant <value_float = 3.0> () k = Constant <value_float = 0.044715> ()
-    one = Constant <value_float = 1.0> () c = Constant <value_float = 0.7978845> ()
-    half = Constant <value_float = 0.5> ()
-    p = Pow(x, three) q = Mul(p, k) i = Add(x, q) j = Mul(i, c) t = Tanh(j) u = Add(t, one) v = Mul(x, u)
-    y = Mul(v, half)
-}"""
-
-
-@pytest.mark.parametrize(("target", "count"), [(CPU, 8), (H200, 1)])
-def test_onnx_runtime_has_no_fast_gelu_for_cpus(target: Target, count: int) -> None:
-    assert len(fused_kernels(tuple(parsed(TANH_GELU).graph), load_profile(target))) == count
-
-
-NORMED = "y = LayerNormalization <axis = -1> (a, gamma, beta)"
-TWO = "float[b, s, 8] x, float[b, s, 8] r"
-
-
-@pytest.mark.parametrize(
-    ("text", "kernels"),
-    [
-        (f"g ({TWO}) => (float[b, s, 8] y) {{ a = Add(x, r) {NORMED} }}", ["SkipLayerNormalization"]),
-        (f"g ({TWO}) => (float[b, s, 8] y) {{ t = Add(x, beta) a = Add(t, r) {NORMED} }}", ["SkipLayerNormalization"]),
-        (f"g ({TWO}) => (float[b, s, 8] z) {{ a = Add(x, r) {NORMED} z = Mul(y, a) }}",
-         ["Add", "LayerNormalization", "Mul"]),
-        (f"g (float[b, 8] x, float[b, 8] r) => (float[b, 8] y) {{ a = Add(x, r) {NORMED} }}",
-         ["Add", "LayerNormalization"]),
-        (f"g (float[b, s, 8] x, float[1, s, 8] r) => (float[b, s, 8] y) {{ a = Add(x, r) {NORMED} }}",
-         ["Add", "LayerNormalization"]),
-    ],
-)  # fmt: skip
-def test_onnx_runtime_merges_some_residuals_and_norms(text: str, kernels: list[str]) -> None:
-    model = simplified(parse(text, {"gamma": (8,), "beta": (8,)}))
-    assert [k.op for k in fused_kernels(tuple(model.graph), load_profile(H200))] == kernels
-
-
-@pytest.mark.parametrize(("width", "apart_us"), [(768, 50), (256, 19)])
-def test_a_residual_and_norm_are_charged_as_they_are_written(width: int, apart_us: float) -> None:
-    """On CPUs the two are kept apart: 128 rows take so long there, and a SkipLayerNormalization 500 and 160 us."""
-    text = f"g ({TWO}) => (float[b, s, 8] y) {{ a = Add(x, r) {NORMED} }}".replace("8", str(width))
-    model = simplified(parse(text, {"gamma": (width,), "beta": (width,)}))
-    region = whole(model)
-    baseline, sizes = Baseline(model.graph, load_profile(CPU)), [{"b": 1, "s": 128}]
-    score = score_region(region, plan_region(region), baseline, sizes, force=True)
-    assert score.launches_before == 2
-    assert apart_us / 1.5 < score.before_us < apart_us * 1.5
-    assert score.gain_us > 0
-
-
-@pytest.mark.parametrize(("factor", "kernels"), [("x", ["QuickGelu"]), ("z", ["Sigmoid", "Mul"])])
-def test_a_gate_of_something_else_is_no_quick_gelu(factor: str, kernels: list[str]) -> None:
-    model = parsed(f"g (float[b, s] x, float[b, s] z) => (float[b, s] y) {{ g = Sigmoid(x) y = Mul({factor}, g) }}")
-    assert [k.op for k in fused_kernels(tuple(model.graph), load_profile(CPU))] == kernels
