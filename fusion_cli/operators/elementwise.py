@@ -1,5 +1,6 @@
 """The elementwise operators. What they mean is said for float64; their functions in C++ are in
-`templates/include/scalar.h`, whose versions for g++ vectorise and whose versions for nvcc use the device's own."""
+`templates/include/scalar.h` and `elementary.h`, whose versions for g++ vectorise and whose versions for nvcc use the
+device's own."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "include/dims.h"
+#include "include/shape_ops.h"
 #include "ort/abi.h"
 
 namespace fusion {

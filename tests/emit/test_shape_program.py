@@ -1,4 +1,4 @@
-"""The shape program in C++ (`include/dims.h`) and in Python give the same numbers: one plans, the other runs."""
+"""The shape program in C++ (`include/shape_ops.h`) and in Python give the same numbers: one plans, the other runs."""
 
 from __future__ import annotations
 
@@ -77,9 +77,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[ShapeOp, str
     lines = "\n".join(host_lines(Plan((), tuple(ops), (), (), (), 0, ())))
     prints = "\n".join(f'for (int64_t v : h{i}) std::printf("%ld ", (long)v);\nstd::puts("");' for i in range(len(ops)))
     folder = tmp_path_factory.mktemp("host")
-    source = (
-        f'#include <cstdio>\n#include "include/dims.h"\nusing namespace fusion;\nint main() {{\n{lines}\n{prints}}}'
-    )
+    includes = '#include <cstdio>\n#include "include/shape_ops.h"\n'
+    source = f"{includes}using namespace fusion;\nint main() {{\n{lines}\n{prints}}}"
     (folder / "program.cc").write_text(source)
     compiler = find_compiler(CPU)
     assert compiler is not None
