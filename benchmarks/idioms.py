@@ -12,7 +12,7 @@ IDIOMS: Mapping[str, tuple[str, ...]] = {
     "attention": ("Attention",),
     "layernorm": ("LayerNorm",),
     "rmsnorm": ("RMSNorm",),
-    "groupnorm": ("GroupNorm",),
+    "groupnorm": ("GroupNorm", "InstanceNorm"),  # with a group for each channel it is that
     "gelu_erf": ("GeluErf",),
     "gelu_tanh": ("GeluTanh",),
     "quickgelu": ("QuickGelu",),
