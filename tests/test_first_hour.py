@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -14,11 +13,11 @@ import onnx
 import pytest
 
 from tests.helpers.clean_install import build_wheel, install
-from tests.helpers.cli_helpers import ROOT, write_model
+from tests.helpers.cli_helpers import ROOT, needs_compiler, write_model
 from tests.page.test_page import browse, needs_browser
 from tests.test_docs_commands import shown
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
+pytestmark = needs_compiler
 COMMANDS = list(shown(ROOT / "README.md"))
 FORCED = ("--target", "cpu", "--force")
 """So small a model is not faster for it; what is fused must not depend on a time."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +10,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 
-from tests.helpers.cli_helpers import ROOT, call, write_model
-
-needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
+from tests.helpers.cli_helpers import ROOT, call, needs_compiler, write_model
 
 
 @pytest.fixture

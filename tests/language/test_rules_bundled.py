@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from functools import cache
 from pathlib import Path
 
@@ -11,10 +10,10 @@ import pytest
 from fusion_cli.match import Rule, RuleSet
 from fusion_cli.resources import resource_dir
 from fusion_cli.rulekit.trial import Limits, Outcome, failures, rules_to_try, try_rules
+from tests.helpers.cli_helpers import needs_compiler
 
 FILES = sorted(resource_dir("rules").rglob("*.rule"))
 FUSIONS = [p for p in FILES if p.parent.name == "fusions"]
-needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
 
 
 @cache

@@ -17,10 +17,10 @@ from fusion_cli.lock import Lock, LockedKernel, LockedMiss, LockedSpeed
 from fusion_cli.lock.compare import Limits, compare
 from fusion_cli.lock.lockfile import read_lock, write_lock
 from fusion_cli.measured import OutputCheck
-from tests.helpers.cli_helpers import ROOT, call, write_model
+from tests.helpers.cli_helpers import ROOT, call, needs_compiler, write_model
 from tests.helpers.timings import timing
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
+pytestmark = needs_compiler
 ARGUMENTS = ("--target", "cpu", "--force", "--dim", "batch=2", "--dim", "seq=16")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +11,8 @@ from onnx import numpy_helper
 
 from examples import weights
 from fusion_cli.match import parse_rules
-from tests.helpers.cli_helpers import call, write_model
+from tests.helpers.cli_helpers import call, needs_compiler, write_model
 from tests.helpers.graphs import matches, parse
-
-needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
 
 
 @pytest.fixture(scope="module")

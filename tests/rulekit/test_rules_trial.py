@@ -16,10 +16,9 @@ from fusion_cli.rulekit.execute import Executor
 from fusion_cli.rulekit.realise import realise
 from fusion_cli.rulekit.sketch import Sketcher
 from fusion_cli.rulekit.trial import Limits, Outcome, failures, rules_to_try, try_rules
-from tests.helpers.cli_helpers import ROOT, call
+from tests.helpers.cli_helpers import ROOT, call, needs_compiler
 
 HEAD = '<domain: "fusion.rules", opset_import: ["": 23, "pattern": 1, "com.microsoft": 1]>'
-needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
 MATCH_ONLY = Limits(kernels=0)
 
 
