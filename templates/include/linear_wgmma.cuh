@@ -130,7 +130,7 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
     publish_barriers();
   }
   if (warp == 4 && is_elected()) {
-    prefetch_map(x.left);
+    prefetch_map(x.left), prefetch_map(x.last);
 #pragma unroll
     for (int i = std::max(kAhead, kCopiers); i < kSlots; ++i) full[i].init(1);
 #pragma unroll
@@ -144,9 +144,11 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
   const int tiles = x.order.across * x.order.down, all_steps = (x.depth + kPanel - 1) / kPanel;
   const int begin = share.of(all_steps * share.part), steps = share.of(all_steps * (share.part + 1)) - begin;
   ChainPlace panels[kPanels];
-  const auto find_panels = [&] {
+  int missing = 0;  // rows of the tile that are not there
+  const auto find_operands = [&] {
 #pragma unroll
     for (int i = 0; i < kPanels; ++i) panels[i] = at.of_panel(x, i);
+    missing = max(at.row + Tile::kRows - x.rows, 0);
   };
   const auto each_box = [&](int step, const auto& f) {
     const int depth = (begin + step) * kPanel;
@@ -158,7 +160,7 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
   };
   const auto bring_right = [&](int step, int slot) {
     const uint32_t right = ring + slot * Tile::kSlotBytes + Tile::kLeftBytes;
-    full[slot].arrive_expecting(Tile::kSlotBytes);
+    full[slot].arrive_expecting(Tile::kSlotBytes - missing * kPanel * 2);
     each_box(step, [&](int i, const TensorMap& map, int column, int row) {
       copy_box(right + i * Tile::kBoxBytes, map, full[slot], column, row, x.once);
     });
@@ -168,7 +170,7 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
   // least. More of them would stand in the way of the left ones: on an H200 BERT-base of 8 x 128 tokens takes 0.534 ms in a graph, 0.542
   // with four of them and 0.643 if those of eight steps more come nearer meanwhile.
   const int ahead = min(steps, kAhead), begun = x.early ? ahead : 0;
-  if (is_copying) find_panels();
+  if (is_copying) find_operands();
   if (is_copying && is_elected()) {
 #pragma unroll 1
     for (int step = warp; step < ahead; step += kCopiers) {
@@ -198,14 +200,15 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
     RingPlace<kSlots> place(warp);
     int n = warp, i = warp;  // of all steps, of a tile's
     for (int tile = first; tile < tiles; tile += static_cast<int>(gridDim.x), is_back = !is_back, i -= steps) {
-      if (tile != first) at = {x, tile}, find_panels();
+      if (tile != first) at = {x, tile}, find_operands();
+      const TensorMap& left = missing > 0 ? x.last : x.left;
       const bool leaves = x.fills && tile + static_cast<int>(gridDim.x) >= tiles;
 #pragma unroll 1
       for (; i < steps; i += kCopiers, n += kCopiers, place.go_on(kCopiers)) {
         const int step = is_back ? steps - 1 - i : i, slot = place.slot;
         if (n >= kSlots) empty[slot].wait(place.parity ^ 1);
         if (n >= begun) bring_right(step, slot);
-        copy_box(ring + slot * Tile::kSlotBytes, x.left, full[slot], (begin + step) * kPanel, at.row, leaves);
+        copy_box(ring + slot * Tile::kSlotBytes, left, full[slot], (begin + step) * kPanel, at.row, leaves);
       }
     }
     return;

@@ -222,7 +222,7 @@ struct SharedSums {
 #pragma unroll
     for (float& x : eight) x = 0;
 #pragma unroll
-    for (int source = 0; source < kMostParts; ++source) {
+    for (int source = 0; source < Tile::kMost; ++source) {
       if (source >= share.parts) continue;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {

@@ -11,14 +11,15 @@ namespace fusion::gpu {
 // What a block computes at a time: kWorkers warpgroups with kHeight * 64 rows each, and kColumns columns of each of
 // kProducts products of one left operand. They have a tile together, or where they are apart each its own, so that one
 // ends its tile while the other multiplies. Tiles of the operands, 64 deep, go through a ring of kSlots. kBlocks blocks
-// share a multiprocessor, each of which adds kCycles to a step and kEnding to an epilogue. kShares: the steps of a tile are
-// shared out among the blocks of a cluster, two at least, and of the sums each ends some.
+// share a multiprocessor, each of which adds kCycles to a step and kEnding to an epilogue. kMost: where it is more than one, the steps of
+// a tile are shared out among the blocks of a cluster, two to so many, and of the sums each ends some.
 template <int kWorkers_, int kHeight_, int kColumns_, int kProducts_, int kSlots_, int kBlocks_, bool kApart_, int kCycles_,
-          int kEnding_, bool kShares_ = false>
+          int kEnding_, int kMost_ = 1>
 struct WideTile {
   static constexpr int kWorkers = kWorkers_, kHeight = kHeight_, kColumns = kColumns_, kProducts = kProducts_;
   static constexpr int kSlots = kSlots_, kBlocks = kBlocks_, kCycles = kCycles_, kEnding = kEnding_;
-  static constexpr bool kApart = kApart_, kShares = kShares_;
+  static constexpr int kMost = kMost_;
+  static constexpr bool kApart = kApart_, kShares = kMost > 1;
   static constexpr int kTogether = kApart ? 1 : kWorkers;  // workers of a tile
   static constexpr int kRows = kTogether * kHeight * 64, kAcross = kColumns * kProducts;
   using Sums = float[kHeight][kAcross / 8][4];  // of a worker's tile, as the tensor cores leave them to its threads
@@ -26,7 +27,7 @@ struct WideTile {
   static constexpr int kBoxBytes = kPanel * kPanel * 2, kLeftBytes = kRows / 64 * kBoxBytes, kBoxes = kAcross / kPanel;
   static constexpr int kSlotBytes = kLeftBytes + kBoxes * kBoxBytes;
   // Beside the ring every warp has a place for sums, and where they are shared one for each of its turns from every block.
-  static constexpr int kTurns = kHeight * kColumns / kPanel * 4, kPlaces = kShares ? std::max(kTurns, kMostParts) : 0;
+  static constexpr int kTurns = kHeight * kColumns / kPanel * 4, kPlaces = kShares ? std::max(kTurns, kMost) : 0;
   static constexpr int kPlacesAt = kSlots * kSlotBytes + kWorkers * 4 * kSumsBytes;
   static constexpr int kBytes = 1024 + kPlacesAt + kPlaces * kWorkers * 4 * kTurnBytes;
   // Threads that copy, in turns: to ask for a step takes one longer than a small tile does to multiply it.
@@ -39,19 +40,23 @@ struct WideTile {
   static_assert(kColumns % kPanel == 0 && kAcross * kHeight <= 256 && (!kMoves || kMany <= 240));
 };
 
-// The smallest tiles; for few of them, whose steps are shared.
+// The smallest tiles; for few of them, whose steps are shared. No two of their blocks fit on a multiprocessor: those of a kernel that begins
+// while another one ends would lie there in pairs, and leave others empty. On an H200 BERT-base of 128 tokens takes 0.257 ms in a graph,
+// and 0.276 with two blocks of SharedTile. PairedTile reads weights from memory once where 64 rows would twice: in a layer of 128 tokens
+// 16384 by 4096 take 39 us by it and 46 by SmallTile, though alone they take 37.7 and 38.5.
 using NarrowTile = WideTile<2, 1, 64, 1, 8, 1, false, 307, 2980>;
 using SmallTile = WideTile<1, 1, 64, 1, 12, 1, false, 244, 2180>;
-using SharedTile = WideTile<1, 1, 64, 1, 4, 2, false, 244, 2180, true>;
+using SharedTile = WideTile<1, 1, 64, 1, 8, 1, false, 244, 2180, kMostParts>;
+using PairedTile = WideTile<2, 1, 64, 1, 7, 1, false, 307, 2980, 2>;
 
-// Those tiles that a trial may find faster than the vendor's kernel. Measured on an H200 with a residual, us for what cuBLASLt takes: 3.8 for
-// 4.4 at 128x768x768 (rows, columns, depth), 6.2 for 8.0 at 128x768x3072, 4.7 for 5.1 at 512x768x768, 5.4 for 6.2 at 1024x768x768, 11.6 for
-// 13.8 at 128x4096x4096, 38.0 for 40.0 at 128x4096x16384, 49.2 for 54.2 at 256x4096x16384; the same at 1024x768x3072. Larger tiles are not
-// faster than the vendor's at more rows.
+// Those tiles that a trial may find faster than the vendor's kernel. Measured on an H200 with a residual, us for what cuBLASLt takes: 3.5 for
+// 4.4 at 128x768x768 (rows, columns, depth), 5.0 for 8.1 at 128x768x3072, 6.5 for 7.9 at 256x768x3072, 7.4 for 8.7 at 128x1024x4096, 4.5 for
+// 5.0 at 512x768x768, 5.4 for 6.2 at 1024x768x768, 11.6 for 13.9 at 128x4096x4096, 25.4 for 29.8 at 128x4096x11008, 37.7 for 40.4 at
+// 128x4096x16384, 47.5 for 54.1 at 256x4096x16384; the same at 1024x768x3072. Larger tiles are not faster than the vendor's at more rows.
 struct TriedTiles {
   template <class F>
   static void each(const F& f) {
-    f(NarrowTile{}), f(SmallTile{}), f(SharedTile{});
+    f(NarrowTile{}), f(SmallTile{}), f(SharedTile{}), f(PairedTile{});
   }
 };
 
@@ -86,7 +91,8 @@ struct TileOrder {
 // equally wide. A float is two of the depth, as the copy engine and the tensor cores take as long as for two of 16 bits.
 template <int kProducts, int kChains>
 struct WideOperands {
-  TensorMap left, right[kChains][kProducts];
+  TensorMap left, last;  // of a tile's rows, and of those that the last tiles have
+  TensorMap right[kChains][kProducts];
   int rows, depth, columns[kChains];
   TileOrder order;
   int parts;   // blocks that share a tile's steps, where its kind is to be shared

@@ -51,6 +51,7 @@ def linear(dtype: str, *, trans_a: bool = False, trans_b: bool = False, narrow: 
         {"m": 257, "n": 384, "k": 520},
         {"m": 1024, "n": 3072, "k": 768},
         {"m": 301, "n": 333, "k": 401},
+        {"m": 301, "n": 1000, "k": 2048},  # two blocks share the depth
     )
     layout = ("t" if trans_a else "n") + ("t" if trans_b else "n")
     return Case(f"linear_{dtype}_{layout}{'_narrow' if narrow else ''}", b.plan(), sizes)
@@ -99,8 +100,9 @@ def adding(dtype: str, terms: str, *, trans_b: bool = False) -> Case:
         {"b": 3, "s": 5, "k": 7, "n": 9},
         {"b": 0, "s": 5, "k": 8, "n": 8},
         {"b": 3, "s": 1, "k": 24, "n": 40},
-        {"b": 1, "s": 17, "k": 1032, "n": 24},  # blocks share the depth: eight, and four
+        {"b": 1, "s": 17, "k": 1032, "n": 24},  # blocks share the depth: eight, four, and two
         {"b": 2, "s": 35, "k": 520, "n": 136},
+        {"b": 7, "s": 43, "k": 2048, "n": 1000},
     )
     return Case(f"linear_adding_{dtype}_{terms}{'_t' * trans_b}", b.plan(), sizes)
 

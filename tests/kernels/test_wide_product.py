@@ -42,8 +42,13 @@ def chosen(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
         pytest.param(128, 3072, (768,), "64x64/4 pays", id="few rows and columns, no more blocks than multiprocessors"),
         pytest.param(128, 4096, (4096,), "64x64 pays once", id="few rows, weights from memory to few multiprocessors"),
         pytest.param(
-            64, 4096, (4096,), "64x64 pays once", id="fewer rows, weights that the vendor takes long to begin with"
+            64, 4096, (4096,), "64x64/2 pays once", id="fewer rows, weights that the vendor takes long to begin with"
         ),
+        pytest.param(128, 16384, (4096,), "128x64/2 pays once", id="few rows, a long depth from memory"),
+        pytest.param(128, 11008, (4096,), "128x64/2 pays once", id="few rows, a depth from memory"),
+        pytest.param(64, 8192, (2048,), "64x64/2 pays once", id="fewer rows, a depth from memory"),
+        pytest.param(128, 4096, (1024,), "64x64/2 pays", id="few rows, few columns and a depth"),
+        pytest.param(256, 3072, (768,), "64x64/2 pays", id="256 rows, few columns"),
         pytest.param(64, 4096, (28672,), "128x256 once", id="fewer rows, many weights from memory"),
         pytest.param(256, 8192, (28672,), "128x256 pays once", id="what tiles read is the limit"),
         pytest.param(64, 3072, (768,), "64x64/8 pays", id="fewer rows, a long depth"),

@@ -8,7 +8,6 @@
 
 namespace gpu = fusion::gpu;
 using fusion::half;
-using Tile = gpu::SharedTile;
 
 template <class T>
 T whole(int i, int from, int to) {
@@ -18,7 +17,7 @@ T whole(int i, int from, int to) {
 }
 
 // Twos and smaller whole numbers: sums are exact in any order, and floats in TF32. A float is two of the depth.
-template <class T, bool kTransB>
+template <class Tile, class T, bool kTransB>
 int wrong(int rows, int columns, int depth, int parts) {
   cuda_host::Arena arena;
   constexpr int kHalves = sizeof(T) / sizeof(half);
@@ -29,7 +28,7 @@ int wrong(int rows, int columns, int depth, int parts) {
   for (int i = 0; i < rows * columns; ++i) residual[i] = whole<T>(i, 0, 28);
   T* const out = arena.take<T>(rows * columns);
   gpu::WideOperands<1, 1> x;
-  x.left = gpu::host_map(left.data(), rows, depth * kHalves, depth * kHalves, Tile::kRows);
+  gpu::host_left<Tile>(x, left.data(), rows, depth * kHalves);
   x.right[0][0] = kTransB ? gpu::host_map(right.data(), columns, depth * kHalves, depth * kHalves, gpu::kPanel)
                           : gpu::host_map(right.data(), depth, columns, columns, gpu::kPanel);
   x.rows = rows, x.depth = depth * kHalves, x.columns[0] = columns, x.parts = parts, x.early = kTransB, x.once = x.fills = false;
@@ -51,12 +50,15 @@ int wrong(int rows, int columns, int depth, int parts) {
   return wrong;
 }
 
+template <class Tile>
+int wrong_by(int parts) {
+  int all = wrong<Tile, half, false>(77, 72, 64 * parts, parts) + wrong<Tile, half, true>(17, 136, 64 * parts * 2 + 40, parts);
+  all += wrong<Tile, half, true>(64, 64, 64 * parts + 8, parts) + wrong<Tile, half, false>(130, 8, 64 * parts * 5 - 8, parts);
+  return all + wrong<Tile, float, true>(77, 72, 32 * parts, parts) + wrong<Tile, float, true>(17, 136, 32 * parts * 5 - 4, parts);
+}
+
 int main() {
-  int all = 0;
-  for (const int parts : {2, 4, 8}) {
-    all += wrong<half, false>(77, 72, 64 * parts, parts) + wrong<half, true>(17, 136, 64 * parts * 2 + 40, parts);
-    all += wrong<half, true>(64, 64, 64 * parts + 8, parts) + wrong<half, false>(130, 8, 64 * parts * 5 - 8, parts);
-    all += wrong<float, true>(77, 72, 32 * parts, parts) + wrong<float, true>(17, 136, 32 * parts * 5 - 4, parts);
-  }
+  int all = wrong_by<gpu::PairedTile>(2);
+  for (const int parts : {2, 4, 8}) all += wrong_by<gpu::SharedTile>(parts);
   std::printf("%d\n", all);
 }

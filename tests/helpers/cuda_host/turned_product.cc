@@ -14,7 +14,7 @@ int wrong(int rows, int depth, const int (&columns)[kProducts], unsigned grid) {
   RoundedProducts<kTransB, kProducts> made(rows, depth, columns);
   std::vector<float> turned[kProducts];
   gpu::WideOperands<1, kProducts> x;
-  x.left = gpu::host_map(made.left.data(), rows, depth * 2, depth * 2, Tile::kRows);
+  gpu::host_left<Tile>(x, made.left.data(), rows, depth * 2);
   x.rows = rows, x.depth = depth * 2, x.early = kTransB, x.once = x.fills = kTransB;
   AddedMatrix<float> epilogues[kProducts];
   for (int p = 0; p < kProducts; ++p) {

@@ -65,7 +65,7 @@ int wrong(int rows, int depth, const int (&columns)[kChains], unsigned grid) {
   Made made[kChains];
   Epilogue epilogues[4];
   gpu::WideOperands<kProducts, kChains> x;
-  x.left = gpu::host_map(left.data(), rows, depth, depth, Tile::kRows);
+  gpu::host_left<Tile>(x, left.data(), rows, depth);
   x.rows = rows, x.depth = depth, x.early = columns[0] == 328 || kTransB, x.once = x.fills = kTransB;
   for (int chain = 0; chain < kChains; ++chain) {
     Made& m = made[chain];
@@ -110,7 +110,7 @@ int misplaced(bool fills) {
   std::vector<float> out1(kRows * kColumns);
   const Epilogue epilogue{matrix.data(), matrix.data(), line.data(), out0.data(), out1.data(), kColumns};
   gpu::WideOperands<1, 1> x;
-  x.left = gpu::host_map(left.data(), kRows, kDepth, kDepth, Tile::kRows);
+  gpu::host_left<Tile>(x, left.data(), kRows, kDepth);
   x.right[0][0] = gpu::host_map(right.data(), kDepth, kColumns, kColumns, gpu::kPanel);
   x.rows = kRows, x.depth = kDepth, x.columns[0] = kColumns, x.early = x.once = false, x.fills = fills;
   x.order = gpu::tile_order<Tile>(kRows, x.columns);

@@ -92,6 +92,11 @@ inline TensorMap host_map(const void* data, int64_t rows, int64_t columns, int64
   std::memcpy(&out, &map, sizeof map);
   return out;
 }
+// The left operand of wide products.
+template <class Tile, class Operands>
+void host_left(Operands& x, const void* data, int rows, int depth) {
+  x.left = host_map(data, rows, depth, depth, Tile::kRows), x.last = host_map(data, rows, depth, depth, (rows - 1) % Tile::kRows + 1);
+}
 inline void prefetch_map(const TensorMap&) {}
 inline void prefetch_box(const TensorMap&, int, int) {}
 // What was copied, where somebody wants to know.
