@@ -27,6 +27,13 @@ FUSION_FN constexpr T nan() {
   return T(__builtin_nanf(""));
 }
 
+// By Horner's rule, the coefficient of the highest power first.
+template <class... More>
+FUSION_FN float polynomial(float x, float first, More... more) {
+  ((first = first * x + more), ...);
+  return first;
+}
+
 #if defined(__CUDACC__)
 
 FUSION_FN float exp(float x) { return ::expf(x); }
@@ -49,11 +56,7 @@ FUSION_FN float exp(float x) {
   const float n = shifted - magic;
   float r = clamped - n * 0.693359375f;
   r = r + n * 2.12194440e-4f;
-  float p = 0.00139517172f;
-  p = p * r + 0.00836959841f;
-  p = p * r + 0.0416661873f;
-  p = p * r + 0.166665129f;
-  p = p * r + 0.50000001f;
+  float p = polynomial(r, 0.00139517172f, 0.00836959841f, 0.0416661873f, 0.166665129f, 0.50000001f);
   p = p * (r * r) + r + 1.0f;
   const int32_t k = bit_cast<int32_t>(shifted) - 0x4b400000;
   const int32_t half_k = k >> 1;
@@ -70,15 +73,8 @@ FUSION_FN float log(float x) {
   const int32_t e = offset >> 23;
   const float exponent = static_cast<float>(e) - select(tiny, 23.0f, 0.0f);
   const float m = bit_cast<float>(bits - e * 8388608) - 1.0f;
-  float p = 0.0691536795f;
-  p = p * m - 0.117898076f;
-  p = p * m + 0.118729763f;
-  p = p * m - 0.123843485f;
-  p = p * m + 0.142186581f;
-  p = p * m - 0.166692508f;
-  p = p * m + 0.200022266f;
-  p = p * m - 0.249999866f;
-  p = p * m + 0.333333104f;
+  const float p = polynomial(m, 0.0691536795f, -0.117898076f, 0.118729763f, -0.123843485f, 0.142186581f, -0.166692508f,
+                             0.200022266f, -0.249999866f, 0.333333104f);
   const float m2 = m * m;
   float y = p * m * m2 - exponent * 2.12194440e-4f - 0.5f * m2;
   y = (m + y) + exponent * 0.693359375f;
@@ -96,11 +92,7 @@ FUSION_FN float log1p(float x) {
 
 FUSION_FN float tanh(float x) {
   const float a = __builtin_fabsf(x), z = x * x;
-  float p = -0.00566078046f;
-  p = p * z + 0.0206019992f;
-  p = p * z - 0.053729227f;
-  p = p * z + 0.133313289f;
-  p = p * z - 0.333332783f;
+  const float p = polynomial(z, -0.00566078046f, 0.0206019992f, -0.053729227f, 0.133313289f, -0.333332783f);
   const float small = x + x * z * p;
   const float large = 1.0f - 2.0f / (exp(2.0f * a) + 1.0f);
   return select(a < 0.625f, small, select(x == x, __builtin_copysignf(large, x), x));
@@ -108,27 +100,12 @@ FUSION_FN float tanh(float x) {
 
 FUSION_FN float erf(float x) {
   const float a = __builtin_fabsf(x), z = x * x;
-  float p = 7.88911962e-05f;
-  p = p * z - 0.000802084131f;
-  p = p * z + 0.00518953534f;
-  p = p * z - 0.0268544446f;
-  p = p * z + 0.112836002f;
-  p = p * z - 0.376126271f;
-  p = p * z + 1.12837917f;
+  const float p = polynomial(z, 7.88911962e-05f, -0.000802084131f, 0.00518953534f, -0.0268544446f, 0.112836002f,
+                             -0.376126271f, 1.12837917f);
   const float t = select(a > 3.92f, 3.92f, a) - 2.5f;  // erfc by a polynomial around 2.5
-  float q = 8.59584474e-06f;
-  q = q * t - 2.12993162e-05f;
-  q = q * t - 5.87140991e-05f;
-  q = q * t + 0.000280254476f;
-  q = q * t - 0.000293590519f;
-  q = q * t - 0.000572915812f;
-  q = q * t + 0.00282538779f;
-  q = q * t - 0.00610118488f;
-  q = q * t + 0.00861204257f;
-  q = q * t - 0.00835390466f;
-  q = q * t + 0.00544718693f;
-  q = q * t - 0.00217802106f;
-  q = q * t + 0.000406917845f;
+  float q = polynomial(t, 8.59584474e-06f, -2.12993162e-05f, -5.87140991e-05f, 0.000280254476f, -0.000293590519f,
+                       -0.000572915812f, 0.00282538779f, -0.00610118488f, 0.00861204257f, -0.00835390466f,
+                       0.00544718693f, -0.00217802106f, 0.000406917845f);
   q = select(a < 3.92f, q, 0.0f);  // beyond, erf is 1 in float: GELU multiplies what is left by x
   return select(a < 1.0f, x * p, select(x == x, __builtin_copysignf(1.0f - q, x), x));
 }

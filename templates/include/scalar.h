@@ -113,14 +113,8 @@ FUSION_FN float normal_of(float x, float p) {
 // least relative error in what 2 is raised to, falls on beyond.
 FUSION_FN float normal(float x) {
   const float a = abs(x);
-  float p = -1.8339356e-6f;
-  p = p * a + 6.158334e-5f;
-  p = p * a - 9.304264e-4f;
-  p = p * a + 0.008507577f;
-  p = p * a - 0.053959567f;
-  p = p * a - 0.45846477f;
-  p = p * a - 1.151251f;
-  p = p * a - 0.9999953f;
+  const float p = polynomial(a, -1.8339356e-6f, 6.158334e-5f, -9.304264e-4f, 0.008507577f, -0.053959567f, -0.45846477f,
+                             -1.151251f, -0.9999953f);
   return normal_of(x, p);
 }
 // A sigmoid for results of 16 bits, within 6e-6 of its value, and 0 where floats end.
@@ -138,17 +132,8 @@ FUSION_FN float logistic(float x) {
 // x = -4.9. -log2 of what lies beyond |x| is smooth: a polynomial that falls on beyond, fitted to within 4e-9.
 FUSION_FN float normal_float(float x) {
   const float a = abs(x);
-  float p = -4.2801673e-8f;
-  p = p * a + 1.1311038e-6f;
-  p = p * a - 1.3121336e-5f;
-  p = p * a + 8.529986e-5f;
-  p = p * a - 2.995491e-4f;
-  p = p * a + 2.3317785e-5f;
-  p = p * a + 0.006936022f;
-  p = p * a - 0.052443355f;
-  p = p * a - 0.45921773f;
-  p = p * a - 1.1511048f;
-  p = p * a - 1.0f;
+  const float p = polynomial(a, -4.2801673e-8f, 1.1311038e-6f, -1.3121336e-5f, 8.529986e-5f, -2.995491e-4f,
+                             2.3317785e-5f, 0.006936022f, -0.052443355f, -0.45921773f, -1.1511048f, -1.0f);
   return normal_of(x, p);
 }
 template <class T>

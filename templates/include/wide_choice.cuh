@@ -141,7 +141,8 @@ bool describe_left(WideOperands<kProducts, kChains>& x, const void* left, int64_
   const int last = (x.rows - 1) % Tile::kRows + 1;
   if (!describe(x.last, left, x.rows, x.depth, stride, last)) return false;
   x.left = x.last;
-  return last == Tile::kRows || describe(x.left, left, x.rows, x.depth, stride, Tile::kRows);
+  const bool alike = last == Tile::kRows || last == x.rows;  // all tiles
+  return alike || describe(x.left, left, x.rows, x.depth, stride, Tile::kRows);
 }
 
 // Has f(tile, blocks) launch the kernel of the tile that is fastest, if the copy engine takes the left operand.

@@ -292,14 +292,8 @@ int apart(unsigned blocks, int strips, int steps) {
   return found;
 }
 
-int encode(void* map, int, uint32_t, void* data, const uint64_t* sizes, const uint64_t* strides, const uint32_t* box,
-           const uint32_t*, int, int, int, int) {
-  const gpu::TensorMap made = gpu::host_map(data, sizes[1], sizes[0], strides[0] / 2, box[1]);
-  return std::memcpy(map, &made, sizeof made), 0;
-}
-
 int main() {
-  cuda_host::encode_tiled = reinterpret_cast<void*>(encode);
+  gpu::have_driver();
   int found = wrong_attentions();
   for (const unsigned grid : {1, 3, 5, 7}) {
     found += layer(grid, grid == 3 ? 7 : 8) + layer(grid, grid == 5 ? 1 : 9) + layer(grid, 16);

@@ -5,6 +5,7 @@
 #include "added_matrix.h"
 #include "cuda_runtime.h"
 #include "include/linear_wgmma.cuh"
+#include "include/wide_choice.cuh"
 
 namespace gpu = fusion::gpu;
 using fusion::half;
@@ -28,10 +29,10 @@ int wrong(int rows, int columns, int depth, int parts) {
   for (int i = 0; i < rows * columns; ++i) residual[i] = whole<T>(i, 0, 28);
   T* const out = arena.take<T>(rows * columns);
   gpu::WideOperands<1, 1> x;
-  gpu::host_left<Tile>(x, left.data(), rows, depth * kHalves);
   x.right[0][0] = kTransB ? gpu::host_map(right.data(), columns, depth * kHalves, depth * kHalves, gpu::kPanel)
                           : gpu::host_map(right.data(), depth, columns, columns, gpu::kPanel);
   x.rows = rows, x.depth = depth * kHalves, x.columns[0] = columns, x.parts = parts, x.early = kTransB, x.once = x.fills = false;
+  if (!gpu::describe_left<Tile>(x, left.data(), x.depth)) return 1;
   x.order = gpu::tile_order<Tile>(rows, x.columns);
   const unsigned blocks = x.order.across * x.order.down * parts;
   cuda_host::mail = arena.take<cuda_host::Mail>(blocks), cuda_host::cluster_size = parts;
@@ -58,6 +59,7 @@ int wrong_by(int parts) {
 }
 
 int main() {
+  gpu::have_driver();
   int all = wrong_by<gpu::PairedTile>(2);
   for (const int parts : {2, 4, 8}) all += wrong_by<gpu::SharedTile>(parts);
   std::printf("%d\n", all);

@@ -14,8 +14,8 @@ int wrong(int rows, int depth, const int (&columns)[kProducts], unsigned grid) {
   RoundedProducts<kTransB, kProducts> made(rows, depth, columns);
   std::vector<float> turned[kProducts];
   gpu::WideOperands<1, kProducts> x;
-  gpu::host_left<Tile>(x, made.left.data(), rows, depth * 2);
   x.rows = rows, x.depth = depth * 2, x.early = kTransB, x.once = x.fills = kTransB;
+  if (!gpu::describe_left<Tile>(x, made.left.data(), x.depth)) return 1;
   AddedMatrix<float> epilogues[kProducts];
   for (int p = 0; p < kProducts; ++p) {
     const int n = x.columns[p] = columns[p];
@@ -65,6 +65,7 @@ int wrongly_kept() {
 }
 
 int main() {
+  gpu::have_driver();
   const int odd[] = {200}, wide[] = {328}, two[] = {72, 200};
   int all = wrongly_kept();
   gpu::WideTiles<1>::each([&](auto tile) {

@@ -3,6 +3,7 @@
 
 #include "cuda_runtime.h"
 #include "include/linear_wgmma.cuh"
+#include "include/wide_choice.cuh"
 
 namespace gpu = fusion::gpu;
 using fusion::half;
@@ -65,8 +66,8 @@ int wrong(int rows, int depth, const int (&columns)[kChains], unsigned grid) {
   Made made[kChains];
   Epilogue epilogues[4];
   gpu::WideOperands<kProducts, kChains> x;
-  gpu::host_left<Tile>(x, left.data(), rows, depth);
   x.rows = rows, x.depth = depth, x.early = columns[0] == 328 || kTransB, x.once = x.fills = kTransB;
+  if (!gpu::describe_left<Tile>(x, left.data(), depth)) return 1;
   for (int chain = 0; chain < kChains; ++chain) {
     Made& m = made[chain];
     const int n = x.columns[chain] = m.columns = columns[chain];
@@ -110,9 +111,9 @@ int misplaced(bool fills) {
   std::vector<float> out1(kRows * kColumns);
   const Epilogue epilogue{matrix.data(), matrix.data(), line.data(), out0.data(), out1.data(), kColumns};
   gpu::WideOperands<1, 1> x;
-  gpu::host_left<Tile>(x, left.data(), kRows, kDepth);
   x.right[0][0] = gpu::host_map(right.data(), kDepth, kColumns, kColumns, gpu::kPanel);
   x.rows = kRows, x.depth = kDepth, x.columns[0] = kColumns, x.early = x.once = false, x.fills = fills;
+  if (!gpu::describe_left<Tile>(x, left.data(), kDepth)) return 1;
   x.order = gpu::tile_order<Tile>(kRows, x.columns);
   std::vector<gpu::Copied> copied;
   std::vector<const void*> passing;
@@ -154,6 +155,7 @@ int misordered(int across, int down) {
 }
 
 int main() {
+  gpu::have_driver();
   const int odd[] = {200}, wide[] = {328}, two[] = {72, 200}, alike[] = {200, 200};
   int all = misplaced(false) + misplaced(true);
   for (const int across : {1, 3, 48, 257})

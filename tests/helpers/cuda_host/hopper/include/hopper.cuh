@@ -92,11 +92,13 @@ inline TensorMap host_map(const void* data, int64_t rows, int64_t columns, int64
   std::memcpy(&out, &map, sizeof map);
   return out;
 }
-// The left operand of wide products.
-template <class Tile, class Operands>
-void host_left(Operands& x, const void* data, int rows, int depth) {
-  x.left = host_map(data, rows, depth, depth, Tile::kRows), x.last = host_map(data, rows, depth, depth, (rows - 1) % Tile::kRows + 1);
+// The driver's cuTensorMapEncodeTiled, for programs that describe matrices as kernels' launches do.
+inline int encode_host_map(TensorMap* map, int, uint32_t, void* data, const uint64_t* sizes, const uint64_t* strides, const uint32_t* box,
+                           const uint32_t*, int, int, int, int) {
+  *map = host_map(data, sizes[1], sizes[0], strides[0] / 2, box[1]);
+  return 0;
 }
+inline void have_driver() { cuda_host::encode_tiled = reinterpret_cast<void*>(encode_host_map); }
 inline void prefetch_map(const TensorMap&) {}
 inline void prefetch_box(const TensorMap&, int, int) {}
 // What was copied, where somebody wants to know.
