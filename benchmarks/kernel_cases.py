@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,6 +22,8 @@ Sizes = Mapping[str, int]
 OPSET = 23
 _HALF = 2
 """Bytes of a float16."""
+_FEW = 16
+"""Rows of which so many or fewer are as fast as weights can be read."""
 
 
 @dataclass(frozen=True)
@@ -84,61 +87,67 @@ def _moved(shapes: tuple[str, ...], s: Sizes) -> float:
     return float(_HALF * sum(prod(s[d] for d in shape.split()) for shape in shapes))
 
 
-def _product(name: str, sizes: Sizes, tail: str, more: Mapping[str, str], math: str) -> KernelCase:
+_TAILS: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "bias_gelu": ("a = Add (p, b_w) y = Gelu (a)", {"b_w": "N"}),
+    "bias_residual": ("a = Add (p, b_w) y = Add (a, r)", {"b_w": "N", "r": "M N"}),
+    "bias_silu": ("a = Add (p, b_w) s = Sigmoid (a) y = Mul (a, s)", {"b_w": "N"}),
+}
+"""What follows one product, and what it reads beside it."""
+
+
+def _linear(kind: str, m: int, n: int, k: int) -> KernelCase:
     """x @ w and what follows it; few rows are as fast as the weights can be read."""
-    skinny = sizes["M"] <= 16
+    tail, more = _TAILS[kind]
+    sizes, skinny = {"M": m, "N": n, "K": k}, m <= _FEW
     inputs = {"x": "M K", "n_w": "K N", **more}
     work: Callable[[Sizes], float] = partial(_flops, widths=("N",))
     if skinny:
         work = partial(_moved, (*inputs.values(), "M N"))
-    graph = f"p = MatMul (x, n_w) {tail}"
     return KernelCase(
-        f"{name}_{sizes['M']}x{sizes['N']}x{sizes['K']}", "linear", graph, inputs, ("y",), sizes, work,
-        "TB/s" if skinny else "TFLOP/s", math, 0.90 if skinny else 0.97,
+        f"{kind}_{m}x{n}x{k}", "linear", f"p = MatMul (x, n_w) {tail}", inputs, ("y",), sizes, work,
+        "TB/s" if skinny else "TFLOP/s", kind, 0.90 if skinny else 0.97,
     )  # fmt: skip
 
 
-def _linear() -> Iterator[KernelCase]:
-    bias, residual = {"b_w": "N"}, {"b_w": "N", "r": "M N"}
-    gelu, silu = "a = Add (p, b_w) y = Gelu (a)", "a = Add (p, b_w) s = Sigmoid (a) y = Mul (a, s)"
-    add = "a = Add (p, b_w) y = Add (a, r)"
-    for m, n, k in ((128, 3072, 768), (1024, 3072, 768), (1576, 3072, 768)):  # BERT, ViT
-        yield _product("bias_gelu", {"M": m, "N": n, "K": k}, gelu, bias, "bias_gelu")
-    for m, n, k in ((1024, 768, 3072), (1024, 768, 768), (2048, 4096, 16384), (2048, 3584, 18944)):
-        yield _product("bias_residual", {"M": m, "N": n, "K": k}, add, residual, "bias_residual")
-    for m, n, k in ((1, 16384, 4096), (4, 16384, 4096), (16, 16384, 4096), (128, 16384, 4096), (2048, 16384, 4096)):
-        yield _product("bias_silu", {"M": m, "N": n, "K": k}, silu, bias, "bias_silu")
-
-
-def _horizontal() -> Iterator[KernelCase]:
+def _horizontal(m: int, q: int, v: int, k: int) -> KernelCase:
     """Queries, keys and values of one input in one launch."""
     lines = "".join(f"{o}0 = MatMul (x, {o}_w) {o} = Add ({o}0, {o}b_w) " for o in "qkv")
     inputs = {"x": "M K", **{f"{o}_w": f"K {n}" for o, n in zip("qkv", "QVV", strict=True)}}
     inputs |= {f"{o}b_w": n for o, n in zip("qkv", "QVV", strict=True)}
-    for m, k, q, v in ((1024, 768, 768, 768), (2048, 3584, 3584, 512), (1, 3584, 3584, 512)):
-        sizes = {"M": m, "K": k, "Q": q, "V": v}
-        skinny = m <= 16
-        work: Callable[[Sizes], float] = partial(_flops, widths=("Q", "V", "V"))
-        if skinny:
-            work = partial(_moved, tuple(inputs.values()))
-        yield KernelCase(
-            f"qkv_{m}x{q}+2x{v}x{k}", "horizontal", lines, inputs, ("q", "k", "v"), sizes, work,
-            "TB/s" if skinny else "TFLOP/s", "qkv", 0.90 if skinny else 0.97,
-        )  # fmt: skip
+    sizes, skinny = {"M": m, "K": k, "Q": q, "V": v}, m <= _FEW
+    work: Callable[[Sizes], float] = partial(_flops, widths=("Q", "V", "V"))
+    if skinny:
+        work = partial(_moved, tuple(inputs.values()))
+    return KernelCase(
+        f"qkv_{m}x{q}+2x{v}x{k}", "horizontal", lines, inputs, ("q", "k", "v"), sizes, work,
+        "TB/s" if skinny else "TFLOP/s", "qkv", 0.90 if skinny else 0.97,
+    )  # fmt: skip
 
 
-def _gated() -> Iterator[KernelCase]:
+def _gated(m: int, n: int, k: int) -> KernelCase:
     graph = "g = MatMul (x, gate_w) s = Sigmoid (g) a = Mul (g, s) u = MatMul (x, up_w) y = Mul (a, u)"
     inputs = {"x": "M K", "gate_w": "K N", "up_w": "K N"}
+    skinny = m <= _FEW
+    work: Callable[[Sizes], float] = partial(_flops, widths=("N", "N"))
+    if skinny:
+        work = partial(_moved, (*inputs.values(), "M N"))
+    return KernelCase(
+        f"gated_{m}x{n}x{k}", "gated", graph, inputs, ("y",), {"M": m, "N": n, "K": k}, work,
+        "TB/s" if skinny else "TFLOP/s", "gated", 0.90 if skinny else 1.08,
+    )  # fmt: skip
+
+
+def _products() -> Iterator[KernelCase]:
+    for m, n, k in ((128, 3072, 768), (1024, 3072, 768), (1576, 3072, 768)):  # BERT, ViT
+        yield _linear("bias_gelu", m, n, k)
+    for m, n, k in ((1024, 768, 3072), (1024, 768, 768), (2048, 4096, 16384), (2048, 3584, 18944)):
+        yield _linear("bias_residual", m, n, k)
+    for m, n, k in ((1, 16384, 4096), (4, 16384, 4096), (16, 16384, 4096), (128, 16384, 4096), (2048, 16384, 4096)):
+        yield _linear("bias_silu", m, n, k)
+    for m, q, v, k in ((1024, 768, 768, 768), (2048, 3584, 512, 3584), (1, 3584, 512, 3584)):
+        yield _horizontal(m, q, v, k)
     for m, n, k in ((2048, 18944, 3584), (128, 5504, 2048), (1, 18944, 3584)):
-        skinny = m <= 16
-        work: Callable[[Sizes], float] = partial(_flops, widths=("N", "N"))
-        if skinny:
-            work = partial(_moved, (*inputs.values(), "M N"))
-        yield KernelCase(
-            f"gated_{m}x{n}x{k}", "gated", graph, inputs, ("y",), {"M": m, "N": n, "K": k}, work,
-            "TB/s" if skinny else "TFLOP/s", "gated", 0.90 if skinny else 1.08,
-        )  # fmt: skip
+        yield _gated(m, n, k)
 
 
 def _attended(s: Sizes, causal: bool) -> float:
@@ -208,12 +217,20 @@ def _passes() -> Iterator[KernelCase]:
             )  # fmt: skip
 
 
-CASES: tuple[KernelCase, ...] = (*_linear(), *_horizontal(), *_gated(), *_attention(), *_passes())
+CASES: tuple[KernelCase, ...] = (*_products(), *_attention(), *_passes())
+_ONE = re.compile(r"(bias_gelu|bias_residual|bias_silu|gated)_(\d+)x(\d+)x(\d+)")
+_THREE = re.compile(r"qkv_(\d+)x(\d+)\+2x(\d+)x(\d+)")
 PRODUCTS = ("linear", "horizontal", "gated")
 """Families of which there are kernels of ours and the vendor's."""
 
 
 def case_of(id: str) -> KernelCase:
-    """The case of an id, small with `tiny_` before it. KeyError for one that does not exist."""
-    known = {c.id: c for c in CASES}
-    return small(known[id.removeprefix(TINY)]) if id.startswith(TINY) else known[id]
+    """The case of an id, a product of any size; small with `tiny_` before it. KeyError where there is none."""
+    if id.startswith(TINY):
+        return small(case_of(id.removeprefix(TINY)))
+    if found := _THREE.fullmatch(id):
+        return _horizontal(*map(int, found.groups()))
+    if found := _ONE.fullmatch(id):
+        kind, *sizes = found.groups()
+        return _gated(*map(int, sizes)) if kind == "gated" else _linear(kind, *map(int, sizes))
+    return {c.id: c for c in CASES}[id]

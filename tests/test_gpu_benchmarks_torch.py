@@ -21,6 +21,7 @@ from benchmarks.gpu_specs import load_specs, spec_of  # noqa: E402
 from benchmarks.gpu_zoo import KINDS, build  # noqa: E402
 from benchmarks.kernel_cases import CASES, case_of  # noqa: E402
 from benchmarks.kernel_yardsticks import MATH, exact, yardsticks  # noqa: E402
+from benchmarks.wide_tiles_time import rows_of  # noqa: E402
 
 LAYER = "tiny_layer_b1_s128_d768"
 
@@ -200,3 +201,13 @@ def test_results_are_of_a_fresh_run() -> None:
     assert gpu_clock.fresh(Contender(call))[0].tolist() == [0.0, 0.0, 0.0], "what a run leaves out is not there"
     numbers = iter(range(9))
     assert not gpu_clock.is_repeatable(Contender(lambda: [torch.full((2,), float(next(numbers)))]))
+
+
+def test_tiles_are_held_against_what_is_known_to_be_fast(tmp_path: Path) -> None:
+    id = "tiny_bias_gelu_512x3072x768"
+    kernel_write.main(tmp_path / f"{id}.onnx", ["kernels"])
+    rows = [[cell.strip() for cell in row.split("|")[1:4]] for row in rows_of(case_of(id), tmp_path, 2)]
+    assert {row[0] for row in rows} == {id}
+    assert {row[1] for row in rows} >= ({"none"} if not torch.cuda.is_available() else set())
+    assert len(rows) > 1
+    assert all(len(row[2].split()) == 2 for row in rows), "a time of each round, and none wrong"

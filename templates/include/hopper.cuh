@@ -75,6 +75,11 @@ struct Barrier {
     return passed != 0;
   }
 };
+// Where barriers lie, worked out here: the compiler would ask for the block's place in its cluster at every use.
+__device__ __forceinline__ Barrier* kept(Barrier* barriers) {
+  asm volatile("" : "+l"(barriers));
+  return barriers;
+}
 // Before barriers that were made are used by others.
 __device__ __forceinline__ void publish_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 // Between what threads (or their copies) wrote to shared memory and the products that read it.

@@ -21,17 +21,6 @@ __device__ __forceinline__ void with_epilogue(int chain, const F& f, const First
   }
 }
 
-// A place of a ring of so many, and whether it has been filled an odd number of times before.
-template <int kSlots>
-struct RingPlace {
-  int slot, parity;
-  explicit __device__ __forceinline__ RingPlace(unsigned n) : slot(static_cast<int>(n % kSlots)), parity(static_cast<int>(n / kSlots % 2)) {}
-  __device__ __forceinline__ void go_on(int steps = 1) {
-    slot += steps;
-    if (slot >= kSlots) slot -= kSlots, parity ^= 1;
-  }
-};
-
 // A worker's products of a step, whose operands lie `at` bytes behind `left` and `right` in shared memory; `first`: sums begin.
 // `earlier` is called once those of the step before have been computed.
 template <class T, class Tile, bool kTransB>
@@ -116,7 +105,8 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
   constexpr int kKept = 2;  // turns whose results are not pushed out of the L2 cache by those that follow
   extern __shared__ uint4 dynamic[];
   const uint32_t ring = (shared_address(dynamic) + 1023) / 1024 * 1024;
-  __shared__ Barrier full[kSlots], empty[kSlots];
+  __shared__ Barrier barriers[2 * kSlots];
+  Barrier *const full = kept(barriers), *const empty = full + kSlots;
   [[maybe_unused]] __shared__ Mailbox mailbox;
   const Share share(Tile::kShares ? x.parts : 1);
   const int warp = warp_of_block(), worker = warp / 4 - 1;
@@ -130,7 +120,7 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
     publish_barriers();
   }
   if (warp == 4 && is_elected()) {
-    prefetch_map(x.left), prefetch_map(x.last);
+    each_map(x, [](const TensorMap& map) { prefetch_map(map); });
 #pragma unroll
     for (int i = std::max(kAhead, kCopiers); i < kSlots; ++i) full[i].init(1);
 #pragma unroll
@@ -166,10 +156,16 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
     });
   };
 
+  const auto bring_left = [&](int step, int slot, bool leaves) {
+    const TensorMap& left = missing > 0 ? x.last : x.left;
+    copy_box(ring + slot * Tile::kSlotBytes, left, full[slot], (begin + step) * kPanel, at.row, leaves);
+  };
+  const auto leaves = [&](int tile) { return x.fills && tile + static_cast<int>(gridDim.x) >= tiles; };
+
   // While kernels before this one still run, right operands of the first steps come if they are constants, or else nearer at
   // least. More of them would stand in the way of the left ones: on an H200 BERT-base of 8 x 128 tokens takes 0.534 ms in a graph, 0.542
   // with four of them and 0.643 if those of eight steps more come nearer meanwhile.
-  const int ahead = min(steps, kAhead), begun = x.early ? ahead : 0;
+  const int ahead = min(steps, kAhead);
   if (is_copying) find_operands();
   if (is_copying && is_elected()) {
 #pragma unroll 1
@@ -179,6 +175,12 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
       } else {
         each_box(step, [](int, const TensorMap& map, int column, int row) { prefetch_box(map, column, row); });
       }
+    }
+    await_earlier();
+#pragma unroll 1
+    for (int step = warp; step < ahead; step += kCopiers) {
+      if (__builtin_expect(!x.early, false)) bring_right(step, step);
+      bring_left(step, step, leaves(first));
     }
   }
   __syncwarp();
@@ -193,22 +195,19 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
   if (__builtin_expect(worker < 0, true)) {
     if constexpr (Tile::kMoves) give_registers<Tile::kFew>();
     if (!is_copying || !is_elected()) return;
-    await_earlier();
     // Every other tile is multiplied from its end on: what all blocks have read last is still in the L2 cache. Measured on an H100,
     // 179 MB came from memory for 223 at 2048x16384x4096, and 158 where its results pass through the cache.
     bool is_back = false;
-    RingPlace<kSlots> place(warp);
-    int n = warp, i = warp;  // of all steps, of a tile's
+    int n = warp < ahead ? warp + (ahead - warp + kCopiers - 1) / kCopiers * kCopiers : warp, i = n;  // of all steps, of a tile's
+    RingPlace<kSlots> place(n);
     for (int tile = first; tile < tiles; tile += static_cast<int>(gridDim.x), is_back = !is_back, i -= steps) {
       if (tile != first) at = {x, tile}, find_operands();
-      const TensorMap& left = missing > 0 ? x.last : x.left;
-      const bool leaves = x.fills && tile + static_cast<int>(gridDim.x) >= tiles;
 #pragma unroll 1
       for (; i < steps; i += kCopiers, n += kCopiers, place.go_on(kCopiers)) {
         const int step = is_back ? steps - 1 - i : i, slot = place.slot;
         if (n >= kSlots) empty[slot].wait(place.parity ^ 1);
-        if (n >= begun) bring_right(step, slot);
-        copy_box(ring + slot * Tile::kSlotBytes, left, full[slot], (begin + step) * kPanel, at.row, leaves);
+        bring_right(step, slot);
+        bring_left(step, slot, leaves(tile));
       }
     }
     return;

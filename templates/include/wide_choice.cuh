@@ -71,24 +71,28 @@ constexpr double kPowerBound = 3e10;
 // Cycles of products by this tile: some to start, and its steps and epilogue for every tile of a multiprocessor; where workers
 // are apart, of epilogues what the other one's products do not hide, and the last; where blocks share a tile, to send sums. Right
 // operands from memory come at 31 bytes a cycle of each multiprocessor that has tiles, at 18.2 of all, and what all tiles read at 72.
-// Where power is the limit, workers that are apart, which read right operands twice, take a tenth longer (an H200 at 2048x16384x4096).
-// `rounds`: the left operand is rounded on its way, as float32 is.
+// Where power is the limit, tiles for which operands are read more often take longer than their cycles: those of 64 rows, and of workers
+// that are apart (an H200 at 2048x16384x4096). `rounds`: the left operand is rounded on its way, as float32 is.
 template <class Tile, class Columns>
 double wide_cycles(const Device& device, bool rounds, int64_t rows, const Columns& columns, int64_t depth) {
-  constexpr double kStart = 2500, kLast = 4480, kExchange = 1500, kFromMemory = 18.2, kToOne = 31, kFromCache = 72;
-  constexpr double kRounds = Tile::kApart ? 1.42 : Tile::kAcross > 192 ? 1.04 : Tile::kAcross > 128 ? 1.19 : Tile::kAcross > 64 ? 1.3 : 1.6;
+  constexpr double kStart = 2500, kExchange = 1500, kFromMemory = 18.2, kToOne = 31, kFromCache = 72;
+  constexpr double kLast = Tile::kApart ? 17.5 * Tile::kHeight * Tile::kAcross : 0;
+  constexpr bool kAlone = Tile::kWorkers == 1;
+  constexpr double kTogether = Tile::kAcross > 192 ? 1.04 : Tile::kAcross > 128 ? 1.19 : Tile::kAcross > 64 ? 1.3 : 1.6;
+  constexpr double kRounds = Tile::kApart ? 1.42 : kAlone ? 1.6 : kTogether;
+  constexpr double kHot = Tile::kRows > 64 ? (Tile::kApart ? 1.1 : 1) : Tile::kApart ? 1.5 : 1.2;
   const int parts = shared_parts<Tile>(device, rows, columns, depth);
   if (Tile::kShares && parts == 1) return inf<double>();
   const int64_t tiles = int64_t{wide_tiles<Tile>(static_cast<int>(rows), columns)} * parts, at_once = wide_at_once<Tile>(device);
   const double turns = static_cast<double>(tiles / at_once * Tile::kBlocks + ceil_div(tiles % at_once, int64_t{device.multiprocessors}));
   const double steps = static_cast<double>(ceil_div(depth, int64_t{kPanel} * parts));
   const double right = right_elements<Tile::kProducts>(columns, depth);
-  const double hot = Tile::kApart && static_cast<double>(rows) * right > kPowerBound ? 1.1 : 1;
+  const double hot = static_cast<double>(rows) * right > kPowerBound ? kHot : 1;
   const double reads = static_cast<double>(tiles) * steps * Tile::kSlotBytes / kFromCache / device.multiprocessors;
   const double speed = std::min(kToOne * static_cast<double>(tiles) / turns, kFromMemory * device.multiprocessors);
   const double comes = cache_keeps(device, right) ? 0 : right * 2 / speed;
   const double products = std::max({turns * steps * Tile::kCycles * hot * (rounds ? kRounds : 1), reads, comes});
-  return kStart + products + turns * Tile::kEnding + (Tile::kApart ? kLast : 0) + (Tile::kShares ? kExchange : 0);
+  return kStart + products + turns * Tile::kEnding + kLast + (Tile::kShares ? kExchange : 0);
 }
 
 // The tile that is fastest, by its number, and its cycles.
@@ -174,8 +178,8 @@ inline double vendor_cycles(const Device& device, const Product& p, bool passes)
 }
 
 // Whether our kernel is faster than the vendor's for a product that needs a pass after it. Measured on an H200, GELU after a bias, 3072
-// columns and a depth of 768, ours and the vendor's with its pass: 4.4 us and 6.3 at 128 rows, 5.3 and 6.9 at 256, 8.1 and 9.1 at 512,
-// 11.4 and 13.9 at 1024, 20.3 and 18.9 at 1576, 37.3 and 42.0 at 4096; 4096 columns and a depth of 4096: 25.4 and 27.4 at 512, 47.9 and
+// columns and a depth of 768, ours and the vendor's with its pass: 4.2 us and 6.3 at 128 rows, 5.2 and 6.9 at 256, 7.4 and 9.1 at 512,
+// 10.5 and 13.9 at 1024, 16.2 and 18.7 at 1576, 35.3 and 42.0 at 4096; 4096 columns and a depth of 4096: 25.4 and 27.4 at 512, 47.9 and
 // 50.4 at 1024; 16384 columns: 36.2 and 37.2 at 128, 48.6 and 50.7 at 256, 367 and 386 at 2048. Where power is the limit, nothing of this
 // made it more than a hundredth faster: copies of right operands that two blocks share, operands that change places, transposed right
 // operands, sums that an epilogue takes in pairs and the copy engine writes while the next tile is multiplied. On an H100 a step of 128 by
@@ -193,8 +197,8 @@ inline bool wide_pays(const Device& device, const Product& p) {
 }
 
 // Whether one launch of it is faster than the vendor's for each of several chains of one product. Measured on an H200, three
-// of 768 columns with a bias and a depth of 768: 4.5 us for 12.4 at 128 rows, 5.4 for 12.8 at 256, 7.8 for 13.5 at 512, 10.5 for
-// 16.1 at 1024, 13.5 for 17.6 at 1576, 29.7 for 30.1 at 4096; 30.5 for 40.8 at 128 rows, three of 4096 columns and a depth of as much.
+// of 768 columns with a bias and a depth of 768: 4.5 us for 12.4 at 128 rows, 5.4 for 12.8 at 256, 6.9 for 13.5 at 512, 9.7 for
+// 16.1 at 1024, 13.0 for 17.6 at 1576, 29.7 for 30.1 at 4096; 30.5 for 40.8 at 128 rows, three of 4096 columns and a depth of as much.
 // Where power is the limit, one whose tiles are enough for all multiprocessors in every turn: 93.4 us for 103.9 at 2048 rows, 3584, 512 and
 // 512 columns and a depth of 3584; on an H100, in a layer, 280 us for 287 with three of 4096 columns at 2048x4096, and 167 MB from memory
 // for 251.

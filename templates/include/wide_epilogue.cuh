@@ -123,7 +123,7 @@ struct LanePlace {
 // operands a part ahead of the sums: the first ones when this is made. `passes`: nobody finds the results in the L2 cache.
 template <class Tile, class Epilogue>
 struct TileEnding {
-  static constexpr int kTurns = 2, kPanelParts = Tile::kHeight * 2;
+  static constexpr int kTurns = 2, kPairs = Tile::kColumns / kPanel * Tile::kHeight;  // of parts
   struct Ahead {
     typename Epilogue::Operands turn[kTurns];
   };
@@ -145,31 +145,37 @@ struct TileEnding {
   __device__ __forceinline__ void operator()(const typename Tile::Sums& c, int first_panel, int panels, bool passes,
                                              const WarpSums<Tile>& sums) {
     int down = lane.row, across = lane.column;
-    const int end = (first_panel + panels) * kPanelParts;
-    // A loop, since its body is long and instructions have to come from memory, too.
+    const int end = (first_panel + panels) * Tile::kHeight;
+    // A loop of two parts, since its body is long and instructions have to come from memory, too.
 #pragma unroll 1
-    for (int part = first_panel * kPanelParts; part < end; ++part) {
-      const int here = down, there = across;
-      Ahead now = ahead;
+    for (int pair = first_panel * Tile::kHeight; pair < end; ++pair) {
+#pragma unroll kPairs > 1 ? 2 : 1
+      for (int half = 0; half < 2; ++half) {
+        const int here = down + half * 8, there = across;
+        Ahead now = ahead;
 #pragma unroll
-      for (auto& x : now.turn) epilogue.spread(x);
-      down ^= 8;
-      if ((down & 8) == 0) down += 64;
-      if (down == lane.row + Tile::kHeight * 64) down = lane.row, across += kPanel;
-      if (part + 1 < end) fetch(down, across);
-      float eights[kTurns][Tile::kProducts][8];
+        for (auto& x : now.turn) epilogue.spread(x);
+        if (half == 0) {
+          fetch(down + 8, across);
+        } else if (pair + 1 < end) {
+          down += 64;
+          if (down == lane.row + Tile::kHeight * 64) down = lane.row, across += kPanel;
+          fetch(down, across);
+        }
+        float eights[kTurns][Tile::kProducts][8];
 #pragma unroll
-      for (int p = 0; p < Tile::kProducts; ++p) {
-        __syncwarp();
-        sums.give(c, p, part);
-        __syncwarp();
+        for (int p = 0; p < Tile::kProducts; ++p) {
+          __syncwarp();
+          sums.give(c, p, pair * 2 + half);
+          __syncwarp();
 #pragma unroll
-        for (int turn = 0; turn < kTurns; ++turn) sums.take(eights[turn][p], turn);
-      }
+          for (int turn = 0; turn < kTurns; ++turn) sums.take(eights[turn][p], turn);
+        }
 #pragma unroll
-      for (int turn = 0; turn < kTurns; ++turn) {
-        const int below = here + turn * 4;
-        epilogue.store(below, there, below < rows && there < columns, eights[turn], now.turn[turn], passes);
+        for (int turn = 0; turn < kTurns; ++turn) {
+          const int below = here + turn * 4;
+          epilogue.store(below, there, below < rows && there < columns, eights[turn], now.turn[turn], passes);
+        }
       }
     }
   }

@@ -36,7 +36,7 @@ struct WideTile {
   // Registers of a thread: of all at first, of the copying warpgroup, of the others; where a tile is small they stay.
   static constexpr int kEven = 65536 / (kThreads * kBlocks) / 8 * 8, kFew = 40;
   static constexpr int kMany = (kEven * (1 + kWorkers) - kFew) / kWorkers / 8 * 8;
-  static constexpr bool kMoves = kAcross * kHeight > 64;
+  static constexpr bool kMoves = kAcross * kHeight > 64 && kEven < 240;
   static_assert(kColumns % kPanel == 0 && kAcross * kHeight <= 256 && (!kMoves || kMany <= 240));
 };
 
@@ -61,18 +61,23 @@ struct TriedTiles {
 };
 
 // Calls f with the tiles of a kernel, the best of large products first. Cycles are of 1.755 GHz, fitted to what each tile takes on an
-// H200 by itself at 24 sizes of 128 to 4096 rows, 768 to 16384 columns and depths of 768 to 16384, with GELU, SiLU or a residual, of
-// which nothing is in the cache: by them the fastest is chosen at all. More than 256 columns do not fit in registers.
+// H200 by itself (`python -m benchmarks.wide_tiles`) at 24 sizes of 128 to 4096 rows, 768 to 16384 columns and depths of 768 to 16384,
+// with GELU, SiLU or a residual, of which nothing is in the cache: by them the fastest is chosen at all. More than 256 columns do not fit
+// in registers.
 template <int kProducts>
 struct WideTiles {
   template <class F>
   static void each(const F& f) {
     f(WideTile<2, 1, 256 / kProducts, kProducts, 4, 1, false, 1126, 7730>{});
     f(WideTile<2, 2, 128 / kProducts, kProducts, 6, 1, true, 576, 2850>{});
-    if constexpr (kProducts == 1) f(WideTile<2, 1, 192, 1, 5, 1, false, 838, 6520>{});
     f(WideTile<2, 1, 128 / kProducts, kProducts, 6, 1, false, 572, 4660>{});
-    if constexpr (kProducts == 2) f(WideTile<1, 1, 64, 2, 4, 2, false, 350, 2250>{});
-    if constexpr (kProducts == 1) TriedTiles::each(f);
+    if constexpr (kProducts == 1) {
+      f(WideTile<2, 1, 192, 1, 5, 1, false, 838, 6520>{}), f(WideTile<1, 1, 192, 1, 6, 1, false, 424, 4900>{});
+      f(WideTile<2, 1, 128, 1, 8, 1, true, 306, 1340>{});
+      TriedTiles::each(f);
+    } else {
+      f(WideTile<1, 1, 64, 2, 4, 2, false, 350, 2250>{});
+    }
   }
 };
 
@@ -99,6 +104,28 @@ struct WideOperands {
   bool early;  // the right operands are there before any kernel runs
   bool once;   // nobody finds them in the L2 cache again, where left ones are to stay
   bool fills;  // the results are more than the cache keeps: those of the last turns are what the next kernel can find there
+};
+
+// Calls f with everything that the copy engine has to know.
+template <int kProducts, int kChains, class F>
+__device__ __forceinline__ void each_map(const WideOperands<kProducts, kChains>& x, const F& f) {
+  f(x.left), f(x.last);
+#pragma unroll
+  for (const auto& chain : x.right) {
+#pragma unroll
+    for (const TensorMap& map : chain) f(map);
+  }
+}
+
+// A place of a ring of so many, and whether it has been filled an odd number of times before.
+template <int kSlots>
+struct RingPlace {
+  int slot, parity;
+  explicit __device__ __forceinline__ RingPlace(unsigned n) : slot(static_cast<int>(n % kSlots)), parity(static_cast<int>(n / kSlots % 2)) {}
+  __device__ __forceinline__ void go_on(int steps = 1) {
+    slot += steps;
+    if (slot >= kSlots) slot -= kSlots, parity ^= 1;
+  }
 };
 
 // A chain's columns begin with a panel.
