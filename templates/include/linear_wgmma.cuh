@@ -3,8 +3,7 @@
 #pragma once
 
 #include "include/wgmma.cuh"
-#include "include/wide_epilogue.cuh"
-#include "include/wide_tile.cuh"
+#include "include/wide_copies.cuh"
 
 #if FUSION_HOPPER
 namespace fusion::gpu {
@@ -110,79 +109,29 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
   [[maybe_unused]] __shared__ Mailbox mailbox;
   const Share share(Tile::kShares ? x.parts : 1);
   const int warp = warp_of_block(), worker = warp / 4 - 1;
-  constexpr int kCopiers = Tile::kCopiers, kAhead = 2;
-  static_assert(kAhead <= kSlots && kCopiers <= kSlots);
+  constexpr int kCopiers = Tile::kCopiers;
   const bool is_copying = warp < kCopiers;
-  // Copies that need not wait for other kernels begin before this block's threads have met: who copies makes their barriers.
+  // The first copies begin before this block's threads have met: who copies makes their barriers.
   if (is_copying && is_elected()) {
 #pragma unroll
-    for (int i = 0; i < kAhead; i += kCopiers) full[warp + i].init(1);
+    for (int i = 0; i < kStepsAhead; i += kCopiers) full[warp + i].init(1);
     publish_barriers();
   }
   if (warp == 4 && is_elected()) {
     each_map(x, [](const TensorMap& map) { prefetch_map(map); });
 #pragma unroll
-    for (int i = std::max(kAhead, kCopiers); i < kSlots; ++i) full[i].init(1);
+    for (int i = std::max(kStepsAhead, kCopiers); i < kSlots; ++i) full[i].init(1);
 #pragma unroll
     for (int i = 0; i < kSlots; ++i) empty[i].init(Tile::kTogether * 4);
     publish_barriers();
     if (Tile::kShares) mailbox.open(SharedSums<Tile>::incoming(share));
   }
-  const int first = share.tile;
-  WidePosition<Tile> at(x, first + (Tile::kApart && worker > 0 ? worker * static_cast<int>(gridDim.x) : 0));
+  const WideSteps mine(x, share);
+  WidePosition<Tile> at(x, mine.tile + (Tile::kApart && worker > 0 ? worker * static_cast<int>(gridDim.x) : 0));
   at.keep();
-  const int tiles = x.order.across * x.order.down, all_steps = (x.depth + kPanel - 1) / kPanel;
-  const int begin = share.of(all_steps * share.part), steps = share.of(all_steps * (share.part + 1)) - begin;
-  ChainPlace panels[kPanels];
-  int missing = 0;  // rows of the tile that are not there
-  const auto find_operands = [&] {
-#pragma unroll
-    for (int i = 0; i < kPanels; ++i) panels[i] = at.of_panel(x, i);
-    missing = max(at.row + Tile::kRows - x.rows, 0);
-  };
-  const auto each_box = [&](int step, const auto& f) {
-    const int depth = (begin + step) * kPanel;
-#pragma unroll
-    for (int i = 0; i < Tile::kBoxes; ++i) {
-      const auto [chain, column] = panels[i % kPanels];
-      f(i, x.right[chain][i / kPanels], kTransB ? depth : column, kTransB ? column : depth);
-    }
-  };
-  const auto bring_right = [&](int step, int slot) {
-    const uint32_t right = ring + slot * Tile::kSlotBytes + Tile::kLeftBytes;
-    full[slot].arrive_expecting(Tile::kSlotBytes - missing * kPanel * 2);
-    each_box(step, [&](int i, const TensorMap& map, int column, int row) {
-      copy_box(right + i * Tile::kBoxBytes, map, full[slot], column, row, x.once);
-    });
-  };
-
-  const auto bring_left = [&](int step, int slot, bool leaves) {
-    const TensorMap& left = missing > 0 ? x.last : x.left;
-    copy_box(ring + slot * Tile::kSlotBytes, left, full[slot], (begin + step) * kPanel, at.row, leaves);
-  };
-  const auto leaves = [&](int tile) { return x.fills && tile + static_cast<int>(gridDim.x) >= tiles; };
-
-  // While kernels before this one still run, right operands of the first steps come if they are constants, or else nearer at
-  // least. More of them would stand in the way of the left ones: on an H200 BERT-base of 8 x 128 tokens takes 0.534 ms in a graph, 0.542
-  // with four of them and 0.643 if those of eight steps more come nearer meanwhile.
-  const int ahead = min(steps, kAhead);
-  if (is_copying) find_operands();
-  if (is_copying && is_elected()) {
-#pragma unroll 1
-    for (int step = warp; step < ahead; step += kCopiers) {
-      if (x.early) {
-        bring_right(step, step);
-      } else {
-        each_box(step, [](int, const TensorMap& map, int column, int row) { prefetch_box(map, column, row); });
-      }
-    }
-    await_earlier();
-#pragma unroll 1
-    for (int step = warp; step < ahead; step += kCopiers) {
-      if (__builtin_expect(!x.early, false)) bring_right(step, step);
-      bring_left(step, step, leaves(first));
-    }
-  }
+  WideCopies<Tile, kTransB, kChains> copies{x, mine, at, ring, full, empty, warp};
+  if (is_copying) copies.find_operands();
+  if (is_copying && is_elected()) copies.begin();
   __syncwarp();
   if constexpr (Tile::kShares) {
     Mailbox::opened();
@@ -195,21 +144,7 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
   if (__builtin_expect(worker < 0, true)) {
     if constexpr (Tile::kMoves) give_registers<Tile::kFew>();
     if (!is_copying || !is_elected()) return;
-    // Every other tile is multiplied from its end on: what all blocks have read last is still in the L2 cache. Measured on an H100,
-    // 179 MB came from memory for 223 at 2048x16384x4096, and 158 where its results pass through the cache.
-    bool is_back = false;
-    int n = warp < ahead ? warp + (ahead - warp + kCopiers - 1) / kCopiers * kCopiers : warp, i = n;  // of all steps, of a tile's
-    RingPlace<kSlots> place(n);
-    for (int tile = first; tile < tiles; tile += static_cast<int>(gridDim.x), is_back = !is_back, i -= steps) {
-      if (tile != first) at = {x, tile}, find_operands();
-#pragma unroll 1
-      for (; i < steps; i += kCopiers, n += kCopiers, place.go_on(kCopiers)) {
-        const int step = is_back ? steps - 1 - i : i, slot = place.slot;
-        if (n >= kSlots) empty[slot].wait(place.parity ^ 1);
-        bring_right(step, slot);
-        bring_left(step, slot, leaves(tile));
-      }
-    }
+    copies.go_on();
     return;
   }
 
@@ -223,7 +158,8 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
   const WarpSums<Tile> sums(bytes, kSlots * Tile::kSlotBytes + (warp - 4) * kSumsBytes);
   typename Tile::Sums c;
   const int stride = static_cast<int>(gridDim.x) * (Tile::kApart ? Tile::kWorkers : 1);
-  int tile = first;
+  const int tiles = mine.tiles, steps = mine.count;
+  int tile = mine.tile;
   unsigned n = 0;  // steps of all workers before a tile's
   if constexpr (Tile::kApart) tile += worker * static_cast<int>(gridDim.x), n = worker * steps;
   for (; tile < tiles; tile += stride) {

@@ -106,28 +106,6 @@ struct WideOperands {
   bool fills;  // the results are more than the cache keeps: those of the last turns are what the next kernel can find there
 };
 
-// Calls f with everything that the copy engine has to know.
-template <int kProducts, int kChains, class F>
-__device__ __forceinline__ void each_map(const WideOperands<kProducts, kChains>& x, const F& f) {
-  f(x.left), f(x.last);
-#pragma unroll
-  for (const auto& chain : x.right) {
-#pragma unroll
-    for (const TensorMap& map : chain) f(map);
-  }
-}
-
-// A place of a ring of so many, and whether it has been filled an odd number of times before.
-template <int kSlots>
-struct RingPlace {
-  int slot, parity;
-  explicit __device__ __forceinline__ RingPlace(unsigned n) : slot(static_cast<int>(n % kSlots)), parity(static_cast<int>(n / kSlots % 2)) {}
-  __device__ __forceinline__ void go_on(int steps = 1) {
-    slot += steps;
-    if (slot >= kSlots) slot -= kSlots, parity ^= 1;
-  }
-};
-
 // A chain's columns begin with a panel.
 __host__ __device__ __forceinline__ int in_panels(int columns) { return (columns + kPanel - 1) / kPanel * kPanel; }
 
