@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 from fusion_cli.codegen.cpu_loops import score_loop
 from fusion_cli.codegen.cpu_parts import CpuStage, common, product_dtype
-from fusion_cli.codegen.cuda_parts import Body, Buffer, Member, Names, Out, result
-from fusion_cli.codegen.expr import literal
+from fusion_cli.codegen.cuda_parts import Body, Buffer, Load, Member, Names, Out, result
 from fusion_cli.codegen.text import ints
 from fusion_cli.codes import emit as codes
 from fusion_cli.devices.work import ATTENTION_ROWS, Work, count
 from fusion_cli.errors import Unsupported
+from fusion_cli.kernels.attention_hidden import Hidden
 from fusion_cli.kernels.attention_rows import softmax_program
 from fusion_cli.kernels.attention_stage import AttentionStage
 from fusion_cli.kernels.attention_work import (
@@ -126,48 +126,21 @@ class AttentionFamily(Family):
 
     def cuda(self, plan: Plan, stage: Attention, index: int) -> AttentionStage:
         names = Names(plan, stage)
-        q, k, v = names.load(stage.q), names.load(stage.k), names.load(stage.v)
-        if len({q.dtype, k.dtype, v.dtype}) > 1 or q.dtype not in FLOATS:
-            expected = "q, k, v all float32, float16 or bfloat16"
-            raise Unsupported(codes.DTYPE, expected, f"{q.dtype}, {k.dtype}, {v.dtype}")
-        store = stage.stores[0].tensor
-        out = Out("out", names.tensor(store).dtype, names.local[store], 0, "float", "")
-        if out.dtype != q.dtype:
-            raise Unsupported(codes.DTYPE, f"attention written as {q.dtype}", out.dtype)
-
-        def function(name: str, program: Sequence[Instr], root: int) -> tuple[str, Body, str]:
-            if root < 0:
-                return name, _NOTHING, "acc"
-            body = names.body(program, (), root=root, load="x.in{}()".format, position=_position)
-            return name, body, result(program, root)
-
-        kind, may_round = stage.kind, q.dtype == "float32"
-        general = kind.probabilities == "general"
-        splits = _splits(stage)
-        dims = _head_dims(plan, stage)
+        q, k, v, out = _matrices(names, stage)
+        may_round, splits, dims = q.dtype == "float32", _splits(stage), _head_dims(plan, stage)
         panels = {d: p for d in dims if splits and not may_round and (p := multiplied(plan, stage, *d))}
+        functions = _functions(names, stage)
+        hidden = Hidden.by(stage, functions[0][1], bool(panels))
         headers = ["attention_decode.cuh", *(("attention_scalar.cuh", "provider.h") if may_round else ())]
         headers += ["attention_ring.cuh", "attention_short.cuh", "attention_wgmma.cuh"] if panels else []
-        name, shapes = f"parts_{index}", ", ".join(_shape(plan, stage.operands[i]) for i in (stage.k, stage.v))
-        size = f"gpu::attention_part_bytes(device, h{stage.dims}, {shapes})"
-        functions = (
-            function("score", stage.program, stage.score),
-            function("prob", stage.prob_program, stage.prob if general else -1),
-            function("sink", stage.program, stage.sink),
-        )
-        (_, score, _), *_ = functions
-        bare = is_bare(stage)
-        lowers = kind.causal and not hides_later(kind)
-        masks = kind.masking in ("boolean", "additive") or (lowers and not bare)
-        is_sorted = bool(panels) and masks and set(score.axes) <= {1, 2}
-        firm = kind.masking == "boolean" or (lowers and not kind.added)
-        measures = bool(panels) and lowers and bare and not firm
-        keys = _shape(plan, stage.operands[stage.k])
-        map_size = f"gpu::tile_map_bytes(h{stage.dims}, {keys}, {str(firm).lower()})"
+        parts, sorts = f"parts_{index}", f"sorts_{index}"
+        keys, values = (_shape(plan, stage.operands[i]) for i in (stage.k, stage.v))
+        part_bytes = f"gpu::attention_part_bytes(device, h{stage.dims}, {keys}, {values})"
+        map_bytes = f"gpu::tile_map_bytes(h{stage.dims}, {keys}, {str(hidden.firm).lower()})"
         # In the order of the function's parameters: each with its argument, and the memory it lies in.
         extras = [
-            *((("void* parts", f"work + {name}"), ("unsigned* done", "gpu::counters(work)")) if splits else ()),
-            *((("void* sorts", f"work + sorts_{index}"),) if is_sorted or measures else ()),
+            *((("void* parts", f"work + {parts}"), ("unsigned* done", "gpu::counters(work)")) if splits else ()),
+            *((("void* sorts", f"work + {sorts}"),) if hidden.sorts_tiles else ()),
             *((("bool tf32", "tf32"),) if may_round else ()),
         ]
         return AttentionStage(
@@ -176,31 +149,60 @@ class AttentionFamily(Family):
             arguments=tuple(argument for _, argument in extras),
             setup=(("const bool tf32", "gpu::allows_tf32(run.api, run.context)"),) if may_round else (),
             buffers=(
-                *((Buffer(name, (size,)),) if splits else ()),
-                *((Buffer(f"sorts_{index}", (map_size,)),) if is_sorted or measures else ()),
+                *((Buffer(parts, (part_bytes,)),) if splits else ()),
+                *((Buffer(sorts, (map_bytes,)),) if hidden.sorts_tiles else ()),
             ),
             prepares=True,
             q=q,
             k=k,
             v=v,
             out=out,
-            out_view=names.view(Operand(store, _inverse(stage.out_perm))),
+            out_view=names.view(Operand(stage.stores[0].tensor, _inverse(stage.out_perm))),
             scale=f"{stage.scale!r}f",
             functions=functions,
-            prob_kind=_PROB[kind.probabilities],
+            prob_kind=_PROB[stage.kind.probabilities],
             head_dims=dims,
-            bare=bare,
-            causal=hides_later(kind),
-            later=literal(kind.later, "float32") if lowers and bare else "",
+            bare=is_bare(stage),
+            causal=hides_later(stage.kind),
+            later=hidden.later,
             has_sink=stage.sink >= 0,
-            by_key=bool(score.loads) and set(score.axes) <= {1} and masks,
-            sorted=is_sorted,
-            firm=firm,
+            by_key=hidden.by_key,
+            sorted=hidden.sorted,
+            firm=hidden.firm,
             small=has_small_scores(stage),
             may_round=may_round,
             splits=splits,
             panels=panels,
         )
+
+
+def _matrices(names: Names, stage: Attention) -> tuple[Load, Load, Load, Out]:
+    """Queries, keys, values and the result. Raises Unsupported where they are not of one type of floats."""
+    q, k, v = names.load(stage.q), names.load(stage.k), names.load(stage.v)
+    if len({q.dtype, k.dtype, v.dtype}) > 1 or q.dtype not in FLOATS:
+        expected = "q, k, v all float32, float16 or bfloat16"
+        raise Unsupported(codes.DTYPE, expected, f"{q.dtype}, {k.dtype}, {v.dtype}")
+    store = stage.stores[0].tensor
+    out = Out("out", names.tensor(store).dtype, names.local[store], 0, "float", "")
+    if out.dtype != q.dtype:
+        raise Unsupported(codes.DTYPE, f"attention written as {q.dtype}", out.dtype)
+    return q, k, v, out
+
+
+def _functions(names: Names, stage: Attention) -> tuple[tuple[str, Body, str], ...]:
+    """What becomes of a score, of a probability, and of the sink: by name, the body and its result."""
+
+    def function(name: str, program: Sequence[Instr], root: int) -> tuple[str, Body, str]:
+        if root < 0:
+            return name, _NOTHING, "acc"
+        body = names.body(program, (), root=root, load="x.in{}()".format, position=_position)
+        return name, body, result(program, root)
+
+    return (
+        function("score", stage.program, stage.score),
+        function("prob", stage.prob_program, stage.prob if not _splits(stage) else -1),
+        function("sink", stage.program, stage.sink),
+    )
 
 
 def _splits(stage: Attention) -> bool:
