@@ -1,0 +1,65 @@
+"""Run tests that build much in several processes, each of which builds what its own tests need.
+
+    python -m tests.shards [-k EXPRESSION] [-m MARKS] [--jobs N] [--seconds N] [PATH ...]
+
+By default all that need a GPU. Prints what failed, then how many passed, failed, were skipped, and were left when the
+time was up; exit code 1 if one failed or none ran.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+_PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider")
+_ENDED = re.compile(r"^(\S+::.+?) (PASSED|FAILED|ERROR|SKIPPED)\b", re.MULTILINE)
+"""A test's line, as `-v` prints it."""
+_BAD = ("FAILED", "ERROR")
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.shards", description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("paths", nargs="*", default=["tests/emit"], metavar="PATH")
+    parser.add_argument("-k", default="", metavar="EXPRESSION", help="only tests that pytest's -k chooses")
+    parser.add_argument("-m", default="gpu", metavar="MARKS", help="only tests with these marks [default: gpu]")
+    parser.add_argument("--jobs", type=int, default=16, help="processes at a time [default: 16]")
+    parser.add_argument("--seconds", type=float, default=600, help="for all that is begun [default: 600]")
+    asked = parser.parse_args(arguments)
+    ids = collected([*asked.paths, "-k", asked.k, "-m", asked.m])
+    shares = [ids[i :: asked.jobs] for i in range(min(asked.jobs, len(ids)))]
+    counts: Counter[str] = Counter()
+    with ThreadPoolExecutor(max(1, len(shares))) as pool:
+        for said in pool.map(lambda share: run(share, asked.seconds), shares):
+            ended = dict(_ENDED.findall(said))
+            counts.update(ended.values())
+            if any(outcome in _BAD for outcome in ended.values()) or not ended:
+                print(said)
+    bad, left = sum(counts[b] for b in _BAD), len(ids) - counts.total()
+    print(f"{counts['PASSED']} passed, {bad} failed, {counts['SKIPPED']} skipped, {left} left")
+    return 1 if bad or not counts else 0
+
+
+def collected(selection: Sequence[str]) -> list[str]:
+    """The ids of the tests that pytest's arguments select."""
+    said = subprocess.run([*_PYTEST, "--collect-only", "-q", *selection], capture_output=True, text=True)
+    return [line for line in said.stdout.splitlines() if "::" in line]
+
+
+def run(ids: Sequence[str], seconds: float) -> str:
+    """What pytest says of these tests in so many seconds."""
+    command = [*_PYTEST, "-v", "--tb=short", *ids]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            return process.communicate(timeout=seconds)[0]
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.communicate()[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

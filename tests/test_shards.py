@@ -1,0 +1,65 @@
+"""Tests in several processes: all of a selection run once, and what fails or does not end is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.shards import main
+
+TESTS = """
+import time
+
+import pytest
+
+
+@pytest.mark.parametrize("n", range(5))
+def test_good(n, tmp_path_factory):
+    with open(__file__ + ".ran", "a") as ran:
+        ran.write(f"{n}\\n")
+
+
+def test_bad():
+    assert 1 == 2, "one is not two"
+
+
+@pytest.mark.skip(reason="never")
+def test_skipped():
+    pass
+
+
+def test_slow():
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "test_them.py"
+    path.write_text(TESTS)
+    monkeypatch.chdir(tmp_path)
+    return path
+
+
+def test_each_test_of_a_selection_runs_once(tests: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tests), "-m", "", "-k", "good or skipped", "--jobs", "3"]) == 0
+    assert capsys.readouterr().out == "5 passed, 0 failed, 1 skipped, 0 left\n"
+    assert sorted(Path(f"{tests}.ran").read_text().split()) == ["0", "1", "2", "3", "4"]
+
+
+def test_what_fails_is_told(tests: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tests), "-m", "", "-k", "good or bad", "--jobs", "2"]) == 1
+    out = capsys.readouterr().out
+    assert "one is not two" in out
+    assert out.endswith("5 passed, 1 failed, 0 skipped, 0 left\n")
+
+
+def test_what_does_not_end_in_time_is_left(tests: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tests), "-m", "", "-k", "slow", "--jobs", "2", "--seconds", "3"]) == 1
+    assert capsys.readouterr().out.endswith("0 passed, 0 failed, 0 skipped, 1 left\n")
+
+
+def test_nothing_is_no_success(tests: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tests), "-m", "", "-k", "nothing"]) == 1
+    assert capsys.readouterr().out == "0 passed, 0 failed, 0 skipped, 0 left\n"
