@@ -42,6 +42,8 @@ class LinearStage(CudaStage):
     alpha: str
     passes: PointwiseStage | None
     """The epilogue as a pass of its own after a vendor product; None where there is nothing left to do."""
+    few: bool
+    """Whether it may have as few rows as the kernel of few rows takes."""
     addends: tuple[str, str, str] | None
     """Bias, residual and ReLU as the vendor's product takes them: host expressions."""
     wide: Wide | None
@@ -54,6 +56,8 @@ class LinearStage(CudaStage):
 
 @dataclass(frozen=True, kw_only=True)
 class ProductGroup(CudaGroup):
+    few: bool
+    """Whether its products may have as few rows as one launch of them takes."""
     wide: Wide | None
     """Hopper's own kernel for the group's chains."""
     tf32: Wide | None
@@ -103,7 +107,7 @@ class LinearFamily(Family):
             *([tf32.TURNED] if rounded and tf32.may_turn(plan, (position,)) else []),
         ]
         return (
-            skinny.SCHEDULE,
+            *([skinny.SCHEDULE] if _may_be_few(plan, stage, position) else []),
             *([phases.SCHEDULE] if phases.holding(plan, position) else []),
             *wide_schedules,
             *([_ADDING] if adds else []),
@@ -150,6 +154,7 @@ class LinearFamily(Family):
         headers += ["skinny_phases.cuh"] if walks else []
         return LinearStage(
             **names.common("linear", *headers),
+            few=skinny.may_run(plan, (stage,)),
             wide=own,
             tf32=rounded,
             turned=turned,
@@ -197,7 +202,11 @@ class LinearFamily(Family):
             return None
         found, rounded = wide.wide_with(plan, group.stages[0]), tf32.tf32_with(plan, group.stages[0])
         turned = rounded is not None and tf32.may_turn(plan, group.stages)
+        few = skinny.may_run(plan, wide.linears(plan, group.stages))
+        if not (few or found or rounded):
+            return None
         return ProductGroup(
+            few=few,
             template=stages[0].template,
             chains=tuple(tuple(stages[i] for i in c) for c in chains),
             wide=found,
@@ -222,7 +231,15 @@ def _wide_alone(plan: Plan, stage: Linear, position: int) -> Wide | None:
     bare = len(stage.stores) == 1 and stage.program[stage.stores[0].instr].op == "acc"
     if bare or wide.is_chain(wide.wide_with(plan, position)):
         return None
+    if skinny.takes_all(plan, stage) or (addends_of(plan, stage) is None and not wide.may_be_many(plan, position)):
+        return None
     return wide.wide_of(plan, ((position,),))
+
+
+def _may_be_few(plan: Plan, stage: Linear, position: int) -> bool:
+    """Whether the kernel of few rows may run a product, by itself or with its neighbours."""
+    together = [i for chain in wide.chains_with(plan, position) for i in chain]
+    return any(skinny.may_run(plan, products) for products in ((stage,), wide.linears(plan, together)) if products)
 
 
 def _side(plan: Plan, operand: Operand, trans: bool, dtype: str) -> tuple[str, bool]:

@@ -19,13 +19,13 @@ from fusion_cli.kernels.family import Schedule, Sized
 from fusion_cli.kernels.pointwise import are_apart
 from fusion_cli.kernels.rowwise import RowwiseStage, variants, width_of
 from fusion_cli.kernels.transpose import TransposeFamily
-from fusion_cli.kernels.wide import Wide, chains_with, right_input, wide_of
+from fusion_cli.kernels.wide import Wide, chains_with, linears, right_input, wide_of
 from fusion_cli.operators.dtypes import NARROW, element_bytes
 from fusion_cli.planir.stages import Attention, Linear, Plan, Pointwise, Rowwise, Stage
 
 _FROM, _TOGETHER = 20_000_000, 100_000_000
 """Bytes of right operands in one kernel, of one launch of products and of several, as in skinny_phases.cuh."""
-_ROWS, _KEYS = 16, 64
+_KEYS = 64
 _MOST, _ALL = 7, 15
 """Phases of a run of products, and of a kernel."""
 _THREADS, _KEPT, _VECTOR = 128, 64, 8
@@ -34,10 +34,10 @@ ARCH = "sm_90a"
 
 SCHEDULE = Schedule(
     "phases",
-    f"{ARCH}: at most {_ROWS} rows in 16 bits, of a product by itself {skinny.ROWS[2]} whose strips would not fill the "
-    f"GPU, with right operands of {_FROM // 10**6} MB, of several launches {_TOGETHER // 10**6}: products one after "
-    "the other in one kernel, rows and attention to few keys between them",
-    (("rows", _ROWS), ("columns", 128), ("depth", 64)),
+    f"{ARCH}: at most {skinny.TOGETHER} rows in 16 bits, of a product by itself {skinny.ROWS[2]} whose strips would "
+    f"not fill the GPU, with right operands of {_FROM // 10**6} MB, of several launches {_TOGETHER // 10**6}: products "
+    "one after the other in one kernel, rows and attention to few keys between them",
+    (("rows", skinny.TOGETHER), ("columns", 128), ("depth", 64)),
 )
 BUFFER = Buffer("phases", ("1",))
 """Memory of a plan's own has before it what blocks tell one another in."""
@@ -214,7 +214,7 @@ def _phase(plan: Plan, position: int) -> Phase | None:
     launch = sorted(i for chain in chains for i in chain)
     if launch != list(range(position, position + len(launch))):
         return None
-    products = [stage for i in launch if isinstance(stage := plan.stages[i], Linear)]
+    products = linears(plan, launch)
     wide = wide_of(plan, chains) if all(_streams(plan, p, i) for p, i in zip(products, launch, strict=True)) else None
     return Phase(tuple(launch), "products", wide) if wide and not wide.trans_b else None
 
@@ -223,8 +223,7 @@ def _streams(plan: Plan, stage: Linear, position: int) -> bool:
     """Whether the copy engine may bring a product's right operand, and its rows may be few."""
     right = stage.operands[stage.b]
     tensor = plan.tensors[right.tensor]
-    rows = plan.tensors[stage.stores[0].tensor].shape[:-1]
-    few = math.prod(size for size in rows if isinstance(size, int)) <= _ROWS
+    few = skinny.may_be_few(plan, stage, skinny.TOGETHER)
     straight = not stage.trans_b and right.perm is None and len(tensor.shape) == 2
     return few and straight and tensor.dtype in NARROW and right_input(plan, position) is not None
 

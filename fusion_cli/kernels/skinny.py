@@ -4,6 +4,7 @@ them, where an epilogue reads what the one before it made: gate and up."""
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from fusion_cli.kernels.family import Schedule, Sized
 from fusion_cli.operators.dtypes import element_bytes
@@ -11,7 +12,7 @@ from fusion_cli.planir.stages import Group, Linear, Operand, Plan
 
 ROWS = {4: 2, 2: 8}
 """The most rows of a product by itself, by the bytes of an element."""
-_TOGETHER = 16
+TOGETHER = 16
 """Those of neighbours in 16 bits."""
 _VECTOR = 16
 """Bytes that a thread reads of a row at a time; all as in skinny.cuh."""
@@ -21,9 +22,35 @@ _CHAIN = 4
 SCHEDULE = Schedule(
     "skinny",
     f"at most {ROWS[2]} rows, of float32 {ROWS[4]}, and those of the right operand are whole vectors; neighbours of "
-    f"the same left operand in one launch, in 16 bits of at most {_TOGETHER} rows, the epilogues in it",
+    f"the same left operand in one launch, in 16 bits of at most {TOGETHER} rows, the epilogues in it",
     (("rows", ROWS[2]), ("threads", 512), ("threads of wide products", 256)),
 )
+
+
+def may_be_few(plan: Plan, stage: Linear, most: int) -> bool:
+    """Whether a product may have at most so many rows, by what is known of its sizes before it runs."""
+    rows = plan.tensors[stage.stores[0].tensor].shape[:-1]
+    return math.prod(size for size in rows if isinstance(size, int)) <= most
+
+
+def may_run(plan: Plan, products: Sequence[Linear]) -> bool:
+    """Whether the kernel of few rows may run these, together or one by itself: of more rows it is not compiled."""
+    size = element_bytes(plan.tensors[products[0].operands[products[0].b].tensor].dtype)
+    most = ROWS.get(size, 0) if len(products) == 1 or size > 2 else TOGETHER
+    return all(may_be_few(plan, product, most) for product in products)
+
+
+def takes_all(plan: Plan, stage: Linear) -> bool:
+    """Whether a product always has so few rows, and a right operand that the kernel reads as it lies: the copy engine
+    could not take it either where its address does not suit."""
+    right = stage.operands[stage.b]
+    tensor = plan.tensors[right.tensor]
+    sizes = (*plan.tensors[stage.stores[0].tensor].shape[:-1], *tensor.shape[-1:])
+    straight = not stage.trans_b and right.perm is None and len(tensor.shape) == 2
+    if not straight or any(isinstance(size, str) for size in sizes):
+        return False
+    size = element_bytes(tensor.dtype)
+    return may_run(plan, (stage,)) and int(sizes[-1]) * size % _VECTOR == 0
 
 
 def is_skinny(at: Sized) -> bool:

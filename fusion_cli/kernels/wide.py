@@ -99,7 +99,7 @@ def wide_of(plan: Plan, chains: Sequence[Sequence[int]], takes: Set[str] = NARRO
     """The kernel of chains of products, by position in the plan; None where there is none for them. `takes`: element
     types that it multiplies."""
     flat = [i for chain in chains for i in chain]
-    stages = [stage for i in flat if isinstance(stage := plan.stages[i], Linear)]
+    stages = linears(plan, flat)
     types = {plan.tensors[s.operands[k].tensor].dtype for s in stages for k in (s.a, s.b)}
     turned = {column_major(plan, s.operands[s.b], s.trans_b) for s in stages}
     upright = not any(column_major(plan, s.operands[s.a], s.trans_a) for s in stages)
@@ -130,7 +130,18 @@ def _parts(plan: Plan, chain: Sequence[int], order: Sequence[int]) -> tuple[Wide
 def wide_with(plan: Plan, position: int) -> Wide | None:
     """The kernel that runs a stage together with all other products of its left operand."""
     chains = chains_with(plan, position)
-    return wide_of(plan, chains) if chains else None
+    return wide_of(plan, chains) if chains and may_be_many(plan, position) else None
+
+
+def may_be_many(plan: Plan, position: int) -> bool:
+    """Whether a product may have as many rows as the kernel takes, by what is known of its sizes before it runs."""
+    rows = plan.tensors[plan.stages[position].stores[0].tensor].shape[:-1]
+    return any(isinstance(size, str) for size in rows) or math.prod(map(int, rows)) >= ROWS
+
+
+def linears(plan: Plan, positions: Sequence[int]) -> list[Linear]:
+    """The products among these stages."""
+    return [stage for i in positions if isinstance(stage := plan.stages[i], Linear)]
 
 
 def chains_with(plan: Plan, position: int) -> list[list[int]]:

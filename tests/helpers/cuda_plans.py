@@ -19,6 +19,7 @@ from tests.helpers.cuda_product_plans import (
     chain,
     gated,
     gelu,
+    knowing,
     linear,
     products,
 )
@@ -106,6 +107,8 @@ def all_cases() -> list[Case]:
         adding("float32", "b", trans_b=True),
     ]
     cases += [products(d) for d in ("float32", "float16", "bfloat16")]
+    cases += [knowing(linear(d), m=m) for d, m in (("float16", 5), ("float16", 40), ("float16", 70), ("float32", 40))]
+    cases += [knowing(products("float16"), b=b, s=4) for b in (3, 20)]
     cases += [gelu(d) for d in ("float16", "bfloat16", "float32")]
     cases += [abreast("float16"), abreast("bfloat16", trans_b=True), abreast("float32")]
     cases += [gated("float16"), gated("bfloat16", trans_b=True), gated("float16", kept=True), gated("float32")]

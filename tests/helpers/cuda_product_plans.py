@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from fusion_cli.planir.stages import Instr, Linear, Operand, Rowwise, Store
 from tests.helpers.cuda_case import Case
@@ -55,6 +56,14 @@ def linear(dtype: str, *, trans_a: bool = False, trans_b: bool = False, narrow: 
     )
     layout = ("t" if trans_a else "n") + ("t" if trans_b else "n")
     return Case(f"linear_{dtype}_{layout}{'_narrow' if narrow else ''}", b.plan(), sizes)
+
+
+def knowing(case: Case, **sizes: int) -> Case:
+    """The same with these sizes known beforehand, and the others as they are in its first sizes."""
+    fixed = {**case.sizes[0], **sizes}
+    tensors = tuple(replace(t, shape=tuple(sizes.get(str(d), d) for d in t.shape)) for t in case.plan.tensors)
+    name = "_".join([case.name, *(f"{d}{n}" for d, n in sizes.items())])
+    return replace(case, name=name, plan=replace(case.plan, tensors=tensors), sizes=(fixed,))
 
 
 def gelu(dtype: str) -> Case:

@@ -1,0 +1,87 @@
+"""What is compiled for products whose rows are known before they run: no kernel that so many rows never have."""
+
+from __future__ import annotations
+
+import pytest
+
+from fusion_cli.emit import emit
+from fusion_cli.kernels import family_of
+from fusion_cli.planir.stages import Plan
+from fusion_cli.types import Target
+from tests.helpers.cuda_case import Case, fused_op
+from tests.helpers.cuda_product_plans import abreast, adding, knowing, linear
+
+SM_90A = Target("sm_90a", "cuda", "sm_90a")
+OPEN = linear("float16")
+
+
+def compiled(case: Case) -> set[str]:
+    """The kernels of few and of many rows that the source has, by their names."""
+    text = emit(fused_op(case), SM_90A).text
+    return {
+        name
+        for name in ("stage_0_skinny", "stage_0_wide_kernel", "group_0_skinny", "group_0_wide_kernel")
+        if name in text
+    }
+
+
+def said(plan: Plan) -> set[str]:
+    stage = plan.stages[0]
+    return {s.variant for s in family_of(plan, stage, "cuda").schedules(plan, stage, "cuda")}
+
+
+@pytest.mark.parametrize(
+    ("case", "expected"),
+    [
+        pytest.param(OPEN, {"stage_0_skinny", "stage_0_wide_kernel"}, id="unknown"),
+        pytest.param(knowing(OPEN, n=64), {"stage_0_skinny", "stage_0_wide_kernel"}, id="of unknown rows"),
+        pytest.param(knowing(OPEN, m=8), {"stage_0_skinny"}, id="few"),
+        pytest.param(knowing(OPEN, m=9), set(), id="neither few nor many"),
+        pytest.param(knowing(OPEN, m=63), set(), id="not quite many"),
+        pytest.param(knowing(OPEN, m=64), {"stage_0_wide_kernel"}, id="many"),
+        pytest.param(knowing(linear("float32"), m=2), {"stage_0_skinny"}, id="few of float32"),
+        pytest.param(knowing(linear("float32"), m=3), set(), id="more of float32"),
+    ],
+)
+def test_a_product_has_the_kernels_of_its_rows(case: Case, expected: set[str]) -> None:
+    assert compiled(case) == expected
+    assert ("skinny" in said(case.plan)) == ("stage_0_skinny" in expected)
+    assert ("warpgroups" in said(case.plan)) == ("stage_0_wide_kernel" in expected)
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        (16, {"group_0_skinny", "stage_0_wide_kernel"}),  # what adds a bias is tried from few rows on
+        (17, {"stage_0_wide_kernel"}),
+        (64, {"group_0_wide_kernel", "stage_0_wide_kernel"}),
+    ],
+)
+def test_products_of_one_left_operand_have_the_kernels_of_their_rows(rows: int, expected: set[str]) -> None:
+    case = knowing(abreast("float16"), b=1, s=rows)
+    assert compiled(case) == expected
+    assert ("skinny" in said(case.plan)) == (rows == 16)
+
+
+@pytest.mark.parametrize(
+    ("case", "expected"),
+    [
+        pytest.param(knowing(adding("float16", "br"), b=1, s=20, n=40), {"stage_0_wide_kernel"}, id="more than few"),
+        pytest.param(knowing(adding("float16", "br"), b=1, s=8, n=40), {"stage_0_skinny"}, id="always few"),
+        pytest.param(
+            knowing(adding("float16", "br"), b=1, s=8), {"stage_0_skinny", "stage_0_wide_kernel"}, id="of any width"
+        ),
+        pytest.param(
+            knowing(adding("float16", "br"), b=1, s=8, n=44),
+            {"stage_0_skinny", "stage_0_wide_kernel"},
+            id="no whole vectors",
+        ),
+        pytest.param(
+            knowing(adding("float16", "br", trans_b=True), b=1, s=8, n=40),
+            {"stage_0_skinny", "stage_0_wide_kernel"},
+            id="turned",
+        ),
+    ],
+)
+def test_what_a_trial_chooses_is_compiled_unless_there_is_one_kernel_for_all(case: Case, expected: set[str]) -> None:
+    assert compiled(case) == expected
