@@ -31,6 +31,8 @@ _NAMED = f"""{_FASTER}
     const char* const named = std::getenv("{TILE}");
     if (named != nullptr && std::atoi(named) == number && cycles < inf<double>()) fastest = {{number, 0}};"""
 _INCLUDED = "#include <algorithm>\n"
+_COMPILED = "if constexpr (has_fastest<Tiles, Tile>() || has_fastest<UnsharedTiles<Tiles>, Tile>()) f(tile);"
+"""Where sizes are known, tiles that nobody would choose are not; here all are."""
 
 
 @click.command(help=(__doc__ or "").split("\n\n")[0])
@@ -60,9 +62,12 @@ def copy_that_obeys(root: Path, to: Path) -> Path:
         shutil.copytree(root / folder, to / folder, ignore=shutil.ignore_patterns("results", "__pycache__"))
     choice = to / _CHOICE
     text = choice.read_text()
-    if text.count(_FASTER) != 1:
-        raise click.ClickException(f"{_CHOICE} does not choose a tile as this program expects: see _FASTER in it")
-    choice.write_text(text.replace(_FASTER, _NAMED).replace(_INCLUDED, f"{_INCLUDED}#include <cstdlib>\n", 1))
+    changes = {_FASTER: _NAMED, _COMPILED: "f(tile);", _INCLUDED: f"{_INCLUDED}#include <cstdlib>\n"}
+    for before, after in changes.items():
+        if text.count(before) != 1:
+            raise click.ClickException(f"{_CHOICE} does not choose a tile as this program expects, by: {before}")
+        text = text.replace(before, after)
+    choice.write_text(text)
     return to
 
 

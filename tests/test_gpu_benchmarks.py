@@ -264,6 +264,8 @@ def test_a_copy_of_the_project_takes_the_tile_that_the_environment_names(
     monkeypatch.delenv(wide_tiles.TILE)
     own = cuda_host_library.output_of(program, "1024", "768", "3072").split()[0]
     assert chosen == ["128x256", own, own, "128x256"], "of no number atoi makes 0"
+    choice = (tree / "templates/include/wide_choice.cuh").read_text()
+    assert "has_fastest<Tiles, Tile>()" not in choice, "all tiles are compiled, whatever is known of sizes"
     (tree / "templates/include/wide_choice.cuh").write_text("")
     with pytest.raises(click.ClickException, match="does not choose a tile"):
         wide_tiles.copy_that_obeys(tree, tmp_path / "again")

@@ -20,6 +20,8 @@ _MOST = 2
 """Products of a chain: their sums share the registers."""
 _ABREAST = 4
 """Chains of one launch: the kernel has the epilogues of them all."""
+_LARGEST = 2**28
+"""Sizes below it are reckoned with in 32 bits, as in wide_choice.cuh."""
 ROWS = 64
 """From so many on, as in wide_choice.cuh."""
 _ARCH, _EIGHT = "sm_90a", 8
@@ -72,6 +74,8 @@ class Wide:
     chains: tuple[tuple[WidePart, ...], ...]
     trans_b: bool
     """Whether the right operands are contiguous along K."""
+    sizes: tuple[int, ...] = ()
+    """Rows, depth and the columns of every chain; empty where one of them is known at run time only."""
 
 
 def column_major(plan: Plan, operand: Operand, transposed: bool) -> bool:
@@ -108,7 +112,16 @@ def wide_of(plan: Plan, chains: Sequence[Sequence[int]], takes: Set[str] = NARRO
     if not fits or len(types) > 1 or not types <= takes or len(turned) > 1 or not upright:
         return None
     order = sorted(flat)
-    return Wide(tuple(_parts(plan, chain, order) for chain in chains), turned.pop())
+    return Wide(tuple(_parts(plan, chain, order) for chain in chains), turned.pop(), _sizes(plan, chains))
+
+
+def _sizes(plan: Plan, chains: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    firsts = linears(plan, [chain[0] for chain in chains])
+    first = firsts[0]
+    rows, depth = plan.tensors[first.stores[0].tensor].shape[:-1], plan.viewed(first.operands[first.a])[-1]
+    sizes = (*rows, depth, *(_width(plan, stage) for stage in firsts))
+    known = [size for size in sizes if isinstance(size, int) and 0 < size < _LARGEST]
+    return (math.prod(known[: len(rows)]), *known[len(rows) :]) if len(known) == len(sizes) else ()
 
 
 def _parts(plan: Plan, chain: Sequence[int], order: Sequence[int]) -> tuple[WidePart, ...]:

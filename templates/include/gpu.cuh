@@ -22,10 +22,14 @@ inline void check(cudaError_t status, const char* what) {
   if (status != cudaSuccess) throw Error(std::string(what) + ": " + cudaGetErrorString(status));
 }
 
-struct Device {
+// What the choice between kernels asks of a GPU.
+struct Chip {
   int multiprocessors = 0;
+  int cache = 0;  // bytes of L2
+};
+
+struct Device : Chip {
   int shared_memory = 0;  // bytes one block may opt in to
-  int cache = 0;          // bytes of L2
 
   Device() {
     int id = 0;
@@ -119,7 +123,7 @@ __device__ __forceinline__ float min_nan(float x, float y) {
   return z;
 }
 
-inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // A size or a stride in 32 bits, with which an address is one instruction.
 inline int narrow(int64_t size) {

@@ -35,24 +35,24 @@ bool describe_wide(WideOperands<kProducts, kChains>& x, int least, const First& 
 }
 
 // Whether the L2 cache keeps so many elements until they are read again.
-inline bool cache_keeps(const Device& device, double elements) { return elements * 2 <= device.cache / 2.0; }
+constexpr bool cache_keeps(const Chip& device, double elements) { return elements * 2 <= device.cache / 2.0; }
 
 template <class Columns>
-double all_columns(const Columns& columns) {
+constexpr double all_columns(const Columns& columns) {
   double sum = 0;
   for (const auto n : columns) sum += static_cast<double>(n);
   return sum;
 }
 // Of all right operands.
 template <int kProducts, class Columns>
-double right_elements(const Columns& columns, int64_t depth) {
+constexpr double right_elements(const Columns& columns, int64_t depth) {
   return all_columns(columns) * static_cast<double>(depth) * kProducts;
 }
 
 // How many blocks of a cluster share a tile's steps: as many as each have two steps and a multiprocessor, of which clusters of more than
 // two leave some empty (an H200 has places for 66 of two blocks, 30 of four, 15 of eight); 1 where none do.
 template <class Tile, class Columns>
-int shared_parts(const Device& device, int64_t rows, const Columns& columns, int64_t depth) {
+constexpr int shared_parts(const Chip& device, int64_t rows, const Columns& columns, int64_t depth) {
   const int64_t tiles = wide_tiles<Tile>(static_cast<int>(rows), columns), all = device.multiprocessors;
   int parts = Tile::kMost;
   while (parts > 1 && (tiles * parts > (parts > 2 ? all * 10 / 11 : all) || depth < 2 * kPanel * parts)) parts /= 2;
@@ -61,7 +61,7 @@ int shared_parts(const Device& device, int64_t rows, const Columns& columns, int
 
 // Tiles that run at the same time.
 template <class Tile>
-int64_t wide_at_once(const Device& device) {
+constexpr int64_t wide_at_once(const Chip& device) {
   return int64_t{device.multiprocessors} * Tile::kBlocks;
 }
 
@@ -74,7 +74,7 @@ constexpr double kPowerBound = 3e10;
 // Where power is the limit, tiles for which operands are read more often take longer than their cycles: those of 64 rows, and of workers
 // that are apart (an H200 at 2048x16384x4096). `rounds`: the left operand is rounded on its way, as float32 is.
 template <class Tile, class Columns>
-double wide_cycles(const Device& device, bool rounds, int64_t rows, const Columns& columns, int64_t depth) {
+constexpr double wide_cycles(const Chip& device, bool rounds, int64_t rows, const Columns& columns, int64_t depth) {
   constexpr double kStart = 2500, kExchange = 1500, kFromMemory = 18.2, kToOne = 31, kFromCache = 72;
   constexpr double kLast = Tile::kApart ? 17.5 * Tile::kHeight * Tile::kAcross : 0;
   constexpr bool kAlone = Tile::kWorkers == 1;
@@ -101,7 +101,7 @@ struct FastestTile {
   double cycles;
 };
 template <class Tiles, class Columns>
-FastestTile fastest_tile(const Device& device, bool rounds, int64_t rows, const Columns& columns, int64_t depth) {
+constexpr FastestTile fastest_tile(const Chip& device, bool rounds, int64_t rows, const Columns& columns, int64_t depth) {
   FastestTile fastest{0, inf<double>()};
   int number = 0;
   Tiles::each([&](auto tile) {
@@ -113,13 +113,54 @@ FastestTile fastest_tile(const Device& device, bool rounds, int64_t rows, const 
 }
 // Calls f with it.
 template <class Tiles, class Columns, class F>
-void with_fastest_tile(const Device& device, bool rounds, int64_t rows, const Columns& columns, int64_t depth, const F& f) {
+void with_fastest_tile(const Chip& device, bool rounds, int64_t rows, const Columns& columns, int64_t depth, const F& f) {
   const int fastest = fastest_tile<Tiles>(device, rounds, rows, columns, depth).number;
   int number = 0;
   Tiles::each([&](auto tile) {
     if (number++ == fastest) f(tile);
   });
 }
+
+// GPUs of compute capability 9.0: H20, H100 as a PCIe card, H100, H200, GH200.
+constexpr Chip kHoppers[] = {{78, 60 << 20}, {114, 50 << 20}, {132, 50 << 20}, {132, 60 << 20}, {144, 60 << 20}};
+
+// Tiles whose steps blocks do not share: every size has one of them.
+template <class Tiles>
+struct UnsharedTiles {
+  template <class F>
+  static constexpr void each(const F& f) {
+    Tiles::each([&](auto tile) {
+      if constexpr (!decltype(tile)::kShares) f(tile);
+    });
+  }
+};
+
+// Of a kernel's tiles, where rows, depth and columns are known before it runs, those that are the fastest on one of these GPUs; and
+// those that are where none is shared, for GPUs with fewer multiprocessors. No others are compiled.
+template <class Tiles, int64_t kRows, int64_t kDepth, int64_t... kColumns>
+struct FastestTiles {
+  template <class Some, class Tile>
+  static constexpr bool has_fastest() {
+    constexpr int64_t columns[] = {kColumns...};
+    bool found = false;
+    for (const Chip& chip : kHoppers) {
+      const int fastest = fastest_tile<Some>(chip, false, kRows, columns, kDepth).number;
+      int number = 0;
+      Some::each([&](auto tile) {
+        if constexpr (std::is_same_v<decltype(tile), Tile>) found = found || number == fastest;
+        ++number;
+      });
+    }
+    return found;
+  }
+  template <class F>
+  static constexpr void each(const F& f) {
+    Tiles::each([&](auto tile) {
+      using Tile = decltype(tile);
+      if constexpr (has_fastest<Tiles, Tile>() || has_fastest<UnsharedTiles<Tiles>, Tile>()) f(tile);
+    });
+  }
+};
 
 // What the L2 cache is to keep. Right operands that it cannot keep would push the left one out of it, which tiles of other columns
 // read again; but where it cannot keep that one either, those that multiply the same rows meet in the right one. Measured on

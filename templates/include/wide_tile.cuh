@@ -55,7 +55,7 @@ using PairedTile = WideTile<2, 1, 64, 1, 7, 1, false, 307, 2980, 2>;
 // 128x4096x16384, 47.5 for 54.1 at 256x4096x16384; the same at 1024x768x3072. Larger tiles are not faster than the vendor's at more rows.
 struct TriedTiles {
   template <class F>
-  static void each(const F& f) {
+  static constexpr void each(const F& f) {
     f(NarrowTile{}), f(SmallTile{}), f(SharedTile{}), f(PairedTile{});
   }
 };
@@ -67,7 +67,7 @@ struct TriedTiles {
 template <int kProducts>
 struct WideTiles {
   template <class F>
-  static void each(const F& f) {
+  static constexpr void each(const F& f) {
     f(WideTile<2, 1, 256 / kProducts, kProducts, 4, 1, false, 1126, 7730>{});
     f(WideTile<2, 2, 128 / kProducts, kProducts, 6, 1, true, 576, 2850>{});
     f(WideTile<2, 1, 128 / kProducts, kProducts, 6, 1, false, 572, 4660>{});
@@ -107,20 +107,20 @@ struct WideOperands {
 };
 
 // A chain's columns begin with a panel.
-__host__ __device__ __forceinline__ int in_panels(int columns) { return (columns + kPanel - 1) / kPanel * kPanel; }
+__host__ __device__ __forceinline__ constexpr int in_panels(int columns) { return (columns + kPanel - 1) / kPanel * kPanel; }
 
 template <class Tile, class Columns>
-int wide_across(const Columns& columns) {
+constexpr int wide_across(const Columns& columns) {
   int across = 0;
   for (const int n : columns) across += in_panels(n);
   return (across + Tile::kColumns - 1) / Tile::kColumns;
 }
 template <class Tile>
-int wide_down(int rows) {
+constexpr int wide_down(int rows) {
   return (rows + Tile::kRows - 1) / Tile::kRows;
 }
 template <class Tile, class Columns>
-int wide_tiles(int rows, const Columns& columns) {
+constexpr int wide_tiles(int rows, const Columns& columns) {
   return wide_across<Tile>(columns) * wide_down<Tile>(rows);
 }
 template <class Tile, class Columns>

@@ -109,6 +109,12 @@ def all_cases() -> list[Case]:
     cases += [products(d) for d in ("float32", "float16", "bfloat16")]
     cases += [knowing(linear(d), m=m) for d, m in (("float16", 5), ("float16", 40), ("float16", 70), ("float32", 40))]
     cases += [knowing(products("float16"), b=b, s=4) for b in (3, 20)]
+    cases += [
+        knowing(linear("bfloat16"), m=257, n=384, k=520),
+        knowing(adding("float16", "br"), b=1, s=17, k=1032, n=24),
+        knowing(abreast("float16"), b=2, s=50, k=104, n=200, m=72),
+        knowing(gated("float16"), b=2, s=50, k=104, n=200),
+    ]
     cases += [gelu(d) for d in ("float16", "bfloat16", "float32")]
     cases += [abreast("float16"), abreast("bfloat16", trans_b=True), abreast("float32")]
     cases += [gated("float16"), gated("bfloat16", trans_b=True), gated("float16", kept=True), gated("float32")]

@@ -9,7 +9,7 @@ from fusion_cli.kernels import family_of
 from fusion_cli.planir.stages import Plan
 from fusion_cli.types import Target
 from tests.helpers.cuda_case import Case, fused_op
-from tests.helpers.cuda_product_plans import abreast, adding, knowing, linear
+from tests.helpers.cuda_product_plans import abreast, adding, gated, knowing, linear
 
 SM_90A = Target("sm_90a", "cuda", "sm_90a")
 OPEN = linear("float16")
@@ -47,6 +47,34 @@ def test_a_product_has_the_kernels_of_its_rows(case: Case, expected: set[str]) -
     assert compiled(case) == expected
     assert ("skinny" in said(case.plan)) == ("stage_0_skinny" in expected)
     assert ("warpgroups" in said(case.plan)) == ("stage_0_wide_kernel" in expected)
+
+
+@pytest.mark.parametrize(
+    ("case", "expected"),
+    [
+        pytest.param(OPEN, "gpu::WideTiles<1>", id="unknown"),
+        pytest.param(knowing(OPEN, m=70, k=64), "gpu::WideTiles<1>", id="of unknown columns"),
+        pytest.param(knowing(OPEN, m=2**28, n=64, k=64), "gpu::WideTiles<1>", id="too many"),
+        pytest.param(knowing(OPEN, m=70, n=192, k=64), "gpu::FastestTiles<gpu::WideTiles<1>, 70, 64, 192>", id="known"),
+        pytest.param(
+            knowing(adding("float16", "br"), b=2, s=35, k=520, n=136),
+            "gpu::FastestTiles<gpu::TriedTiles, 70, 520, 136>",
+            id="by trial",
+        ),
+        pytest.param(
+            knowing(gated("float16"), b=2, s=50, k=104, n=200),
+            "gpu::FastestTiles<gpu::WideTiles<2>, 100, 104, 200>",
+            id="gate and up",
+        ),
+        pytest.param(
+            knowing(abreast("float16"), b=2, s=50, k=104, n=200, m=72),
+            "gpu::FastestTiles<gpu::WideTiles<1>, 100, 104, 200, 72, 72>",
+            id="abreast",
+        ),
+    ],
+)
+def test_where_all_sizes_are_known_few_tiles_are_compiled(case: Case, expected: str) -> None:
+    assert f"_tiles = {expected};" in emit(fused_op(case), SM_90A).text
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def test_what_the_vendor_adds_itself_is_tried_with_the_kernel_too(dtype: str, ex
     assert "vendor adds" in variants(plan)[0]
     assert ("warpgroups by trial" in variants(plan)[0]) == expected
     text = emit(fused_op("Product", plan), SM_90A).text
-    assert ("gpu::with_wide_tile<gpu::TriedTiles>(" in text) == expected
+    assert ("stage_0_tiles = gpu::TriedTiles;" in text) == expected
     assert ("tall, add, own)" in text) == expected
 
 

@@ -21,6 +21,19 @@ def test_what_the_blocks_of_a_cluster_sum_is_ended_by_one_of_them_each(tmp_path:
     assert output_of(program, seconds=300) == "0\n"
 
 
+def test_of_known_sizes_only_tiles_that_some_gpu_would_choose_are_compiled(tmp_path: Path) -> None:
+    program = host_program("fastest_tiles.cc", tmp_path, f"-I{CLUSTERS}")
+    assert output_of(program).split("\n") == [
+        "128x256 128x192 64x128a ",
+        "64x64 64x64s ",
+        "64x64 64x64s ",
+        "128x64 ",
+        "128x128 64x128 ",
+        "128x256 128x128 ",
+        "",
+    ]
+
+
 @pytest.fixture(scope="module")
 def chosen(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
     program = host_program("wide_choice.cc", tmp_path_factory.mktemp("choice"), f"-I{CLUSTERS}")

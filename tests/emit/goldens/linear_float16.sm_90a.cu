@@ -202,6 +202,8 @@ struct stage_0_wide0 {
   }
 };
 
+using stage_0_tiles = gpu::TriedTiles;
+
 template <class Tile>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     stage_0_wide_kernel(const __grid_constant__ gpu::WideOperands<1, 1> x, const __grid_constant__ stage_0_wide0 epilogue0) {
@@ -217,7 +219,7 @@ gpu::WideOperands<1, 1> x;
   x.early = early;
   if (!gpu::describe_wide<false>(x, 1, x0)) return false;
   const stage_0_wide0 epilogue0{x0.epilogue};
-  return gpu::with_wide_tile<gpu::TriedTiles>(device, false, x, x0.a, x0.p.a_row, [&](auto tile, unsigned grid) {
+  return gpu::with_wide_tile<stage_0_tiles>(device, false, x, x0.a, x0.p.a_row, [&](auto tile, unsigned grid) {
     using Tile = decltype(tile);
     gpu::launch_clusters(stage_0_wide_kernel<Tile>, grid, static_cast<unsigned>(x.parts), Tile::kThreads, Tile::kBytes, stream, "stage_0", x, epilogue0);
   });
@@ -227,7 +229,7 @@ gpu::WideOperands<1, 1> x;
 void stage_0_wide_prepare(const gpu::Device& device) {
   (void)device;
 #if FUSION_HOPPER
-  gpu::TriedTiles::each([&](auto tile) {
+  stage_0_tiles::each([&](auto tile) {
     using Tile = decltype(tile);
     gpu::allow_shared_memory(device, stage_0_wide_kernel<Tile>, Tile::kBytes);
   });

@@ -417,6 +417,8 @@ struct group_0_wide0 {
   }
 };
 
+using group_0_tiles = gpu::WideTiles<2>;
+
 template <class Tile>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     group_0_wide_kernel(const __grid_constant__ gpu::WideOperands<2, 1> x, const __grid_constant__ group_0_wide0 epilogue0) {
@@ -431,7 +433,7 @@ gpu::WideOperands<2, 1> x;
   x.early = early;
   if (!gpu::describe_wide<false>(x, gpu::kWideRows, x0, x1)) return false;
   const group_0_wide0 epilogue0{x0.epilogue, x1.epilogue};
-  return gpu::with_wide_tile<gpu::WideTiles<2>>(device, false, x, x0.a, x0.p.a_row, [&](auto tile, unsigned grid) {
+  return gpu::with_wide_tile<group_0_tiles>(device, false, x, x0.a, x0.p.a_row, [&](auto tile, unsigned grid) {
     using Tile = decltype(tile);
     gpu::launch_clusters(group_0_wide_kernel<Tile>, grid, static_cast<unsigned>(x.parts), Tile::kThreads, Tile::kBytes, stream, "group_0", x, epilogue0);
   });
@@ -441,7 +443,7 @@ gpu::WideOperands<2, 1> x;
 void group_0_wide_prepare(const gpu::Device& device) {
   (void)device;
 #if FUSION_HOPPER
-  gpu::WideTiles<2>::each([&](auto tile) {
+  group_0_tiles::each([&](auto tile) {
     using Tile = decltype(tile);
     gpu::allow_shared_memory(device, group_0_wide_kernel<Tile>, Tile::kBytes);
   });

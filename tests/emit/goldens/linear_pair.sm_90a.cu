@@ -236,6 +236,8 @@ struct stage_0_turned_wide0 {
   }
 };
 
+using stage_0_turned_tiles = gpu::WideTiles<1>;
+
 template <class Tile>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     stage_0_turned_wide_kernel(const __grid_constant__ gpu::WideOperands<1, 1> x, const __grid_constant__ stage_0_turned_wide0 epilogue0) {
@@ -250,7 +252,7 @@ gpu::WideOperands<1, 1> x;
   gpu::Turned* const right[] = {&turned0};
   if (!gpu::describe_turned(device, stream, most, x, right, x0)) return false;
   const stage_0_turned_wide0 epilogue0{x0.epilogue};
-  return gpu::with_wide_tile<gpu::WideTiles<1>>(device, true, x, x0.a, x0.p.a_row * 2, [&](auto tile, unsigned grid) {
+  return gpu::with_wide_tile<stage_0_turned_tiles>(device, true, x, x0.a, x0.p.a_row * 2, [&](auto tile, unsigned grid) {
     using Tile = decltype(tile);
     gpu::launch_clusters(stage_0_turned_wide_kernel<Tile>, grid, static_cast<unsigned>(x.parts), Tile::kThreads, Tile::kBytes, stream, "stage_0_turned", x, epilogue0);
   });
@@ -260,7 +262,7 @@ gpu::WideOperands<1, 1> x;
 void stage_0_turned_wide_prepare(const gpu::Device& device) {
   (void)device;
 #if FUSION_HOPPER
-  gpu::WideTiles<1>::each([&](auto tile) {
+  stage_0_turned_tiles::each([&](auto tile) {
     using Tile = decltype(tile);
     gpu::allow_shared_memory(device, stage_0_turned_wide_kernel<Tile>, Tile::kBytes);
   });
@@ -500,6 +502,8 @@ struct group_0_turned_wide1 {
   }
 };
 
+using group_0_turned_tiles = gpu::WideTiles<1>;
+
 template <class Tile>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     group_0_turned_wide_kernel(const __grid_constant__ gpu::WideOperands<1, 2> x, const __grid_constant__ group_0_turned_wide0 epilogue0, const __grid_constant__ group_0_turned_wide1 epilogue1) {
@@ -517,7 +521,7 @@ gpu::WideOperands<1, 2> x;
   if (!gpu::describe_turned(device, stream, most, x, right, x0, x1)) return false;
   const group_0_turned_wide0 epilogue0{x0.epilogue};
   const group_0_turned_wide1 epilogue1{x1.epilogue};
-  return gpu::with_wide_tile<gpu::WideTiles<1>>(device, true, x, x0.a, x0.p.a_row * 2, [&](auto tile, unsigned grid) {
+  return gpu::with_wide_tile<group_0_turned_tiles>(device, true, x, x0.a, x0.p.a_row * 2, [&](auto tile, unsigned grid) {
     using Tile = decltype(tile);
     gpu::launch_clusters(group_0_turned_wide_kernel<Tile>, grid, static_cast<unsigned>(x.parts), Tile::kThreads, Tile::kBytes, stream, "group_0_turned", x, epilogue0, epilogue1);
   });
@@ -527,7 +531,7 @@ gpu::WideOperands<1, 2> x;
 void group_0_turned_wide_prepare(const gpu::Device& device) {
   (void)device;
 #if FUSION_HOPPER
-  gpu::WideTiles<1>::each([&](auto tile) {
+  group_0_turned_tiles::each([&](auto tile) {
     using Tile = decltype(tile);
     gpu::allow_shared_memory(device, group_0_turned_wide_kernel<Tile>, Tile::kBytes);
   });

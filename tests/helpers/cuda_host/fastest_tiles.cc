@@ -1,0 +1,44 @@
+// Which tiles are compiled for products whose sizes are known: by number, of those of a kernel; and whether each of the GPUs that are
+// thought of takes the tile that it would take of all, and one with few multiprocessors one that it can run.
+#include <cstdio>
+
+#include "cuda_runtime.h"
+#include "include/linear_wgmma.cuh"
+#include "include/wide_choice.cuh"
+
+namespace gpu = fusion::gpu;
+
+template <class Tiles, class F>
+void with_fastest(const gpu::Chip& chip, int64_t rows, int64_t depth, const int64_t (&columns)[1], const F& f) {
+  gpu::with_fastest_tile<Tiles>(chip, false, rows, columns, depth, f);
+}
+
+template <class Tiles, int64_t kRows, int64_t kDepth, int64_t kColumns>
+void print_tiles() {
+  using Some = gpu::FastestTiles<Tiles, kRows, kDepth, kColumns>;
+  const int64_t columns[] = {kColumns};
+  Some::each([&](auto tile) {
+    using Tile = decltype(tile);
+    std::printf("%dx%d%s%s ", Tile::kRows, Tile::kAcross, Tile::kApart ? "a" : "", Tile::kShares ? "s" : "");
+  });
+  bool same = true;
+  for (const gpu::Chip& chip : gpu::kHoppers) {
+    with_fastest<Tiles>(chip, kRows, kDepth, columns, [&](auto all) {
+      with_fastest<Some>(chip, kRows, kDepth, columns, [&](auto tile) {
+        same = same && std::is_same_v<decltype(all), decltype(tile)>;
+      });
+    });
+  }
+  bool runs = false;
+  with_fastest<Some>(gpu::Chip{2, 1 << 20}, kRows, kDepth, columns, [&](auto tile) { runs = !decltype(tile)::kShares; });
+  std::printf("%s%s\n", same ? "" : "another ", runs ? "" : "none ");
+}
+
+int main() {
+  print_tiles<gpu::WideTiles<1>, 1024, 768, 3072>();
+  print_tiles<gpu::WideTiles<1>, 128, 3072, 768>();
+  print_tiles<gpu::TriedTiles, 128, 3072, 768>();
+  print_tiles<gpu::TriedTiles, 1024, 768, 768>();
+  print_tiles<gpu::WideTiles<2>, 128, 2048, 5504>();
+  print_tiles<gpu::WideTiles<1>, 2048, 16384, 4096>();
+}
