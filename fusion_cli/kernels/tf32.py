@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from fusion_cli.codegen.cuda_parts import Member
 from fusion_cli.devices.work import Work
 from fusion_cli.kernels.family import Schedule, Sized
-from fusion_cli.kernels.wide import ROWS, Wide, chains_with, right_are_inputs, right_input, wide_of
+from fusion_cli.kernels.wide import ROWS, Wide, chains_with, may_be_many, right_are_inputs, right_input, wide_of
 from fusion_cli.planir.stages import Linear, Plan
 
 _TYPES = frozenset({"float32"})
@@ -60,10 +60,7 @@ def arguments(stages: Sequence[int]) -> tuple[str, ...]:
 
 def may_turn(plan: Plan, stages: Sequence[int]) -> bool:
     """Whether all their right operands may be constants, and rows enough."""
-    *rows, _ = plan.tensors[plan.stages[stages[0]].stores[0].tensor].shape
-    known = [size for size in rows if isinstance(size, int)]
-    few = len(known) == len(rows) and math.prod(known) < ROWS
-    return not few and right_are_inputs(plan, stages)
+    return may_be_many(plan, stages[0]) and right_are_inputs(plan, stages)
 
 
 def work_turned(at: Sized) -> Work | None:

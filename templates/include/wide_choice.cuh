@@ -137,14 +137,14 @@ struct UnsharedTiles {
 
 // Of a kernel's tiles, where rows, depth and columns are known before it runs, those that are the fastest on one of these GPUs; and
 // those that are where none is shared, for GPUs with fewer multiprocessors. No others are compiled.
-template <class Tiles, int64_t kRows, int64_t kDepth, int64_t... kColumns>
+template <class Tiles, bool kRounds, int64_t kRows, int64_t kDepth, int64_t... kColumns>
 struct FastestTiles {
   template <class Some, class Tile>
   static constexpr bool has_fastest() {
     constexpr int64_t columns[] = {kColumns...};
     bool found = false;
     for (const Chip& chip : kHoppers) {
-      const int fastest = fastest_tile<Some>(chip, false, kRows, columns, kDepth).number;
+      const int fastest = fastest_tile<Some>(chip, kRounds, kRows, columns, kDepth).number;
       int number = 0;
       Some::each([&](auto tile) {
         if constexpr (std::is_same_v<decltype(tile), Tile>) found = found || number == fastest;

@@ -55,21 +55,28 @@ def test_a_product_has_the_kernels_of_its_rows(case: Case, expected: set[str]) -
         pytest.param(OPEN, "gpu::WideTiles<1>", id="unknown"),
         pytest.param(knowing(OPEN, m=70, k=64), "gpu::WideTiles<1>", id="of unknown columns"),
         pytest.param(knowing(OPEN, m=2**28, n=64, k=64), "gpu::WideTiles<1>", id="too many"),
-        pytest.param(knowing(OPEN, m=70, n=192, k=64), "gpu::FastestTiles<gpu::WideTiles<1>, 70, 64, 192>", id="known"),
+        pytest.param(
+            knowing(OPEN, m=70, n=192, k=64), "gpu::FastestTiles<gpu::WideTiles<1>, false, 70, 64, 192>", id="known"
+        ),
         pytest.param(
             knowing(adding("float16", "br"), b=2, s=35, k=520, n=136),
-            "gpu::FastestTiles<gpu::TriedTiles, 70, 520, 136>",
+            "gpu::FastestTiles<gpu::TriedTiles, false, 70, 520, 136>",
             id="by trial",
         ),
         pytest.param(
             knowing(gated("float16"), b=2, s=50, k=104, n=200),
-            "gpu::FastestTiles<gpu::WideTiles<2>, 100, 104, 200>",
+            "gpu::FastestTiles<gpu::WideTiles<2>, false, 100, 104, 200>",
             id="gate and up",
         ),
         pytest.param(
             knowing(abreast("float16"), b=2, s=50, k=104, n=200, m=72),
-            "gpu::FastestTiles<gpu::WideTiles<1>, 100, 104, 200, 72, 72>",
+            "gpu::FastestTiles<gpu::WideTiles<1>, false, 100, 104, 200, 72, 72>",
             id="abreast",
+        ),
+        pytest.param(
+            knowing(linear("float32"), m=128, n=192, k=64),
+            "gpu::FastestTiles<gpu::WideTiles<1>, true, 128, 128, 192>",
+            id="a float is two of the depth",
         ),
     ],
 )

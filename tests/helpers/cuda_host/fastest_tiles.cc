@@ -9,13 +9,13 @@
 namespace gpu = fusion::gpu;
 
 template <class Tiles, class F>
-void with_fastest(const gpu::Chip& chip, int64_t rows, int64_t depth, const int64_t (&columns)[1], const F& f) {
-  gpu::with_fastest_tile<Tiles>(chip, false, rows, columns, depth, f);
+void with_fastest(const gpu::Chip& chip, bool rounds, int64_t rows, int64_t depth, const int64_t (&columns)[1], const F& f) {
+  gpu::with_fastest_tile<Tiles>(chip, rounds, rows, columns, depth, f);
 }
 
-template <class Tiles, int64_t kRows, int64_t kDepth, int64_t kColumns>
+template <class Tiles, bool kRounds, int64_t kRows, int64_t kDepth, int64_t kColumns>
 void print_tiles() {
-  using Some = gpu::FastestTiles<Tiles, kRows, kDepth, kColumns>;
+  using Some = gpu::FastestTiles<Tiles, kRounds, kRows, kDepth, kColumns>;
   const int64_t columns[] = {kColumns};
   Some::each([&](auto tile) {
     using Tile = decltype(tile);
@@ -23,22 +23,23 @@ void print_tiles() {
   });
   bool same = true;
   for (const gpu::Chip& chip : gpu::kHoppers) {
-    with_fastest<Tiles>(chip, kRows, kDepth, columns, [&](auto all) {
-      with_fastest<Some>(chip, kRows, kDepth, columns, [&](auto tile) {
+    with_fastest<Tiles>(chip, kRounds, kRows, kDepth, columns, [&](auto all) {
+      with_fastest<Some>(chip, kRounds, kRows, kDepth, columns, [&](auto tile) {
         same = same && std::is_same_v<decltype(all), decltype(tile)>;
       });
     });
   }
   bool runs = false;
-  with_fastest<Some>(gpu::Chip{2, 1 << 20}, kRows, kDepth, columns, [&](auto tile) { runs = !decltype(tile)::kShares; });
+  with_fastest<Some>(gpu::Chip{2, 1 << 20}, kRounds, kRows, kDepth, columns, [&](auto tile) { runs = !decltype(tile)::kShares; });
   std::printf("%s%s\n", same ? "" : "another ", runs ? "" : "none ");
 }
 
 int main() {
-  print_tiles<gpu::WideTiles<1>, 1024, 768, 3072>();
-  print_tiles<gpu::WideTiles<1>, 128, 3072, 768>();
-  print_tiles<gpu::TriedTiles, 128, 3072, 768>();
-  print_tiles<gpu::TriedTiles, 1024, 768, 768>();
-  print_tiles<gpu::WideTiles<2>, 128, 2048, 5504>();
-  print_tiles<gpu::WideTiles<1>, 2048, 16384, 4096>();
+  print_tiles<gpu::WideTiles<1>, false, 1024, 768, 3072>();
+  print_tiles<gpu::WideTiles<1>, false, 128, 3072, 768>();
+  print_tiles<gpu::TriedTiles, false, 128, 3072, 768>();
+  print_tiles<gpu::TriedTiles, false, 1024, 768, 768>();
+  print_tiles<gpu::WideTiles<2>, false, 128, 2048, 5504>();
+  print_tiles<gpu::WideTiles<1>, false, 2048, 16384, 4096>();
+  print_tiles<gpu::WideTiles<1>, true, 1024, 1536, 3072>();
 }
