@@ -112,7 +112,7 @@ def test_products_of_one_left_operand_have_the_kernels_of_their_rows(rows: int, 
             id="no whole vectors",
         ),
         pytest.param(
-            knowing(adding("float16", "br", trans_b=True), b=1, s=8, n=40),
+            knowing(adding("float16", "br", trans_b=True), b=1, s=8, n=40, k=24),
             {"stage_0_skinny", "stage_0_wide_kernel"},
             id="turned",
         ),
