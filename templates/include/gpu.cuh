@@ -25,12 +25,16 @@ inline void check(cudaError_t status, const char* what) {
 // What the choice between kernels asks of a GPU.
 struct Chip {
   int multiprocessors = 0;
-  int cache = 0;  // bytes of L2
+  int cache = 0;          // bytes of L2
+  int shared_memory = 0;  // bytes one block may opt in to
 };
 
-struct Device : Chip {
-  int shared_memory = 0;  // bytes one block may opt in to
+// GPUs of compute capability 9.0: H20, H100 as a PCIe card, H100, H200, GH200.
+constexpr int kHopperShared = 227 << 10;
+constexpr Chip kHoppers[] = {{78, 60 << 20, kHopperShared}, {114, 50 << 20, kHopperShared}, {132, 50 << 20, kHopperShared},
+                             {132, 60 << 20, kHopperShared}, {144, 60 << 20, kHopperShared}};
 
+struct Device : Chip {
   Device() {
     int id = 0;
     check(cudaGetDevice(&id), "cudaGetDevice");

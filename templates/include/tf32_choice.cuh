@@ -30,21 +30,23 @@ bool describe_tf32(Tf32Operands<1 + sizeof...(Others)>& x, const First& first, c
   return (right(first) && ... && right(others));
 }
 
-// Calls f with the tiles that are compiled in. Their cycles were measured on an H200 (of 1.75 a nanosecond) at depths of
-// 768 and 3072, with the depth in one to eight parts.
-template <class F>
-void for_tf32_tiles(const F& f) {
-  f(Tf32Tile<32, 32, 1, 2, 2, 6, 3500, 525>{});
-  f(Tf32Tile<32, 32, 2, 2, 1, 4, 3500, 750>{});
+// Calls f with the tiles of a kernel. Their cycles were measured on an H200 (of 1.75 a nanosecond) at depths of 768 and 3072, with the
+// depth in one to eight parts.
+struct Tf32Tiles {
+  template <class F>
+  static constexpr void each(const F& f) {
+    f(Tf32Tile<32, 32, 1, 2, 2, 6, 3500, 525>{});
+    f(Tf32Tile<32, 32, 2, 2, 1, 4, 3500, 750>{});
 #if FUSION_HOPPER
-  f(Tf32Groups<64, 8, 2, 6500, 740>{});
-  f(Tf32Groups<128, 6, 2, 9500, 1210>{});
-  f(Tf32Groups<192, 5, 1, 12000, 1700>{});
+    f(Tf32Groups<64, 8, 2, 6500, 740>{});
+    f(Tf32Groups<128, 6, 2, 9500, 1210>{});
+    f(Tf32Groups<192, 5, 1, 12000, 1700>{});
 #else
-  f(Tf32Tile<32, 32, 4, 2, 1, 3, 7400, 1120>{});
-  f(Tf32Tile<64, 32, 2, 4, 1, 3, 12000, 1930>{});
+    f(Tf32Tile<32, 32, 4, 2, 1, 3, 7400, 1120>{});
+    f(Tf32Tile<64, 32, 2, 4, 1, 3, 12000, 1930>{});
 #endif
-}
+  }
+};
 
 // The kernel of a tile.
 template <class Tile, bool kTransB, int kProducts, class... Epilogues>
@@ -64,35 +66,66 @@ bool takes_left(Tf32Operands<kProducts>& x) {
 
 // Cycles of products by this tile, its depth in so many parts; more than anything else takes where the blocks would not
 // all run at once, which costs as much again, and clusters leave some multiprocessors out.
-template <class Tile, int kProducts>
-double tf32_cycles(const Device& device, const Tf32Operands<kProducts>& x, int parts) {
+template <class Tile, class Columns>
+constexpr double tf32_cycles(const Chip& chip, int rows, int depth, const Columns& columns, int parts) {
   constexpr double kPart = 260;
-  const int64_t blocks = int64_t{tf32_tiles<Tile>(x)} * parts;
-  if (blocks > (parts > 1 ? device.multiprocessors * 9 / 10 : device.multiprocessors)) return inf<double>();
-  double columns = 0;
-  for (const int n : x.columns) columns += n;
-  const double steps = static_cast<double>(ceil_div(ceil_div(x.depth, Tile::kDepth), parts)) * Tile::kStep;
-  const double memory = columns * x.depth * 4 / device.multiprocessors / Tile::kBytes;
+  const int64_t blocks = int64_t{tf32_tiles<Tile>(rows, columns)} * parts;
+  if (blocks > (parts > 1 ? chip.multiprocessors * 9 / 10 : chip.multiprocessors)) return inf<double>();
+  double across = 0;
+  for (const auto n : columns) across += static_cast<double>(n);
+  const double steps = static_cast<double>(ceil_div(ceil_div(depth, Tile::kDepth), parts)) * Tile::kStep;
+  const double memory = across * depth * 4 / chip.multiprocessors / Tile::kBytes;
   return Tile::kStart + parts * kPart + (steps > memory ? steps : memory);
 }
 
 // Calls f with each tile that fits, each number of parts of the depth, and the cycles of both.
-template <bool kTransB, int kProducts, class F>
-void each_tf32_tile(const Device& device, const Tf32Operands<kProducts>& x, const F& f) {
-  for_tf32_tiles([&](auto tile) {
+template <class Tiles, bool kTransB, class Columns, class F>
+constexpr void each_tf32_tile(const Chip& chip, int rows, int depth, const Columns& columns, const F& f) {
+  Tiles::each([&](auto tile) {
     using Tile = decltype(tile);
     for (const int parts : {1, 2, 3, 4, 8}) {
       if (parts > kMostParts) break;
-      if (Tile::template bytes<kTransB>(parts) <= device.shared_memory) f(tile, parts, tf32_cycles<Tile>(device, x, parts));
+      if (Tile::template bytes<kTransB>(parts) <= chip.shared_memory) {
+        f(tile, parts, tf32_cycles<Tile>(chip, rows, depth, columns, parts));
+      }
     }
   });
 }
-template <bool kTransB, int kProducts>
-double least_tf32_cycles(const Device& device, const Tf32Operands<kProducts>& x) {
+template <class Tiles, bool kTransB, class Columns>
+constexpr double least_tf32_cycles(const Chip& chip, int rows, int depth, const Columns& columns) {
   double least = inf<double>();
-  each_tf32_tile<kTransB>(device, x, [&](auto, int, double cycles) { least = cycles < least ? cycles : least; });
+  each_tf32_tile<Tiles, kTransB>(chip, rows, depth, columns, [&](auto, int, double cycles) { least = cycles < least ? cycles : least; });
   return least;
 }
+
+#if FUSION_HOPPER
+// Of a kernel's tiles, where rows, depth and columns are known before it runs, those that are the fastest on a GPU of this kind; no others
+// are compiled. All, where on one of them every tile would take longer than its blocks run at once.
+template <class Tiles, bool kTransB, int kRows, int kDepth, int... kColumns>
+struct FastestTf32Tiles {
+  template <class Tile>
+  static constexpr bool is_fastest() {
+    constexpr int columns[] = {kColumns...};
+    bool found = false;
+    for (const Chip& chip : kHoppers) {
+      const double least = least_tf32_cycles<Tiles, kTransB>(chip, kRows, kDepth, columns);
+      each_tf32_tile<Tiles, kTransB>(chip, kRows, kDepth, columns, [&](auto tile, int, double cycles) {
+        if constexpr (std::is_same_v<decltype(tile), Tile>) found = found || cycles <= least;
+      });
+    }
+    return found;
+  }
+  template <class F>
+  static constexpr void each(const F& f) {
+    Tiles::each([&](auto tile) {
+      if constexpr (is_fastest<decltype(tile)>()) f(tile);
+    });
+  }
+};
+#else
+template <class Tiles, bool, int, int, int...>
+using FastestTf32Tiles = Tiles;
+#endif
 
 // Has f(tile, blocks) launch the kernel of the tile that is fastest, with the depth in as many parts as x then says; false
 // where it would take more than `most` cycles. Measured on an H200 with weights from memory, us for what cuBLASLt and a
@@ -100,17 +133,17 @@ double least_tf32_cycles(const Device& device, const Tf32Operands<kProducts>& x)
 // three of 197x768x768, 4.4 for 6.4 at 16x768x768; with GELU 10.3 for 11.8 at 128x3072x768 and 33.6 for 34.3 at
 // 1024x3072x768. The vendor's is faster at 128x768x3072 (10.7, 11.4 by ours), with GELU at 512x3072x768 (18.3, 22.1), and
 // mostly from 1024 rows on: 24.0 at 1024x768x3072, 39 by ours, and 11.0, 14.3 at 1024x768x768.
-template <bool kTransB, int kProducts, class F>
+template <class Tiles, bool kTransB, int kProducts, class F>
 bool with_tf32_tile(const Device& device, Tf32Operands<kProducts>& x, double most, const F& f) {
-  const double least = least_tf32_cycles<kTransB>(device, x);
+  const double least = least_tf32_cycles<Tiles, kTransB>(device, x.rows, x.depth, x.columns);
   constexpr double kSure = 1.1;
   if (least * kSure > most) return false;
   bool done = false;
-  each_tf32_tile<kTransB>(device, x, [&](auto tile, int parts, double cycles) {
+  each_tf32_tile<Tiles, kTransB>(device, x.rows, x.depth, x.columns, [&](auto tile, int parts, double cycles) {
     using Tile = decltype(tile);
     if (done || cycles > least || !takes_left<Tile>(x)) return;
     x.parts = parts;
-    f(tile, static_cast<unsigned>(tf32_tiles<Tile>(x) * parts));
+    f(tile, static_cast<unsigned>(tf32_tiles<Tile>(x.rows, x.columns) * parts));
     done = true;
   });
   return done;

@@ -60,11 +60,11 @@ struct Tf32Operands {
   int parts;                                 // blocks that share a tile's depth
 };
 
-template <class Tile, int kProducts>
-__host__ __device__ __forceinline__ int tf32_tiles(const Tf32Operands<kProducts>& x) {
+template <class Tile, class Columns>
+__host__ __device__ __forceinline__ constexpr int tf32_tiles(int rows, const Columns& columns) {
   int across = 0;
-  for (const int n : x.columns) across += (n + Tile::kColumns - 1) / Tile::kColumns;
-  return across * ((x.rows + Tile::kRows - 1) / Tile::kRows);
+  for (const int n : columns) across += (n + Tile::kColumns - 1) / Tile::kColumns;
+  return across * ((rows + Tile::kRows - 1) / Tile::kRows);
 }
 
 // Where a tile lies, and in which product.

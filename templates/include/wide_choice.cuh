@@ -121,9 +121,6 @@ void with_fastest_tile(const Chip& device, bool rounds, int64_t rows, const Colu
   });
 }
 
-// GPUs of compute capability 9.0: H20, H100 as a PCIe card, H100, H200, GH200.
-constexpr Chip kHoppers[] = {{78, 60 << 20}, {114, 50 << 20}, {132, 50 << 20}, {132, 60 << 20}, {144, 60 << 20}};
-
 // Tiles whose steps blocks do not share: every size has one of them.
 template <class Tiles>
 struct UnsharedTiles {

@@ -111,6 +111,7 @@ def all_cases() -> list[Case]:
     cases += [knowing(products("float16"), b=b, s=4) for b in (3, 20)]
     cases += [
         knowing(linear("bfloat16"), m=257, n=384, k=520),
+        knowing(linear("float32"), m=128, n=192, k=64),
         knowing(adding("float16", "br"), b=1, s=17, k=1032, n=24),
         knowing(abreast("float16"), b=2, s=50, k=104, n=200, m=72),
         knowing(gated("float16"), b=2, s=50, k=104, n=200),

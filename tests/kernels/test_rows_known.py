@@ -85,6 +85,26 @@ def test_where_all_sizes_are_known_few_tiles_are_compiled(case: Case, expected: 
 
 
 @pytest.mark.parametrize(
+    ("case", "expected"),
+    [
+        pytest.param(linear("float32"), "gpu::Tf32Tiles", id="unknown"),
+        pytest.param(
+            knowing(linear("float32"), m=128, n=192, k=64),
+            "gpu::FastestTf32Tiles<gpu::Tf32Tiles, false, 128, 64, 192>",
+            id="known",
+        ),
+        pytest.param(
+            knowing(linear("float32", trans_b=True), m=128, n=192, k=64),
+            "gpu::FastestTf32Tiles<gpu::Tf32Tiles, true, 128, 64, 192>",
+            id="turned",
+        ),
+    ],
+)
+def test_of_known_sizes_few_tiles_are_compiled_in_tf32_too(case: Case, expected: str) -> None:
+    assert f"stage_0_tf32_tiles = {expected};" in emit(fused_op(case), SM_90A).text
+
+
+@pytest.mark.parametrize(
     ("rows", "expected"),
     [
         (16, {"group_0_skinny", "stage_0_wide_kernel"}),  # what adds a bias is tried from few rows on

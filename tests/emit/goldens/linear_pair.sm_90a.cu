@@ -196,6 +196,8 @@ struct stage_0_tf320 {
   }
 };
 
+using stage_0_tf32_tiles = gpu::Tf32Tiles;
+
 template <class Tile>
 __global__ void __launch_bounds__(Tile::kThreads, 1)
     stage_0_tf32_kernel(const __grid_constant__ gpu::Tf32Operands<1> x, const __grid_constant__ stage_0_tf320 epilogue0) {
@@ -277,10 +279,10 @@ bool stage_0_tf32_launch(const gpu::Device& device, cudaStream_t stream, double 
   if (!gpu::in_chunks<8>(x0.epilogue.out0, x0.p.n, 1)) return false;
   const stage_0_tf320 epilogue0{x0.epilogue, x0.p.alpha};
 #if FUSION_HOPPER
-  const double least = gpu::least_tf32_cycles<false>(device, x);
+  const double least = gpu::least_tf32_cycles<stage_0_tf32_tiles, false>(device, x.rows, x.depth, x.columns);
   if (stage_0_turned_wide_launch(device, stream, least < most ? least : most, turned0, x0)) return true;
 #endif
-  return gpu::with_tf32_tile<false>(device, x, most, [&](auto tile, unsigned grid) {
+  return gpu::with_tf32_tile<stage_0_tf32_tiles, false>(device, x, most, [&](auto tile, unsigned grid) {
     using Tile = decltype(tile);
     gpu::launch_clusters(stage_0_tf32_kernel<Tile>, grid, static_cast<unsigned>(x.parts), Tile::kThreads,
                          Tile::template bytes<false>(x.parts), stream, "stage_0", x, epilogue0);
@@ -289,7 +291,7 @@ bool stage_0_tf32_launch(const gpu::Device& device, cudaStream_t stream, double 
 
 void stage_0_tf32_prepare(const gpu::Device& device) {
   stage_0_turned_wide_prepare(device);
-  gpu::for_tf32_tiles([&](auto tile) {
+  stage_0_tf32_tiles::each([&](auto tile) {
     using Tile = decltype(tile);
     const int bytes = Tile::template most_bytes<false>(device.shared_memory);
     gpu::allow_shared_memory(device, stage_0_tf32_kernel<Tile>, bytes);
@@ -421,6 +423,8 @@ struct group_0_tf321 {
   }
 };
 
+using group_0_tf32_tiles = gpu::Tf32Tiles;
+
 template <class Tile>
 __global__ void __launch_bounds__(Tile::kThreads, 1)
     group_0_tf32_kernel(const __grid_constant__ gpu::Tf32Operands<2> x, const __grid_constant__ group_0_tf320 epilogue0, const __grid_constant__ group_0_tf321 epilogue1) {
@@ -549,10 +553,10 @@ bool group_0_tf32_launch(const gpu::Device& device, cudaStream_t stream, double 
   const group_0_tf320 epilogue0{x0.epilogue, x0.p.alpha};
   const group_0_tf321 epilogue1{x1.epilogue, x1.p.alpha};
 #if FUSION_HOPPER
-  const double least = gpu::least_tf32_cycles<false>(device, x);
+  const double least = gpu::least_tf32_cycles<group_0_tf32_tiles, false>(device, x.rows, x.depth, x.columns);
   if (group_0_turned_wide_launch(device, stream, least < most ? least : most, turned0, turned1, x0, x1)) return true;
 #endif
-  return gpu::with_tf32_tile<false>(device, x, most, [&](auto tile, unsigned grid) {
+  return gpu::with_tf32_tile<group_0_tf32_tiles, false>(device, x, most, [&](auto tile, unsigned grid) {
     using Tile = decltype(tile);
     gpu::launch_clusters(group_0_tf32_kernel<Tile>, grid, static_cast<unsigned>(x.parts), Tile::kThreads,
                          Tile::template bytes<false>(x.parts), stream, "group_0", x, epilogue0, epilogue1);
@@ -561,7 +565,7 @@ bool group_0_tf32_launch(const gpu::Device& device, cudaStream_t stream, double 
 
 void group_0_tf32_prepare(const gpu::Device& device) {
   group_0_turned_wide_prepare(device);
-  gpu::for_tf32_tiles([&](auto tile) {
+  group_0_tf32_tiles::each([&](auto tile) {
     using Tile = decltype(tile);
     const int bytes = Tile::template most_bytes<false>(device.shared_memory);
     gpu::allow_shared_memory(device, group_0_tf32_kernel<Tile>, bytes);

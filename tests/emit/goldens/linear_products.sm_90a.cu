@@ -185,6 +185,8 @@ struct stage_0_tf320 {
   }
 };
 
+using stage_0_tf32_tiles = gpu::Tf32Tiles;
+
 template <class Tile>
 __global__ void __launch_bounds__(Tile::kThreads, 1)
     stage_0_tf32_kernel(const __grid_constant__ gpu::Tf32Operands<1> x, const __grid_constant__ stage_0_tf320 epilogue0) {
@@ -261,10 +263,10 @@ bool stage_0_tf32_launch(const gpu::Device& device, cudaStream_t stream, double 
   if (!gpu::in_chunks<8>(x0.epilogue.out0, x0.p.n, 1)) return false;
   const stage_0_tf320 epilogue0{x0.epilogue, x0.p.alpha};
 #if FUSION_HOPPER
-  const double least = gpu::least_tf32_cycles<false>(device, x);
+  const double least = gpu::least_tf32_cycles<stage_0_tf32_tiles, false>(device, x.rows, x.depth, x.columns);
   if (stage_0_turned_wide_launch(device, stream, least < most ? least : most, turned0, x0)) return true;
 #endif
-  return gpu::with_tf32_tile<false>(device, x, most, [&](auto tile, unsigned grid) {
+  return gpu::with_tf32_tile<stage_0_tf32_tiles, false>(device, x, most, [&](auto tile, unsigned grid) {
     using Tile = decltype(tile);
     gpu::launch_clusters(stage_0_tf32_kernel<Tile>, grid, static_cast<unsigned>(x.parts), Tile::kThreads,
                          Tile::template bytes<false>(x.parts), stream, "stage_0", x, epilogue0);
@@ -273,7 +275,7 @@ bool stage_0_tf32_launch(const gpu::Device& device, cudaStream_t stream, double 
 
 void stage_0_tf32_prepare(const gpu::Device& device) {
   stage_0_turned_wide_prepare(device);
-  gpu::for_tf32_tiles([&](auto tile) {
+  stage_0_tf32_tiles::each([&](auto tile) {
     using Tile = decltype(tile);
     const int bytes = Tile::template most_bytes<false>(device.shared_memory);
     gpu::allow_shared_memory(device, stage_0_tf32_kernel<Tile>, bytes);
@@ -492,6 +494,8 @@ struct stage_1_tf320 {
   }
 };
 
+using stage_1_tf32_tiles = gpu::Tf32Tiles;
+
 template <class Tile>
 __global__ void __launch_bounds__(Tile::kThreads, 1)
     stage_1_tf32_kernel(const __grid_constant__ gpu::Tf32Operands<1> x, const __grid_constant__ stage_1_tf320 epilogue0) {
@@ -573,10 +577,10 @@ bool stage_1_tf32_launch(const gpu::Device& device, cudaStream_t stream, double 
   if (!gpu::in_chunks<8>(x0.epilogue.out0, x0.p.n, 1)) return false;
   const stage_1_tf320 epilogue0{x0.epilogue, x0.p.alpha};
 #if FUSION_HOPPER
-  const double least = gpu::least_tf32_cycles<false>(device, x);
+  const double least = gpu::least_tf32_cycles<stage_1_tf32_tiles, false>(device, x.rows, x.depth, x.columns);
   if (stage_1_turned_wide_launch(device, stream, least < most ? least : most, turned0, x0)) return true;
 #endif
-  return gpu::with_tf32_tile<false>(device, x, most, [&](auto tile, unsigned grid) {
+  return gpu::with_tf32_tile<stage_1_tf32_tiles, false>(device, x, most, [&](auto tile, unsigned grid) {
     using Tile = decltype(tile);
     gpu::launch_clusters(stage_1_tf32_kernel<Tile>, grid, static_cast<unsigned>(x.parts), Tile::kThreads,
                          Tile::template bytes<false>(x.parts), stream, "stage_1", x, epilogue0);
@@ -585,7 +589,7 @@ bool stage_1_tf32_launch(const gpu::Device& device, cudaStream_t stream, double 
 
 void stage_1_tf32_prepare(const gpu::Device& device) {
   stage_1_turned_wide_prepare(device);
-  gpu::for_tf32_tiles([&](auto tile) {
+  stage_1_tf32_tiles::each([&](auto tile) {
     using Tile = decltype(tile);
     const int bytes = Tile::template most_bytes<false>(device.shared_memory);
     gpu::allow_shared_memory(device, stage_1_tf32_kernel<Tile>, bytes);
@@ -716,6 +720,8 @@ struct stage_2_tf320 {
   }
 };
 
+using stage_2_tf32_tiles = gpu::Tf32Tiles;
+
 template <class Tile>
 __global__ void __launch_bounds__(Tile::kThreads, 1)
     stage_2_tf32_kernel(const __grid_constant__ gpu::Tf32Operands<1> x, const __grid_constant__ stage_2_tf320 epilogue0) {
@@ -790,10 +796,10 @@ bool stage_2_tf32_launch(const gpu::Device& device, cudaStream_t stream, double 
   if (!gpu::in_chunks<8>(x0.epilogue.out0, x0.p.n, 1)) return false;
   const stage_2_tf320 epilogue0{x0.epilogue, x0.p.alpha};
 #if FUSION_HOPPER
-  const double least = gpu::least_tf32_cycles<false>(device, x);
+  const double least = gpu::least_tf32_cycles<stage_2_tf32_tiles, false>(device, x.rows, x.depth, x.columns);
   if (stage_2_turned_wide_launch(device, stream, least < most ? least : most, turned0, x0)) return true;
 #endif
-  return gpu::with_tf32_tile<false>(device, x, most, [&](auto tile, unsigned grid) {
+  return gpu::with_tf32_tile<stage_2_tf32_tiles, false>(device, x, most, [&](auto tile, unsigned grid) {
     using Tile = decltype(tile);
     gpu::launch_clusters(stage_2_tf32_kernel<Tile>, grid, static_cast<unsigned>(x.parts), Tile::kThreads,
                          Tile::template bytes<false>(x.parts), stream, "stage_2", x, epilogue0);
@@ -802,7 +808,7 @@ bool stage_2_tf32_launch(const gpu::Device& device, cudaStream_t stream, double 
 
 void stage_2_tf32_prepare(const gpu::Device& device) {
   stage_2_turned_wide_prepare(device);
-  gpu::for_tf32_tiles([&](auto tile) {
+  stage_2_tf32_tiles::each([&](auto tile) {
     using Tile = decltype(tile);
     const int bytes = Tile::template most_bytes<false>(device.shared_memory);
     gpu::allow_shared_memory(device, stage_2_tf32_kernel<Tile>, bytes);

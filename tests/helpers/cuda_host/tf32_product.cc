@@ -36,7 +36,7 @@ int wrong(int rows, int depth, const int (&columns)[kProducts]) {
     x.right[p] = made.right[p].data(), x.right_stride[p] = kTransB ? depth : n;
     epilogues[p] = {made.bias.data(), made.matrix.data(), made.out[p].data(), n};
   }
-  cuda_host::launch(gpu::tf32_tiles<Tile>(x), Tile::kThreads, Tile::template bytes<kTransB>(1), nullptr, [&] {
+  cuda_host::launch(gpu::tf32_tiles<Tile>(x.rows, x.columns), Tile::kThreads, Tile::template bytes<kTransB>(1), nullptr, [&] {
     if constexpr (kProducts == 1) gpu::linear_tf32_wgmma<Tile, kTransB>(x, epilogues[0]);
     else gpu::linear_tf32_wgmma<Tile, kTransB>(x, epilogues[0], epilogues[1]);
   });
@@ -53,6 +53,6 @@ int main() {
       all += wrong<Tile, true>(200, 520, odd) + wrong<Tile, false>(140, 136, two);
     }
   };
-  gpu::for_tf32_tiles(each);
+  gpu::Tf32Tiles::each(each);
   std::printf("%d\n", all);
 }
