@@ -95,17 +95,25 @@ _TAILS: Mapping[str, tuple[str, Mapping[str, str]]] = {
 """What follows one product, and what it reads beside it."""
 
 
+def _product(
+    name: str, family: str, graph: str, inputs: Mapping[str, str], outputs: tuple[str, ...], sizes: Sizes, *,
+    written: tuple[str, ...], math: str, to_be: float,
+) -> KernelCase:  # fmt: skip
+    """Products of x; few rows are as fast as the weights, and results of the shapes `written`, can be moved."""
+    widths = tuple(shape.removeprefix("K ") for shape in inputs.values() if shape.startswith("K "))
+    few = sizes["M"] <= _FEW
+    work: Callable[[Sizes], float] = partial(_flops, widths=widths)
+    if few:
+        work, to_be = partial(_moved, (*inputs.values(), *written)), 0.90
+    return KernelCase(name, family, graph, inputs, outputs, sizes, work, "TB/s" if few else "TFLOP/s", math, to_be)
+
+
 def _linear(kind: str, m: int, n: int, k: int) -> KernelCase:
-    """x @ w and what follows it; few rows are as fast as the weights can be read."""
+    """x @ w and what follows it."""
     tail, more = _TAILS[kind]
-    sizes, skinny = {"M": m, "N": n, "K": k}, m <= _FEW
-    inputs = {"x": "M K", "n_w": "K N", **more}
-    work: Callable[[Sizes], float] = partial(_flops, widths=("N",))
-    if skinny:
-        work = partial(_moved, (*inputs.values(), "M N"))
-    return KernelCase(
-        f"{kind}_{m}x{n}x{k}", "linear", f"p = MatMul (x, n_w) {tail}", inputs, ("y",), sizes, work,
-        "TB/s" if skinny else "TFLOP/s", kind, 0.90 if skinny else 0.97,
+    return _product(
+        f"{kind}_{m}x{n}x{k}", "linear", f"p = MatMul (x, n_w) {tail}", {"x": "M K", "n_w": "K N", **more}, ("y",),
+        {"M": m, "N": n, "K": k}, written=("M N",), math=kind, to_be=0.97,
     )  # fmt: skip
 
 
@@ -114,26 +122,17 @@ def _horizontal(m: int, q: int, v: int, k: int) -> KernelCase:
     lines = "".join(f"{o}0 = MatMul (x, {o}_w) {o} = Add ({o}0, {o}b_w) " for o in "qkv")
     inputs = {"x": "M K", **{f"{o}_w": f"K {n}" for o, n in zip("qkv", "QVV", strict=True)}}
     inputs |= {f"{o}b_w": n for o, n in zip("qkv", "QVV", strict=True)}
-    sizes, skinny = {"M": m, "K": k, "Q": q, "V": v}, m <= _FEW
-    work: Callable[[Sizes], float] = partial(_flops, widths=("Q", "V", "V"))
-    if skinny:
-        work = partial(_moved, tuple(inputs.values()))
-    return KernelCase(
-        f"qkv_{m}x{q}+2x{v}x{k}", "horizontal", lines, inputs, ("q", "k", "v"), sizes, work,
-        "TB/s" if skinny else "TFLOP/s", "qkv", 0.90 if skinny else 0.97,
+    return _product(
+        f"qkv_{m}x{q}+2x{v}x{k}", "horizontal", lines, inputs, ("q", "k", "v"), {"M": m, "K": k, "Q": q, "V": v},
+        written=(), math="qkv", to_be=0.97,
     )  # fmt: skip
 
 
 def _gated(m: int, n: int, k: int) -> KernelCase:
     graph = "g = MatMul (x, gate_w) s = Sigmoid (g) a = Mul (g, s) u = MatMul (x, up_w) y = Mul (a, u)"
-    inputs = {"x": "M K", "gate_w": "K N", "up_w": "K N"}
-    skinny = m <= _FEW
-    work: Callable[[Sizes], float] = partial(_flops, widths=("N", "N"))
-    if skinny:
-        work = partial(_moved, (*inputs.values(), "M N"))
-    return KernelCase(
-        f"gated_{m}x{n}x{k}", "gated", graph, inputs, ("y",), {"M": m, "N": n, "K": k}, work,
-        "TB/s" if skinny else "TFLOP/s", "gated", 0.90 if skinny else 1.08,
+    return _product(
+        f"gated_{m}x{n}x{k}", "gated", graph, {"x": "M K", "gate_w": "K N", "up_w": "K N"}, ("y",),
+        {"M": m, "N": n, "K": k}, written=("M N",), math="gated", to_be=1.08,
     )  # fmt: skip
 
 

@@ -51,9 +51,7 @@ def measure(case: KernelCase, path: Path) -> dict[str, Any]:
             contender = make()
             us[name] = gpu_clock.kernel_us(contender)
             if name in MODES:
-                pairs = zip(want, gpu_clock.fresh(contender), strict=True)
-                error = max(largest_error(a.cpu().numpy(), b.cpu().float().numpy()) for a, b in pairs)
-                facts[name] = {"error": error, "repeatable": gpu_clock.is_repeatable(contender)}
+                facts[name] = {"error": error_of(contender, want), "repeatable": gpu_clock.is_repeatable(contender)}
         except Exception as problem:  # one that fails must not hide the others
             failures[name] = f"{type(problem).__name__}: {problem}".splitlines()[0][:300]
     result = {"us": us, "made": facts, "failures": failures, "machine": machine(device)}
@@ -61,6 +59,12 @@ def measure(case: KernelCase, path: Path) -> dict[str, Any]:
         return {"status": "error", "detail": failures.get("kernels", "no kernels were built"), **result}
     good = all(f["error"] <= TOLERANCE["f16"] and f["repeatable"] for f in facts.values())
     return {"status": "ok" if good else "wrong", "detail": "", **result}
+
+
+def error_of(contender: Contender, want: Sequence[Tensor]) -> float:
+    """The largest error of a run's results, over the largest magnitude of what they are to be."""
+    pairs = zip(want, gpu_clock.fresh(contender), strict=True)
+    return max(largest_error(a.cpu().numpy(), b.cpu().float().numpy()) for a, b in pairs)
 
 
 def values_of(case: KernelCase, name: str) -> Tensor:

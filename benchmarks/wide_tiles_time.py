@@ -21,11 +21,10 @@ from benchmarks import gpu_clock
 from benchmarks.contenders import Contender, Setting, flat, has_gpu, of_session
 from benchmarks.gpu_write import made_path
 from benchmarks.kernel_cases import KernelCase, case_of
-from benchmarks.kernel_time import values_of
+from benchmarks.kernel_time import error_of, values_of
 from benchmarks.kernel_yardsticks import exact, yardsticks
 from benchmarks.runs import TOLERANCE
 from benchmarks.wide_tiles import TILE
-from fusion_cli.verify import largest_error
 
 _MOST_TILES = 16
 
@@ -63,8 +62,7 @@ def rows_of(case: KernelCase, folder: Path, rounds: int) -> Iterator[str]:
 def is_right(ours: Contender, number: int, want: Sequence[Tensor]) -> bool:
     """Whether a tile's results are what they are to be."""
     os.environ[TILE] = str(number)
-    pairs = zip(want, gpu_clock.fresh(ours), strict=True)
-    return max(largest_error(a.cpu().numpy(), b.cpu().float().numpy()) for a, b in pairs) <= TOLERANCE["f16"]
+    return error_of(ours, want) <= TOLERANCE["f16"]
 
 
 def tiles_of(ours: Contender) -> dict[str, int]:

@@ -14,22 +14,11 @@ import pytest
 from click.testing import CliRunner
 
 import fusion_cli
-from benchmarks import (
-    front_page,
-    gpu_bytes,
-    gpu_dynamic_page,
-    gpu_models,
-    gpu_models_page,
-    kernels,
-    kernels_page,
-    wide_tiles,
-)
+from benchmarks import front_page, gpu_bytes, gpu_dynamic_page, gpu_models, gpu_models_page, kernels, kernels_page
 from benchmarks.gpu_specs import chosen, load_specs, spec_of
 from benchmarks.kernel_cases import CASES, case_of, small
 from benchmarks.kernel_write import MODES
-from benchmarks.runs import ROOT, TOLERANCE, Run
-from tests.helpers import cuda_host_library
-from tests.helpers.cli_helpers import needs_compiler
+from benchmarks.runs import TOLERANCE, Run
 
 MACHINE = {"device": "NVIDIA H200", "onnxruntime": "1.31.1", "torch": "2.11.0"}
 MS = {
@@ -248,27 +237,6 @@ def test_products_of_any_size_are_cases() -> None:
     assert (gated.family, gated.sizes) == ("gated", {"M": 16, "N": 16, "K": 16})
     with pytest.raises(KeyError):
         case_of("bias_tanh_512x3072x768")
-
-
-@needs_compiler
-def test_a_copy_of_the_project_takes_the_tile_that_the_environment_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tree = wide_tiles.copy_that_obeys(ROOT, tmp_path / "tree")
-    monkeypatch.setattr(cuda_host_library, "resource_dir", lambda name: tree / name)
-    program = cuda_host_library.host_program("wide_choice.cc", tmp_path / "choice", f"-I{cuda_host_library.CLUSTERS}")
-    chosen = []
-    for number in ("0", "3", "-1", "soon"):
-        monkeypatch.setenv(wide_tiles.TILE, number)
-        chosen.append(cuda_host_library.output_of(program, "1024", "768", "3072").split()[0])
-    monkeypatch.delenv(wide_tiles.TILE)
-    own = cuda_host_library.output_of(program, "1024", "768", "3072").split()[0]
-    assert chosen == ["128x256", own, own, "128x256"], "of no number atoi makes 0"
-    choice = (tree / "templates/include/wide_choice.cuh").read_text()
-    assert "has_fastest<Tiles, Tile>()" not in choice, "all tiles are compiled, whatever is known of sizes"
-    (tree / "templates/include/wide_choice.cuh").write_text("")
-    with pytest.raises(click.ClickException, match="does not choose a tile"):
-        wide_tiles.copy_that_obeys(tree, tmp_path / "again")
 
 
 def test_kernels_are_built_together_and_timed_family_by_family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

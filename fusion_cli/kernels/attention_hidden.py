@@ -13,6 +13,8 @@ from fusion_cli.planir.stages import Attention
 
 @dataclass(frozen=True)
 class Hidden:
+    """How it is known which scores are hidden."""
+
     by_key: bool
     """Whether it depends on the operands and the key alone."""
     sorted: bool

@@ -221,11 +221,9 @@ def _phase(plan: Plan, position: int) -> Phase | None:
 
 def _streams(plan: Plan, stage: Linear, position: int) -> bool:
     """Whether the copy engine may bring a product's right operand, and its rows may be few."""
-    right = stage.operands[stage.b]
-    tensor = plan.tensors[right.tensor]
     few = skinny.may_be_few(plan, stage, skinny.TOGETHER)
-    straight = not stage.trans_b and right.perm is None and len(tensor.shape) == 2
-    return few and straight and tensor.dtype in NARROW and right_input(plan, position) is not None
+    narrow = plan.tensors[stage.operands[stage.b].tensor].dtype in NARROW
+    return few and skinny.lies_straight(plan, stage) and narrow and right_input(plan, position) is not None
 
 
 def _length(plan: Plan, stage: Stage) -> int | None:

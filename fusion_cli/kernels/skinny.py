@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from fusion_cli.kernels.family import Schedule, Sized
 from fusion_cli.operators.dtypes import element_bytes
-from fusion_cli.planir.stages import Group, Linear, Operand, Plan
+from fusion_cli.planir.stages import Group, Linear, Operand, Plan, Stage
 
 ROWS = {4: 2, 2: 8}
 """The most rows of a product by itself, by the bytes of an element."""
@@ -27,10 +27,20 @@ SCHEDULE = Schedule(
 )
 
 
+def rows_of(plan: Plan, stage: Stage) -> tuple[int | str, ...]:
+    """A product's rows as the axes that they have in its result, by what is known of them before it runs."""
+    return plan.tensors[stage.stores[0].tensor].shape[:-1]
+
+
 def may_be_few(plan: Plan, stage: Linear, most: int) -> bool:
-    """Whether a product may have at most so many rows, by what is known of its sizes before it runs."""
-    rows = plan.tensors[stage.stores[0].tensor].shape[:-1]
-    return math.prod(size for size in rows if isinstance(size, int)) <= most
+    """Whether a product may have at most so many rows."""
+    return math.prod(size for size in rows_of(plan, stage) if isinstance(size, int)) <= most
+
+
+def lies_straight(plan: Plan, stage: Linear) -> bool:
+    """Whether a product's right operand is one matrix whose rows are read as they lie."""
+    right = stage.operands[stage.b]
+    return not stage.trans_b and right.perm is None and len(plan.tensors[right.tensor].shape) == 2
 
 
 def may_run(plan: Plan, products: Sequence[Linear]) -> bool:
@@ -43,11 +53,9 @@ def may_run(plan: Plan, products: Sequence[Linear]) -> bool:
 def takes_all(plan: Plan, stage: Linear) -> bool:
     """Whether a product always has so few rows, and a right operand that the kernel reads as it lies: the copy engine
     could not take it either where its address does not suit."""
-    right = stage.operands[stage.b]
-    tensor = plan.tensors[right.tensor]
-    sizes = (*plan.tensors[stage.stores[0].tensor].shape[:-1], *tensor.shape[-1:])
-    straight = not stage.trans_b and right.perm is None and len(tensor.shape) == 2
-    if not straight or any(isinstance(size, str) for size in sizes):
+    tensor = plan.tensors[stage.operands[stage.b].tensor]
+    sizes = (*rows_of(plan, stage), *tensor.shape[-1:])
+    if not lies_straight(plan, stage) or any(isinstance(size, str) for size in sizes):
         return False
     size = element_bytes(tensor.dtype)
     return may_run(plan, (stage,)) and int(sizes[-1]) * size % _VECTOR == 0

@@ -12,7 +12,7 @@ from fusion_cli.codegen.cuda_parts import Body, Names
 from fusion_cli.devices.work import Work
 from fusion_cli.kernels.addends import is_row, lies_dense
 from fusion_cli.kernels.family import Schedule, Sized
-from fusion_cli.kernels.skinny import chains_of
+from fusion_cli.kernels.skinny import chains_of, rows_of
 from fusion_cli.operators.dtypes import NARROW
 from fusion_cli.planir.stages import Linear, Operand, Plan
 
@@ -117,11 +117,12 @@ def wide_of(plan: Plan, chains: Sequence[Sequence[int]], takes: Set[str] = NARRO
 
 def _sizes(plan: Plan, chains: Sequence[Sequence[int]]) -> tuple[int, ...]:
     firsts = linears(plan, [chain[0] for chain in chains])
-    first = firsts[0]
-    rows, depth = plan.tensors[first.stores[0].tensor].shape[:-1], plan.viewed(first.operands[first.a])[-1]
-    sizes = (*rows, depth, *(_width(plan, stage) for stage in firsts))
-    known = [size for size in sizes if isinstance(size, int) and 0 < size < _LARGEST]
-    return (math.prod(known[: len(rows)]), *known[len(rows) :]) if len(known) == len(sizes) else ()
+    rows, depth = rows_of(plan, firsts[0]), plan.viewed(firsts[0].operands[firsts[0].a])[-1]
+    others = (depth, *(_width(plan, stage) for stage in firsts))
+    if any(isinstance(size, str) for size in (*rows, *others)):
+        return ()
+    sizes = (math.prod(map(int, rows)), *map(int, others))
+    return sizes if all(0 < size < _LARGEST for size in sizes) else ()
 
 
 def _parts(plan: Plan, chain: Sequence[int], order: Sequence[int]) -> tuple[WidePart, ...]:
@@ -148,7 +149,7 @@ def wide_with(plan: Plan, position: int) -> Wide | None:
 
 def may_be_many(plan: Plan, position: int) -> bool:
     """Whether a product may have as many rows as the kernel takes, by what is known of its sizes before it runs."""
-    rows = plan.tensors[plan.stages[position].stores[0].tensor].shape[:-1]
+    rows = rows_of(plan, plan.stages[position])
     return any(isinstance(size, str) for size in rows) or math.prod(map(int, rows)) >= ROWS
 
 

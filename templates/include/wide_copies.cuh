@@ -83,10 +83,10 @@ struct WideCopies {
     copy_box(ring + slot * Tile::kSlotBytes, left, full[slot], (mine.begin + step) * kPanel, at.row, leaves);
   }
 
+  __device__ __forceinline__ int ahead() const { return min(mine.count, kStepsAhead); }
   // The first steps. While kernels before this one still run, right operands come if they are constants, or else nearer at
   // least. More of them would stand in the way of the left ones: on an H200 BERT-base of 8 x 128 tokens takes 0.534 ms in a graph, 0.542
   // with four of them and 0.643 if those of eight steps more come nearer meanwhile.
-  __device__ __forceinline__ int ahead() const { return min(mine.count, kStepsAhead); }
   __device__ __forceinline__ void begin() const {
 #pragma unroll 1
     for (int step = warp; step < ahead(); step += kCopiers) {

@@ -1,4 +1,4 @@
-// Which tiles are compiled for products whose sizes are known: by number, of those of a kernel; and whether each of the GPUs that are
+// Which tiles are compiled for products whose sizes are known, by their rows and columns; and whether each of the GPUs that are
 // thought of takes the tile that it would take of all, and one with few multiprocessors one that it can run.
 #include <cstdio>
 
@@ -7,11 +7,6 @@
 #include "include/wide_choice.cuh"
 
 namespace gpu = fusion::gpu;
-
-template <class Tiles, class F>
-void with_fastest(const gpu::Chip& chip, bool rounds, int64_t rows, int64_t depth, const int64_t (&columns)[1], const F& f) {
-  gpu::with_fastest_tile<Tiles>(chip, rounds, rows, columns, depth, f);
-}
 
 template <class Tiles, bool kRounds, int64_t kRows, int64_t kDepth, int64_t kColumns>
 void print_tiles() {
@@ -23,14 +18,14 @@ void print_tiles() {
   });
   bool same = true;
   for (const gpu::Chip& chip : gpu::kHoppers) {
-    with_fastest<Tiles>(chip, kRounds, kRows, kDepth, columns, [&](auto all) {
-      with_fastest<Some>(chip, kRounds, kRows, kDepth, columns, [&](auto tile) {
+    gpu::with_fastest_tile<Tiles>(chip, kRounds, kRows, columns, kDepth, [&](auto all) {
+      gpu::with_fastest_tile<Some>(chip, kRounds, kRows, columns, kDepth, [&](auto tile) {
         same = same && std::is_same_v<decltype(all), decltype(tile)>;
       });
     });
   }
   bool runs = false;
-  with_fastest<Some>(gpu::Chip{2, 1 << 20}, kRounds, kRows, kDepth, columns, [&](auto tile) { runs = !decltype(tile)::kShares; });
+  gpu::with_fastest_tile<Some>(gpu::Chip{2, 1 << 20}, kRounds, kRows, columns, kDepth, [&](auto tile) { runs = !decltype(tile)::kShares; });
   std::printf("%s%s\n", same ? "" : "another ", runs ? "" : "none ");
 }
 
