@@ -17,6 +17,8 @@ from fusion_cli.operators.elementwise import ELEMENTWISE
 from fusion_cli.planir.stages import Const, Instr
 
 _CPP = {o.name: o.cpp for o in ELEMENTWISE if o.cpp}
+_NORMALS = {"float16": "normal_half", "bfloat16": "normal", "float32": "normal_float"}
+"""By what their results are rounded to: the less it keeps, the fewer terms it takes."""
 _POWERS = {2.0: "{0} * {0}", 3.0: "{0} * {0} * {0}", 1.0: "{0}", 0.5: "fusion::pow_half({0})"}
 
 
@@ -141,7 +143,7 @@ def render_program(
         args = [known[a] for a in instr.args]
         if instr.op == NORMAL:
             of = args[1] if instr.value is None else f"{args[1]} * {literal(instr.value, instr.dtype)}"
-            return f"{args[0]} * fusion::normal{'' if instr.dtype in NARROW else '_float'}({of})"
+            return f"{args[0]} * fusion::{_NORMALS[instr.dtype]}({of})"
         if instr.op == LOGISTIC:
             return f"fusion::logistic({args[0]})"
         if instr.op == INVERSE_ROOT:

@@ -117,6 +117,13 @@ FUSION_FN float normal(float x) {
                              -1.151251f, -0.9999953f);
   return normal_of(x, p);
 }
+// The same for results of float16, which they round to one of the two beside x * normal(x): within 6e-5 of its value, and x times it
+// within 1.5e-8, a quarter of float16's smallest, down to x = -6.2. A polynomial of fewer terms, with as much more room beyond -4.
+FUSION_FN float normal_half(float x) {
+  const float a = abs(x);
+  const float p = polynomial(a, -3.4633207e-4f, 0.0060739369f, -0.049051272f, -0.46304188f, -1.1496667f, -1.0000858f);
+  return normal_of(x, p);
+}
 // A sigmoid for results of 16 bits, within 6e-6 of its value, and 0 where floats end.
 FUSION_FN float logistic(float x) {
 #if defined(__CUDA_ARCH__)

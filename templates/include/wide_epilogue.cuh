@@ -8,15 +8,19 @@
 
 namespace fusion::gpu {
 
-// Whether rows can be read or written eight neighbours at a time, or have one element for all columns.
+// Whether rows can be read or written eight neighbours at a time, or have one element for all columns; a row's bytes are counted in
+// 32 bits.
 template <class T>
 bool in_eights(const T* p, int64_t row, int64_t column) {
+  if (row < 0 || row > UINT32_MAX / sizeof(T)) return false;
   return column == 0 || (column == 1 && row % 8 == 0 && reinterpret_cast<uintptr_t>(p) % alignof(Chunk<T, 8>) == 0);
 }
 
 template <class T>
-__device__ __forceinline__ const T* eight_at(const T* p, int64_t step, int64_t column_step, uint32_t row, uint32_t column) {
-  return p + row * step + (column_step != 0 ? column : 0);
+__device__ __forceinline__ T* eight_at(T* p, int64_t step, int64_t column_step, uint32_t row, uint32_t column) {
+  const uint32_t pitch = static_cast<uint32_t>(step) * static_cast<uint32_t>(sizeof(T));
+  auto* const first = reinterpret_cast<const char*>(p + (column_step != 0 ? column : 0));
+  return reinterpret_cast<T*>(const_cast<char*>(first + uint64_t{row} * pitch));
 }
 // Eight neighbours of a row, or the first of them where it stands for all columns: `spread` makes them eight later, as the
 // load would be waited for at once.
@@ -142,9 +146,10 @@ struct TileEnding {
       epilogue.fetch(ahead.turn[turn], min(down + turn * 4, rows - 1), min(across, columns - 8));
     }
   }
-  __device__ __forceinline__ void operator()(const typename Tile::Sums& c, int first_panel, int panels, bool passes,
+  __device__ __forceinline__ void operator()(const typename Tile::Sums& c, int first_panel, int panels, int passes,
                                              const WarpSums<Tile>& sums) {
     int down = lane.row, across = lane.column;
+    keep(passes);
     const int end = (first_panel + panels) * Tile::kHeight;
     // A loop of two parts, since its body is long and instructions have to come from memory, too.
 #pragma unroll 1
@@ -174,7 +179,7 @@ struct TileEnding {
 #pragma unroll
         for (int turn = 0; turn < kTurns; ++turn) {
           const int below = here + turn * 4;
-          epilogue.store(below, there, below < rows && there < columns, eights[turn], now.turn[turn], passes);
+          epilogue.store(below, there, below < rows && there < columns, eights[turn], now.turn[turn], passes != 0);
         }
       }
     }

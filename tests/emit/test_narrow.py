@@ -94,7 +94,9 @@ def test_wider_results_keep_erf() -> None:
     assert instr == program[-1]
 
 
-@pytest.mark.parametrize(("dtype", "factor"), [("float16", "normal"), ("float32", "normal_float")])
+@pytest.mark.parametrize(
+    ("dtype", "factor"), [("float16", "normal_half"), ("bfloat16", "normal"), ("float32", "normal_float")]
+)
 def test_sources_have_the_factor_in_place_of_erf(dtype: str, factor: str) -> None:
     text = emit(fused_op("Gelu", gelu(dtype).plan), Target("sm_90a", "cuda", "sm_90a")).text
     assert f"fusion::{factor}(" in text
@@ -171,5 +173,20 @@ def test_the_factor_is_the_normal_distribution_function(
     exact = np.array([math.erfc(-v * math.sqrt(0.5)) / 2 for v in x.tolist()])
     assert np.abs(got - exact).max() < most
     assert (np.abs(got - exact) / exact)[x > low].max() < share
+    assert [normal(v) for v in (math.inf, 1e30, -math.inf, -1e30)] == [1, 1, 0, 0]
+    assert math.isnan(normal(math.nan))
+
+
+def test_gelu_is_rounded_to_a_neighbour_of_what_it_is_in_float16(tmp_path: Path) -> None:
+    normal = compiled("normal_half", tmp_path)
+    x = np.arange(2**16, dtype="u2").view("f2")
+    x = x[np.abs(x) < 65504]
+    got = np.array([np.float32(v) * np.float32(normal(v)) for v in x.tolist()], "f4").astype("f2")
+    exact = np.array([v * math.erfc(-v * math.sqrt(0.5)) / 2 for v in x.tolist()])
+    nearest = exact.astype("f2")
+    below = np.where(nearest.astype("f8") > exact, np.nextafter(nearest, np.float16(-np.inf)), nearest)
+    above = np.where(nearest.astype("f8") < exact, np.nextafter(nearest, np.float16(np.inf)), nearest)
+    assert ((got == below) | (got == above)).all()
+    assert (got == nearest).mean() > 0.96
     assert [normal(v) for v in (math.inf, 1e30, -math.inf, -1e30)] == [1, 1, 0, 0]
     assert math.isnan(normal(math.nan))

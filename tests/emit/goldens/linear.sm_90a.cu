@@ -259,7 +259,7 @@ struct stage_0_turned_wide0 {
         y0_0[i] = v12;
       }
     }
-    if (inside) gpu::store_eight(e0.out0 + e, y0_0, passes);
+    if (inside) gpu::store_eight(gpu::eight_at(e0.out0, e0.columns, 1, row, column), y0_0, passes);
   }
 };
 

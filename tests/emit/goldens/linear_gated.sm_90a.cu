@@ -413,7 +413,7 @@ struct group_0_wide0 {
         y1_0[i] = v2;
       }
     }
-    if (inside) gpu::store_eight(e1.out0 + e, y1_0, passes);
+    if (inside) gpu::store_eight(gpu::eight_at(e1.out0, e0.columns, 1, row, column), y1_0, passes);
   }
 };
 

@@ -234,7 +234,7 @@ struct stage_0_turned_wide0 {
         y0_0[i] = v2;
       }
     }
-    if (inside) gpu::store_eight(e0.out0 + e, y0_0, passes);
+    if (inside) gpu::store_eight(gpu::eight_at(e0.out0, e0.columns, 1, row, column), y0_0, passes);
   }
 };
 
@@ -465,7 +465,7 @@ struct group_0_turned_wide0 {
         y0_0[i] = v2;
       }
     }
-    if (inside) gpu::store_eight(e0.out0 + e, y0_0, passes);
+    if (inside) gpu::store_eight(gpu::eight_at(e0.out0, e0.columns, 1, row, column), y0_0, passes);
   }
 };
 
@@ -502,7 +502,7 @@ struct group_0_turned_wide1 {
         y0_0[i] = v2;
       }
     }
-    if (inside) gpu::store_eight(e0.out0 + e, y0_0, passes);
+    if (inside) gpu::store_eight(gpu::eight_at(e0.out0, e0.columns, 1, row, column), y0_0, passes);
   }
 };
 

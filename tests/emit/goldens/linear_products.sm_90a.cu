@@ -220,7 +220,7 @@ struct stage_0_turned_wide0 {
         y0_0[i] = v2;
       }
     }
-    if (inside) gpu::store_eight(e0.out0 + e, y0_0, passes);
+    if (inside) gpu::store_eight(gpu::eight_at(e0.out0, e0.columns, 1, row, column), y0_0, passes);
   }
 };
 
@@ -532,7 +532,7 @@ struct stage_1_turned_wide0 {
         y0_0[i] = v2;
       }
     }
-    if (inside) gpu::store_eight(e0.out0 + e, y0_0, passes);
+    if (inside) gpu::store_eight(gpu::eight_at(e0.out0, e0.columns, 1, row, column), y0_0, passes);
   }
 };
 
@@ -753,7 +753,7 @@ struct stage_2_turned_wide0 {
         y0_0[i] = v0;
       }
     }
-    if (inside) gpu::store_eight(e0.out0 + e, y0_0, passes);
+    if (inside) gpu::store_eight(gpu::eight_at(e0.out0, e0.columns, 1, row, column), y0_0, passes);
   }
 };
 
