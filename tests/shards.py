@@ -31,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seconds", type=float, default=600, help="for all that is begun [default: 600]")
     asked = parser.parse_args(arguments)
     ids = collected([*asked.paths, "-k", asked.k, "-m", asked.m])
-    shares = [ids[i :: asked.jobs] for i in range(min(asked.jobs, len(ids)))]
+    shares = shared_out(ids, asked.jobs)
     counts: Counter[str] = Counter()
     with ThreadPoolExecutor(max(1, len(shares))) as pool:
         for said in pool.map(lambda share: run(share, asked.seconds), shares):
@@ -48,6 +48,15 @@ def collected(selection: Sequence[str]) -> list[str]:
     """The ids of the tests that pytest's arguments select."""
     said = subprocess.run([*_PYTEST, "--collect-only", "-q", *selection], capture_output=True, text=True)
     return [line for line in said.stdout.splitlines() if "::" in line]
+
+
+def shared_out(ids: Sequence[str], jobs: int) -> list[list[str]]:
+    """The tests of each process. Those of one case, their first parameter, are together: what they need is built once."""
+    by_case: dict[str, list[str]] = {}
+    for test in ids:
+        by_case.setdefault(re.sub(r"^.*?\[(.*?)(-.*)?\]$", r"\1", test), []).append(test)
+    cases = list(by_case.values())
+    return [[test for case in cases[i::jobs] for test in case] for i in range(min(jobs, len(cases)))]
 
 
 def run(ids: Sequence[str], seconds: float) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.shards import main
+from tests.shards import main, shared_out
 
 TESTS = """
 import time
@@ -46,6 +46,12 @@ def test_each_test_of_a_selection_runs_once(tests: Path, capsys: pytest.CaptureF
     assert main([str(tests), "-m", "", "-k", "good or skipped", "--jobs", "3"]) == 0
     assert capsys.readouterr().out == "5 passed, 0 failed, 1 skipped, 0 left\n"
     assert sorted(Path(f"{tests}.ran").read_text().split()) == ["0", "1", "2", "3", "4"]
+
+
+def test_tests_of_one_case_are_one_process_s() -> None:
+    ids = ["t.py::a[x-plain]", "t.py::a[x-graph]", "t.py::a[y-plain]", "t.py::b[x]", "t.py::b[y]", "t.py::c"]
+    assert shared_out(ids, 2) == [["t.py::a[x-plain]", "t.py::a[x-graph]", "t.py::b[x]", "t.py::c"], [ids[2], ids[4]]]
+    assert len(shared_out(ids, 16)) == 3
 
 
 def test_what_fails_is_told(tests: Path, capsys: pytest.CaptureFixture[str]) -> None:
