@@ -40,10 +40,11 @@ struct WideTile {
   static_assert(kColumns % kPanel == 0 && kAcross * kHeight <= 256 && (!kMoves || kMany <= 240));
 };
 
-// The smallest tiles; for few of them, whose steps are shared. No two of their blocks fit on a multiprocessor: those of a kernel that begins
+// The smaller tiles; for few of them, whose steps are shared. No two of their blocks fit on a multiprocessor: those of a kernel that begins
 // while another one ends would lie there in pairs, and leave others empty. On an H200 BERT-base of 128 tokens takes 0.257 ms in a graph,
 // and 0.276 with two blocks of SharedTile. PairedTile reads weights from memory once where 64 rows would twice: in a layer of 128 tokens
 // 16384 by 4096 take 39 us by it and 46 by SmallTile, though alone they take 37.7 and 38.5.
+using SquareTile = WideTile<2, 1, 128, 1, 6, 1, false, 572, 4660>;
 using NarrowTile = WideTile<2, 1, 64, 1, 8, 1, false, 307, 2980>;
 using SmallTile = WideTile<1, 1, 64, 1, 12, 1, false, 244, 2180>;
 using SharedTile = WideTile<1, 1, 64, 1, 8, 1, false, 244, 2180, kMostParts>;
@@ -52,11 +53,12 @@ using PairedTile = WideTile<2, 1, 64, 1, 7, 1, false, 307, 2980, 2>;
 // Those tiles that a trial may find faster than the vendor's kernel. Measured on an H200 with a residual, us for what cuBLASLt takes: 3.5 for
 // 4.4 at 128x768x768 (rows, columns, depth), 5.0 for 8.1 at 128x768x3072, 6.5 for 7.9 at 256x768x3072, 7.4 for 8.7 at 128x1024x4096, 4.5 for
 // 5.0 at 512x768x768, 5.4 for 6.2 at 1024x768x768, 11.6 for 13.9 at 128x4096x4096, 25.4 for 29.8 at 128x4096x11008, 37.7 for 40.4 at
-// 128x4096x16384, 47.5 for 54.1 at 256x4096x16384; the same at 1024x768x3072. Larger tiles are not faster than the vendor's at more rows.
+// 128x4096x16384, 47.5 for 54.1 at 256x4096x16384, 9.7 for 10.3 at 2048x1024x1024, 25.4 for 26.2 at 512x4096x4096; the same at 1024x768x3072.
+// Larger tiles are hardly ever faster than the vendor's: 29.1 for 29.6 at 4096x768x3072, 95.9 for 95.0 at 2048x4096x4096.
 struct TriedTiles {
   template <class F>
   static constexpr void each(const F& f) {
-    f(NarrowTile{}), f(SmallTile{}), f(SharedTile{}), f(PairedTile{});
+    f(SquareTile{}), f(NarrowTile{}), f(SmallTile{}), f(SharedTile{}), f(PairedTile{});
   }
 };
 
@@ -70,13 +72,12 @@ struct WideTiles {
   static constexpr void each(const F& f) {
     f(WideTile<2, 1, 256 / kProducts, kProducts, 4, 1, false, 1126, 7730>{});
     f(WideTile<2, 2, 128 / kProducts, kProducts, 6, 1, true, 576, 2850>{});
-    f(WideTile<2, 1, 128 / kProducts, kProducts, 6, 1, false, 572, 4660>{});
     if constexpr (kProducts == 1) {
       f(WideTile<2, 1, 192, 1, 5, 1, false, 838, 6520>{}), f(WideTile<1, 1, 192, 1, 6, 1, false, 424, 4900>{});
       f(WideTile<2, 1, 128, 1, 8, 1, true, 306, 1340>{});
       TriedTiles::each(f);
     } else {
-      f(WideTile<1, 1, 64, 2, 4, 2, false, 350, 2250>{});
+      f(WideTile<2, 1, 64, 2, 6, 1, false, 572, 4660>{}), f(WideTile<1, 1, 64, 2, 4, 2, false, 350, 2250>{});
     }
   }
 };

@@ -34,6 +34,7 @@ int main() {
   print_tiles<gpu::WideTiles<1>, false, 128, 3072, 768>();
   print_tiles<gpu::TriedTiles, false, 128, 3072, 768>();
   print_tiles<gpu::TriedTiles, false, 1024, 768, 768>();
+  print_tiles<gpu::TriedTiles, false, 2048, 1024, 1024>();
   print_tiles<gpu::WideTiles<2>, false, 128, 2048, 5504>();
   print_tiles<gpu::WideTiles<1>, false, 2048, 16384, 4096>();
   print_tiles<gpu::WideTiles<1>, true, 1024, 1536, 3072>();
