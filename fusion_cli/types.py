@@ -223,12 +223,14 @@ class FusedOp:
 
 @dataclass(frozen=True)
 class Source:
-    """One generated file; `op` is the operator it implements, "" for a library's registration file."""
+    """One generated file; `op` is the operator it implements, "" for a library's registration file. Where it has more
+    than one of `parts`, FUSION_PART says which of them is compiled, and all are linked."""
 
     target: str
     op: str
     filename: str
     text: str
+    parts: int = 1
 
 
 @dataclass(frozen=True)

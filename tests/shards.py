@@ -51,7 +51,8 @@ def collected(selection: Sequence[str]) -> list[str]:
 
 
 def shared_out(ids: Sequence[str], jobs: int) -> list[list[str]]:
-    """The tests of each process. Those of one case, their first parameter, are together: what they need is built once."""
+    """The tests of each process: those of one case, their first parameter, together, so that what they need is built
+    once."""
     by_case: dict[str, list[str]] = {}
     for test in ids:
         by_case.setdefault(re.sub(r"^.*?\[(.*?)(-.*)?\]$", r"\1", test), []).append(test)

@@ -54,7 +54,7 @@ _Tell = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class _Unit:
-    """A source with its command line and the name of its object."""
+    """A source, or a part of one, with its command line and the name of its object."""
 
     source: Source
     command: tuple[str, ...]
@@ -89,7 +89,7 @@ def build(
 
     cache = cache_dir or default_cache_dir()
     budget = budget or Budget()
-    units = [_unit(s, tools, debug) for s in sources]
+    units = [_unit(s, part, tools, debug) for s in sources for part in range(s.parts)]
     try:
         claim(cache)
         with locked(cache):
@@ -116,8 +116,10 @@ def named(library: Library) -> Library:
     return replace(library, path=library.path.rename(path))
 
 
-def _unit(source: Source, tools: Toolchain, debug: bool) -> _Unit:
+def _unit(source: Source, part: int, tools: Toolchain, debug: bool) -> _Unit:
     flags = tools.kernel_flags if source.op else tools.register_flags
+    if source.parts > 1:
+        flags = (*flags, f"-DFUSION_PART={part}")
     root = resource_dir("templates")
     headers = [strip_comments(h.read_text()) for h in included(source.text, root)]
     text = source.text if debug else strip_comments(source.text)
@@ -143,8 +145,9 @@ def _compile(
             made = {key: path for key in missing if (path := work / f"{key}.o").is_file()}
             found |= {key: put(path, folders[key]) for key, path in made.items()}
         if failure is not None:
-            raise _failed(failure, [u.source.filename for key, u in missing.items() if key not in found], cache)
-    return [found[u.key] for u in units], len(missing)
+            lacking = dict.fromkeys(u.source.filename for key, u in missing.items() if key not in found)
+            raise _failed(failure, list(lacking), cache)
+    return [found[u.key] for u in units], len({u.source for u in missing.values()})
 
 
 def _link(objects: Sequence[Path], target: Target, tools: Toolchain, cache: Path, budget: Budget) -> Path:

@@ -111,6 +111,8 @@ class CudaStage:
 
     can_replay: ClassVar[bool] = True
     """Whether what its function launches may be launched again as it was: by itself, in memory of the call's."""
+    is_long: ClassVar[bool] = False
+    """Whether it has so many kernels that a compiler takes seconds."""
     template: str
     """Its macro `code` takes the stage and prints the function."""
     headers: tuple[str, ...]
@@ -141,6 +143,8 @@ class CudaGroup:
 
     template: str
     """Its macro `together` takes the group and prints the function."""
+    is_long: ClassVar[bool] = False
+    """Whether it has so many kernels that a compiler takes seconds."""
     chains: tuple[tuple[CudaStage, ...], ...]
     """Every stage reads what nothing in the group writes but those before it in its chain."""
     prepares: bool = False

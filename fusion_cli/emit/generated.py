@@ -10,6 +10,7 @@ from fusion_cli.codegen.cpu_parts import CpuStage
 from fusion_cli.codegen.cuda_parts import Buffer, CudaGroup, CudaStage
 from fusion_cli.codegen.expr import storage
 from fusion_cli.codegen.text import ancestry
+from fusion_cli.emit.parts import parts_of
 from fusion_cli.kernels import family_of
 from fusion_cli.kernels.family import REPLAYED
 from fusion_cli.kernels.phases import ARCH as PHASES_ARCH
@@ -34,6 +35,7 @@ def from_plan(plan: Plan, target: Target) -> dict[str, Any]:
         made
         | launches
         | {
+            "parts": parts_of(made["functions"], launches["groups"]),
             "headers": sorted({*made["headers"], *more}),
             "members": [member for view in views for member in view.members],
             "setup": dict.fromkeys(line for view in views for line in view.setup),

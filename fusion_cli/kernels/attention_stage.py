@@ -11,6 +11,7 @@ from fusion_cli.kernels.attention_work import DEEP, SHALLOW
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionStage(CudaStage):
+    is_long = True
     q: Load
     k: Load
     v: Load

@@ -31,6 +31,7 @@ _ADDING = Schedule(
 
 @dataclass(frozen=True, kw_only=True)
 class LinearStage(CudaStage):
+    is_long = True
     body: Body
     a: Load
     b: Load
@@ -56,6 +57,7 @@ class LinearStage(CudaStage):
 
 @dataclass(frozen=True, kw_only=True)
 class ProductGroup(CudaGroup):
+    is_long = True
     few: bool
     """Whether its products may have as few rows as one launch of them takes."""
     wide: Wide | None

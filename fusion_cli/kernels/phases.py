@@ -76,6 +76,8 @@ class CudaPhases:
     """Of the products' operands."""
     headers: tuple[str, ...]
     template: str = "stages/phases.jinja"
+    takes: tuple[str, ...] = ("char* work", "bool early")
+    is_long: bool = True
     prepares: bool = True
     name: str = field(default="", compare=False)
     arguments: tuple[str, ...] = field(default=(), compare=False)

@@ -56,6 +56,18 @@ def test_a_second_run_compiles_nothing(tmp_path: Path) -> None:
     assert not list((tmp_path / "cache").glob(".build-*"))
 
 
+def test_all_parts_of_a_source_are_compiled_and_linked(tmp_path: Path) -> None:
+    op, cache = activation("Exp"), tmp_path / "cache"
+    whole = emit(op, CPU)
+    other = 'extern "C" __attribute__((visibility("default"))) int part_of_it() { return FUSION_PART; }'
+    source = replace(whole, text=f"#if FUSION_PART == 0\n{whole.text}\n#else\n{other}\n#endif\n", parts=2)
+    sources = [source, emit_registration(CPU, [op])]
+    library = build(sources, CPU, tmp_path / "a", cache_dir=cache)
+    assert library.compiled == 2
+    assert ctypes.CDLL(str(library.path)).part_of_it() == 1
+    assert build(sources, CPU, tmp_path / "b", cache_dir=cache).compiled == 0
+
+
 def test_every_source_that_is_compiled_is_told(tmp_path: Path) -> None:
     class Hears(Listener):
         def __init__(self) -> None:

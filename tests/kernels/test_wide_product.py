@@ -28,7 +28,7 @@ def test_of_known_sizes_only_tiles_that_some_gpu_would_choose_are_compiled(tmp_p
         "64x64 64x64s ",
         "64x64 64x64s ",
         "128x128 128x64 ",
-        "128x128 ",
+        "128x128 128x64 ",
         "128x128 64x128 ",
         "128x256 128x128 ",
         "128x256 128x192 ",

@@ -11,11 +11,246 @@
 #include "include/workspace.cuh"
 #include "ort/op.h"
 
+// Compilers may be given one of the file's parts each; by itself it is all of them.
+#if defined(FUSION_PART)
+#define FUSION_HAS_PART(n) (FUSION_PART == n)
+#else
+#define FUSION_HAS_PART(n) 1
+#endif
+
 namespace LinearProducts_kernels {
 
 using fusion::Ints;
 namespace gpu = fusion::gpu;
 namespace host = fusion::host;
+
+#if FUSION_HAS_PART(0)
+
+// stage_2.
+//   MatMul
+// What our own kernel does with an element of the product.
+struct stage_2_epilogue {
+  float* out0;
+  int64_t rows, columns;
+
+  __device__ __forceinline__ void operator()(const int64_t (&at)[2], int64_t batch, int64_t row, int64_t column,
+                                             float acc) const {
+    const int64_t e = (batch * rows + row) * columns + column;
+    const float v0 = acc;
+    fusion::store(out0 + e, v0);
+  }
+};
+
+// What the product is made of; operands 0 and 1 of the batch space are A and B.
+struct stage_2_operands {
+  const float* a;
+  const float* b;
+  gpu::Product p;
+  gpu::Space<2> batches;
+  stage_2_epilogue epilogue;
+};
+
+stage_2_operands stage_2_of(const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2) {
+  const gpu::View a = gpu::view(t0), b = gpu::view(t1);
+  gpu::Product p = gpu::product(a, b, 1.0f);
+  const gpu::View views[] = {a, b};
+  gpu::Space<2> batches = gpu::space<2>(dims, views, 2);
+  int64_t row[] = {p.a_row, 0};
+  gpu::fold_batches(p, batches, row);
+  const stage_2_epilogue epilogue{
+      static_cast<float*>(t2.data),
+      p.m, p.n};
+  return {static_cast<const float*>(t0.data),
+          static_cast<const float*>(t1.data), p, batches, epilogue};
+}
+
+__global__ void __launch_bounds__(gpu::kScalarThreads)
+    stage_2_kernel(const stage_2_operands x) {
+  gpu::await_earlier();
+  gpu::linear_scalar(x.a, x.b, x.p, x.batches, x.epilogue);
+}
+
+template <int kRows>
+__global__ void __launch_bounds__(gpu::kSkinnyThreads, gpu::kSkinnyBlocks)
+    stage_2_skinny(const stage_2_operands x0, int lanes) {
+  gpu::await_earlier();
+  __shared__ gpu::SkinnySums<float, kRows> sums;
+  int64_t strip = blockIdx.x;
+  gpu::skinny_strip<float, kRows>(x0, strip, lanes, sums);
+}
+
+void stage_2_launch(const gpu::Device& device, cudaStream_t stream, const stage_2_operands& x0) {
+  const gpu::Product* const widths[] = {&x0.p};
+  int64_t columns = 0, strips = 0;
+  for (const gpu::Product* p : widths) columns += p->n;
+  const int lanes = gpu::skinny_lanes<float>(device, columns);
+  for (const gpu::Product* p : widths) strips += gpu::skinny_strips<float>(*p, lanes);
+  const unsigned grid = gpu::grid_size(strips, "stage_2");
+  const auto kernel = x0.p.m == 1 ? stage_2_skinny<1> : stage_2_skinny<gpu::kSkinnyRows>;
+  gpu::launch(kernel, grid, gpu::kSkinnyThreads, 0, stream, "stage_2", x0, lanes);
+}
+
+// Eight neighbours of a row at a time.
+struct stage_2_tf320 {
+  stage_2_epilogue e0;
+  float alpha;
+
+  struct Operands {
+  };
+
+  __device__ __forceinline__ Operands fetch(int64_t row, int64_t column) const {
+    Operands x;
+    return x;
+  }
+
+  __device__ __forceinline__ void store(int64_t row, int64_t column, const float (&sums)[8], const Operands& x) const {
+    const int64_t e = row * e0.columns + column;
+    gpu::Chunk<float, 8> y0;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const float acc = alpha * sums[i];
+      const float v0 = acc;
+      fusion::store(&y0.element[i], v0);
+    }
+    *reinterpret_cast<gpu::Chunk<float, 8>*>(e0.out0 + e) = y0;
+  }
+};
+
+using stage_2_tf32_tiles = gpu::Tf32Tiles;
+
+template <class Tile>
+__global__ void __launch_bounds__(Tile::kThreads, 1)
+    stage_2_tf32_kernel(const __grid_constant__ gpu::Tf32Operands<1> x, const __grid_constant__ stage_2_tf320 epilogue0) {
+  gpu::products_in_tf32<Tile, false>(x, epilogue0);
+}
+
+#if FUSION_HOPPER
+// Eight neighbours of a row at a time.
+struct stage_2_turned_wide0 {
+  stage_2_epilogue e0;
+
+  struct Operands {
+  };
+
+  __device__ __forceinline__ void fetch(Operands& x, uint32_t row, uint32_t column) const {
+  }
+
+  __device__ __forceinline__ void spread(Operands& x) const {
+  }
+
+  __device__ __forceinline__ void store(uint32_t row, uint32_t column, bool inside, const float (&sums)[1][8], const Operands& x, [[maybe_unused]] bool passes = false) const {
+    [[maybe_unused]] const int64_t e = row * e0.columns + column;
+    float y0_0[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      {
+        const float acc = 1.0f * sums[0][i];
+        const float v0 = acc;
+        y0_0[i] = v0;
+      }
+    }
+    if (inside) gpu::store_eight(gpu::eight_at(e0.out0, e0.columns, 1, row, column), y0_0, passes);
+  }
+};
+
+using stage_2_turned_tiles = gpu::WideTiles<1>;
+
+template <class Tile>
+__global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
+    stage_2_turned_wide_kernel(const __grid_constant__ gpu::WideOperands<1, 1> x, const __grid_constant__ stage_2_turned_wide0 epilogue0) {
+  gpu::linear_wgmma<float, Tile, true>(x, epilogue0);
+}
+
+// False where the kernel does not suit the operands, or would take more than so many cycles.
+bool stage_2_turned_wide_launch(const gpu::Device& device, cudaStream_t stream, double most, gpu::Turned& turned0, const stage_2_operands& x0) {
+  if (!gpu::in_eights(x0.epilogue.out0, x0.p.n, 1)) return false;
+gpu::WideOperands<1, 1> x;
+  gpu::Turned* const right[] = {&turned0};
+  if (!gpu::describe_turned(device, stream, most, x, right, x0)) return false;
+  const stage_2_turned_wide0 epilogue0{x0.epilogue};
+  return gpu::with_wide_tile<stage_2_turned_tiles>(device, true, x, x0.a, x0.p.a_row * 2, [&](auto tile, unsigned grid) {
+    using Tile = decltype(tile);
+    gpu::launch_clusters(stage_2_turned_wide_kernel<Tile>, grid, static_cast<unsigned>(x.parts), Tile::kThreads, Tile::kBytes, stream, "stage_2_turned", x, epilogue0);
+  });
+}
+#endif
+
+void stage_2_turned_wide_prepare(const gpu::Device& device) {
+  (void)device;
+#if FUSION_HOPPER
+  stage_2_turned_tiles::each([&](auto tile) {
+    using Tile = decltype(tile);
+    gpu::allow_shared_memory(device, stage_2_turned_wide_kernel<Tile>, Tile::kBytes);
+  });
+#endif
+}
+
+// False where no kernel suits the operands, or all would take more than so many cycles.
+bool stage_2_tf32_launch(const gpu::Device& device, cudaStream_t stream, double most, gpu::Turned& turned0, const stage_2_operands& x0) {
+  gpu::Tf32Operands<1> x;
+  if (!gpu::describe_tf32<false>(x, x0)) return false;
+  if (!gpu::in_chunks<8>(x0.epilogue.out0, x0.p.n, 1)) return false;
+  const stage_2_tf320 epilogue0{x0.epilogue, x0.p.alpha};
+#if FUSION_HOPPER
+  const double least = gpu::least_tf32_cycles<stage_2_tf32_tiles, false>(device, x.rows, x.depth, x.columns);
+  if (stage_2_turned_wide_launch(device, stream, least < most ? least : most, turned0, x0)) return true;
+#endif
+  return gpu::with_tf32_tile<stage_2_tf32_tiles, false>(device, x, most, [&](auto tile, unsigned grid) {
+    using Tile = decltype(tile);
+    gpu::launch_clusters(stage_2_tf32_kernel<Tile>, grid, static_cast<unsigned>(x.parts), Tile::kThreads,
+                         Tile::template bytes<false>(x.parts), stream, "stage_2", x, epilogue0);
+  });
+}
+
+void stage_2_tf32_prepare(const gpu::Device& device) {
+  stage_2_turned_wide_prepare(device);
+  stage_2_tf32_tiles::each([&](auto tile) {
+    using Tile = decltype(tile);
+    const int bytes = Tile::template most_bytes<false>(device.shared_memory);
+    gpu::allow_shared_memory(device, stage_2_tf32_kernel<Tile>, bytes);
+  });
+}
+
+// Once: blocks need more shared memory than is given without asking.
+void stage_2_prepare(const gpu::Device& device) {
+  stage_2_tf32_prepare(device);
+}
+
+
+// `product` is memory for the bare product, if the vendor's kernel computes it.
+void stage_2(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Blas& blas, void* accumulator, gpu::Turned& turned0) {
+  const stage_2_operands x = stage_2_of(dims, t0, t1, t2);
+  if (gpu::is_skinny(x)) {
+    stage_2_launch(device, stream, x);
+    return;
+  }
+  const gpu::View a = gpu::view(t0), b = gpu::view(t1);
+  gpu::Product tall = gpu::product(a, b, 1.0f);
+  const bool vendor = blas && gpu::prefer_vendor(tall, dims);
+  const double most = vendor ? gpu::vendor_tf32_cycles(device, x.p, false) : fusion::inf<double>();
+  if (blas.tf32() && stage_2_tf32_launch(device, stream, most, turned0, x)) return;
+  if (vendor) {
+    const gpu::View matrices[] = {a, b};
+    gpu::Space<2> batches = gpu::space<2>(dims, matrices, 2);
+    int64_t row[] = {tall.a_row, 0};
+    gpu::fold_batches(tall, batches, row);
+    if (blas.multiply(x.a, x.b, static_cast<float*>(accumulator), tall, batches)) {
+      return;
+    }
+  }
+  const unsigned grid = gpu::tile_grid(x.p, x.batches.count, "stage_2");
+  if (grid == 0) return;
+  gpu::launch(stage_2_kernel, grid, gpu::kScalarThreads, 0, stream, "stage_2", x);
+}
+
+#else
+
+void stage_2(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Blas& blas, void* accumulator, gpu::Turned& turned0);
+void stage_2_prepare(const gpu::Device& device);
+
+#endif
+
+#if FUSION_HAS_PART(1)
 
 // stage_0.
 //   MatMul
@@ -630,223 +865,6 @@ void stage_1(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
   gpu::launch(stage_1_kernel, grid, gpu::kScalarThreads, 0, stream, "stage_1", x);
 }
 
-// stage_2.
-//   MatMul
-// What our own kernel does with an element of the product.
-struct stage_2_epilogue {
-  float* out0;
-  int64_t rows, columns;
-
-  __device__ __forceinline__ void operator()(const int64_t (&at)[2], int64_t batch, int64_t row, int64_t column,
-                                             float acc) const {
-    const int64_t e = (batch * rows + row) * columns + column;
-    const float v0 = acc;
-    fusion::store(out0 + e, v0);
-  }
-};
-
-// What the product is made of; operands 0 and 1 of the batch space are A and B.
-struct stage_2_operands {
-  const float* a;
-  const float* b;
-  gpu::Product p;
-  gpu::Space<2> batches;
-  stage_2_epilogue epilogue;
-};
-
-stage_2_operands stage_2_of(const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2) {
-  const gpu::View a = gpu::view(t0), b = gpu::view(t1);
-  gpu::Product p = gpu::product(a, b, 1.0f);
-  const gpu::View views[] = {a, b};
-  gpu::Space<2> batches = gpu::space<2>(dims, views, 2);
-  int64_t row[] = {p.a_row, 0};
-  gpu::fold_batches(p, batches, row);
-  const stage_2_epilogue epilogue{
-      static_cast<float*>(t2.data),
-      p.m, p.n};
-  return {static_cast<const float*>(t0.data),
-          static_cast<const float*>(t1.data), p, batches, epilogue};
-}
-
-__global__ void __launch_bounds__(gpu::kScalarThreads)
-    stage_2_kernel(const stage_2_operands x) {
-  gpu::await_earlier();
-  gpu::linear_scalar(x.a, x.b, x.p, x.batches, x.epilogue);
-}
-
-template <int kRows>
-__global__ void __launch_bounds__(gpu::kSkinnyThreads, gpu::kSkinnyBlocks)
-    stage_2_skinny(const stage_2_operands x0, int lanes) {
-  gpu::await_earlier();
-  __shared__ gpu::SkinnySums<float, kRows> sums;
-  int64_t strip = blockIdx.x;
-  gpu::skinny_strip<float, kRows>(x0, strip, lanes, sums);
-}
-
-void stage_2_launch(const gpu::Device& device, cudaStream_t stream, const stage_2_operands& x0) {
-  const gpu::Product* const widths[] = {&x0.p};
-  int64_t columns = 0, strips = 0;
-  for (const gpu::Product* p : widths) columns += p->n;
-  const int lanes = gpu::skinny_lanes<float>(device, columns);
-  for (const gpu::Product* p : widths) strips += gpu::skinny_strips<float>(*p, lanes);
-  const unsigned grid = gpu::grid_size(strips, "stage_2");
-  const auto kernel = x0.p.m == 1 ? stage_2_skinny<1> : stage_2_skinny<gpu::kSkinnyRows>;
-  gpu::launch(kernel, grid, gpu::kSkinnyThreads, 0, stream, "stage_2", x0, lanes);
-}
-
-// Eight neighbours of a row at a time.
-struct stage_2_tf320 {
-  stage_2_epilogue e0;
-  float alpha;
-
-  struct Operands {
-  };
-
-  __device__ __forceinline__ Operands fetch(int64_t row, int64_t column) const {
-    Operands x;
-    return x;
-  }
-
-  __device__ __forceinline__ void store(int64_t row, int64_t column, const float (&sums)[8], const Operands& x) const {
-    const int64_t e = row * e0.columns + column;
-    gpu::Chunk<float, 8> y0;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const float acc = alpha * sums[i];
-      const float v0 = acc;
-      fusion::store(&y0.element[i], v0);
-    }
-    *reinterpret_cast<gpu::Chunk<float, 8>*>(e0.out0 + e) = y0;
-  }
-};
-
-using stage_2_tf32_tiles = gpu::Tf32Tiles;
-
-template <class Tile>
-__global__ void __launch_bounds__(Tile::kThreads, 1)
-    stage_2_tf32_kernel(const __grid_constant__ gpu::Tf32Operands<1> x, const __grid_constant__ stage_2_tf320 epilogue0) {
-  gpu::products_in_tf32<Tile, false>(x, epilogue0);
-}
-
-#if FUSION_HOPPER
-// Eight neighbours of a row at a time.
-struct stage_2_turned_wide0 {
-  stage_2_epilogue e0;
-
-  struct Operands {
-  };
-
-  __device__ __forceinline__ void fetch(Operands& x, uint32_t row, uint32_t column) const {
-  }
-
-  __device__ __forceinline__ void spread(Operands& x) const {
-  }
-
-  __device__ __forceinline__ void store(uint32_t row, uint32_t column, bool inside, const float (&sums)[1][8], const Operands& x, [[maybe_unused]] bool passes = false) const {
-    [[maybe_unused]] const int64_t e = row * e0.columns + column;
-    float y0_0[8];
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      {
-        const float acc = 1.0f * sums[0][i];
-        const float v0 = acc;
-        y0_0[i] = v0;
-      }
-    }
-    if (inside) gpu::store_eight(gpu::eight_at(e0.out0, e0.columns, 1, row, column), y0_0, passes);
-  }
-};
-
-using stage_2_turned_tiles = gpu::WideTiles<1>;
-
-template <class Tile>
-__global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
-    stage_2_turned_wide_kernel(const __grid_constant__ gpu::WideOperands<1, 1> x, const __grid_constant__ stage_2_turned_wide0 epilogue0) {
-  gpu::linear_wgmma<float, Tile, true>(x, epilogue0);
-}
-
-// False where the kernel does not suit the operands, or would take more than so many cycles.
-bool stage_2_turned_wide_launch(const gpu::Device& device, cudaStream_t stream, double most, gpu::Turned& turned0, const stage_2_operands& x0) {
-  if (!gpu::in_eights(x0.epilogue.out0, x0.p.n, 1)) return false;
-gpu::WideOperands<1, 1> x;
-  gpu::Turned* const right[] = {&turned0};
-  if (!gpu::describe_turned(device, stream, most, x, right, x0)) return false;
-  const stage_2_turned_wide0 epilogue0{x0.epilogue};
-  return gpu::with_wide_tile<stage_2_turned_tiles>(device, true, x, x0.a, x0.p.a_row * 2, [&](auto tile, unsigned grid) {
-    using Tile = decltype(tile);
-    gpu::launch_clusters(stage_2_turned_wide_kernel<Tile>, grid, static_cast<unsigned>(x.parts), Tile::kThreads, Tile::kBytes, stream, "stage_2_turned", x, epilogue0);
-  });
-}
-#endif
-
-void stage_2_turned_wide_prepare(const gpu::Device& device) {
-  (void)device;
-#if FUSION_HOPPER
-  stage_2_turned_tiles::each([&](auto tile) {
-    using Tile = decltype(tile);
-    gpu::allow_shared_memory(device, stage_2_turned_wide_kernel<Tile>, Tile::kBytes);
-  });
-#endif
-}
-
-// False where no kernel suits the operands, or all would take more than so many cycles.
-bool stage_2_tf32_launch(const gpu::Device& device, cudaStream_t stream, double most, gpu::Turned& turned0, const stage_2_operands& x0) {
-  gpu::Tf32Operands<1> x;
-  if (!gpu::describe_tf32<false>(x, x0)) return false;
-  if (!gpu::in_chunks<8>(x0.epilogue.out0, x0.p.n, 1)) return false;
-  const stage_2_tf320 epilogue0{x0.epilogue, x0.p.alpha};
-#if FUSION_HOPPER
-  const double least = gpu::least_tf32_cycles<stage_2_tf32_tiles, false>(device, x.rows, x.depth, x.columns);
-  if (stage_2_turned_wide_launch(device, stream, least < most ? least : most, turned0, x0)) return true;
-#endif
-  return gpu::with_tf32_tile<stage_2_tf32_tiles, false>(device, x, most, [&](auto tile, unsigned grid) {
-    using Tile = decltype(tile);
-    gpu::launch_clusters(stage_2_tf32_kernel<Tile>, grid, static_cast<unsigned>(x.parts), Tile::kThreads,
-                         Tile::template bytes<false>(x.parts), stream, "stage_2", x, epilogue0);
-  });
-}
-
-void stage_2_tf32_prepare(const gpu::Device& device) {
-  stage_2_turned_wide_prepare(device);
-  stage_2_tf32_tiles::each([&](auto tile) {
-    using Tile = decltype(tile);
-    const int bytes = Tile::template most_bytes<false>(device.shared_memory);
-    gpu::allow_shared_memory(device, stage_2_tf32_kernel<Tile>, bytes);
-  });
-}
-
-// Once: blocks need more shared memory than is given without asking.
-void stage_2_prepare(const gpu::Device& device) {
-  stage_2_tf32_prepare(device);
-}
-
-
-// `product` is memory for the bare product, if the vendor's kernel computes it.
-void stage_2(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Blas& blas, void* accumulator, gpu::Turned& turned0) {
-  const stage_2_operands x = stage_2_of(dims, t0, t1, t2);
-  if (gpu::is_skinny(x)) {
-    stage_2_launch(device, stream, x);
-    return;
-  }
-  const gpu::View a = gpu::view(t0), b = gpu::view(t1);
-  gpu::Product tall = gpu::product(a, b, 1.0f);
-  const bool vendor = blas && gpu::prefer_vendor(tall, dims);
-  const double most = vendor ? gpu::vendor_tf32_cycles(device, x.p, false) : fusion::inf<double>();
-  if (blas.tf32() && stage_2_tf32_launch(device, stream, most, turned0, x)) return;
-  if (vendor) {
-    const gpu::View matrices[] = {a, b};
-    gpu::Space<2> batches = gpu::space<2>(dims, matrices, 2);
-    int64_t row[] = {tall.a_row, 0};
-    gpu::fold_batches(tall, batches, row);
-    if (blas.multiply(x.a, x.b, static_cast<float*>(accumulator), tall, batches)) {
-      return;
-    }
-  }
-  const unsigned grid = gpu::tile_grid(x.p, x.batches.count, "stage_2");
-  if (grid == 0) return;
-  gpu::launch(stage_2_kernel, grid, gpu::kScalarThreads, 0, stream, "stage_2", x);
-}
-
 // stage_0, stage_1 in one launch.
 
 template <int kRows>
@@ -877,6 +895,18 @@ bool group_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims0, 
   group_0_launch(device, stream, x0, x1);
   return true;
 }
+
+#else
+
+void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Blas& blas, void* accumulator, gpu::Turned& turned0);
+void stage_1(const gpu::Device& device, cudaStream_t stream, const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3, const gpu::Blas& blas, void* accumulator, gpu::Turned& turned0);
+bool group_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims0, const gpu::Tensor& s0_t0, const gpu::Tensor& s0_t1, const gpu::Tensor& s0_t2, const Ints& dims1, const gpu::Tensor& s1_t0, const gpu::Tensor& s1_t1, const gpu::Tensor& s1_t2, const gpu::Tensor& s1_t3);
+void stage_0_prepare(const gpu::Device& device);
+void stage_1_prepare(const gpu::Device& device);
+
+#endif
+
+#if FUSION_HAS_PART(0)
 
 struct Kernel {
   gpu::Device device;
@@ -933,7 +963,13 @@ struct Kernel {
 const fusion::Port kInputs[] = {{1, false}, {1, false}, {1, false}, {1, false}};
 const fusion::Port kOutputs[] = {{1, false}};
 
+#endif
+
 }  // namespace LinearProducts_kernels
+
+#if FUSION_HAS_PART(0)
 using namespace LinearProducts_kernels;
 
 FUSION_OP(LinearProducts, "CUDAExecutionProvider", kInputs, kOutputs, Kernel)
+
+#endif
