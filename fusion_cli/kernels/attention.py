@@ -15,7 +15,7 @@ from fusion_cli.devices.work import ATTENTION_ROWS, Work, count
 from fusion_cli.errors import Unsupported
 from fusion_cli.kernels.attention_hidden import Hidden
 from fusion_cli.kernels.attention_rows import softmax_program
-from fusion_cli.kernels.attention_stage import AttentionStage
+from fusion_cli.kernels.attention_stage import FEW_QUERIES, AttentionStage, Fitting
 from fusion_cli.kernels.attention_work import (
     SHALLOW,
     check_room,
@@ -37,7 +37,6 @@ DYNAMIC_HEAD_DIMS = (64, 128, 256)
 _PROB = {"identity": "kIdentity", "zero_empty": "kZeroEmpty", "zero_nan": "kZeroNaN", "general": "kGeneral"}
 _LEAST_SHARE = 256
 """Keys, of those that blocks may share, that one of them has at the least."""
-_FEW_QUERIES = 16
 """Up to so many, keys and values are read once for all heads that share them, by a kernel that is bound by that."""
 _NOTHING = Body((), (), (), ())
 
@@ -71,7 +70,7 @@ class AttentionFamily(Family):
         moved, dtype = at.moved(at.stage.tensors), at.dtype(stage.q)
         deepest, masked = max(depth, value_depth), any(i.op == "load" for i in programs)
         slowdown = 1 / efficiency(at.profile, dtype, deepest, masked)
-        if at.profile.kind == "cuda" and out[-2] <= _FEW_QUERIES and dtype != "float32" and _splits(stage):
+        if at.profile.kind == "cuda" and out[-2] <= FEW_QUERIES and dtype != "float32" and _splits(stage):
             return [Work("DecodeAttention", moved, flops, dtype, simple * scores, special * scores)]
         shared = math.ceil(keys / _LEAST_SHARE) if _splits(stage) else 1
         blocks = float(count(out[:-2]) * math.ceil(out[-2] / ATTENTION_ROWS) * shared)
@@ -90,16 +89,15 @@ class AttentionFamily(Family):
             found.append(Schedule("scalar", "where the session does not allow TF32, or shared memory is too small"))
         elif any(len(view.tiles(*dims)) > 1 for dims in view.head_dims):
             found.append(Schedule("wide tensor", "heads without kernels of sm_90a, more than 64 queries"))
-        if view.panels:
-            found.append(Schedule("short", f"sm_90a: more than 16 queries, at most 256 keys, {pieces}"))
-            if view.ring_panels:
-                keys = "at most 512 keys, 1024 with a mask that is the same for all queries"
-                found.append(
-                    Schedule("ring", f"sm_90a: heads of at most {SHALLOW}, more than 64 queries, {keys}, {pieces}")
-                )
-            found.append(Schedule("warpgroups", f"sm_90a: more than 64 queries, more keys, {pieces}"))
-        if view.splits and not view.may_round:
-            found.append(Schedule("decode", f"few queries, {pieces}", (("queries", _FEW_QUERIES),)))
+        ring_keys = "at most 512 keys, 1024 with a mask that is the same for all queries"
+        own = {
+            "short": ("short", "more than 16 queries, at most 256 keys"),
+            "ring": ("ring", f"heads of at most {SHALLOW}, more than 64 queries, {ring_keys}"),
+            "walk": ("warpgroups", "more than 64 queries, more keys"),
+        }
+        found += [Schedule(name, f"sm_90a: {of}, {pieces}") for k, (name, of) in own.items() if k in view.own_kinds]
+        if view.decodes:
+            found.append(Schedule("decode", f"few queries, {pieces}", (("queries", FEW_QUERIES),)))
         if view.splits:
             found.append(Schedule("split keys", "few queries, or tiles of them, for the multiprocessors"))
         return tuple(found)
@@ -131,6 +129,8 @@ class AttentionFamily(Family):
         panels = {d: p for d in dims if splits and not may_round and (p := multiplied(plan, stage, *d))}
         functions = _functions(names, stage)
         hidden = Hidden.by(stage, functions[0][1], bool(panels))
+        fitting = Fitting.to(*(_known(plan.viewed(stage.operands[i])[-2]) for i in (stage.q, stage.k)))
+        sorts_tiles = hidden.sorts_tiles and fitting.many
         headers = ["attention_decode.cuh", *(("attention_scalar.cuh", "provider.h") if may_round else ())]
         headers += ["attention_ring.cuh", "attention_short.cuh", "attention_wgmma.cuh"] if panels else []
         parts, sorts = f"parts_{index}", f"sorts_{index}"
@@ -140,7 +140,7 @@ class AttentionFamily(Family):
         # In the order of the function's parameters: each with its argument, and the memory it lies in.
         extras = [
             *((("void* parts", f"work + {parts}"), ("unsigned* done", "gpu::counters(work)")) if splits else ()),
-            *((("void* sorts", f"work + {sorts}"),) if hidden.sorts_tiles else ()),
+            *((("void* sorts", f"work + {sorts}"),) if sorts_tiles else ()),
             *((("bool tf32", "tf32"),) if may_round else ()),
         ]
         return AttentionStage(
@@ -150,7 +150,7 @@ class AttentionFamily(Family):
             setup=(("const bool tf32", "gpu::allows_tf32(run.api, run.context)"),) if may_round else (),
             buffers=(
                 *((Buffer(parts, (part_bytes,)),) if splits else ()),
-                *((Buffer(sorts, (map_bytes,)),) if hidden.sorts_tiles else ()),
+                *((Buffer(sorts, (map_bytes,)),) if sorts_tiles else ()),
             ),
             prepares=True,
             q=q,
@@ -173,7 +173,12 @@ class AttentionFamily(Family):
             may_round=may_round,
             splits=splits,
             panels=panels,
+            fitting=fitting,
         )
+
+
+def _known(size: int | str) -> int | None:
+    return size if isinstance(size, int) else None
 
 
 def _matrices(names: Names, stage: Attention) -> tuple[Load, Load, Load, Out]:

@@ -8,6 +8,45 @@ from dataclasses import dataclass
 from fusion_cli.codegen.cuda_parts import Body, CudaStage, Load, Out
 from fusion_cli.kernels.attention_work import DEEP, SHALLOW
 
+FEW_QUERIES = 16
+"""So many are few, as in attention_decode.cuh; more may have a kernel that has all keys at once, as in
+attention_short.cuh."""
+_LEAST_MANY = 65
+"""Queries from which on there are those of attention_ring.cuh and attention_walk.cuh."""
+_TILE, _RING_TILES = 128, {True: 8, False: 4}
+"""Keys of a tile, and tiles that go through a ring, if what the score reads is the same for all queries or not."""
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """Which kernels fit the numbers of queries and keys: those that these never have launched are not compiled."""
+
+    few: bool
+    """That of few queries."""
+    shorts: tuple[int, ...]
+    """Those that have all keys at once: how many tiles of them."""
+    rings: tuple[bool, ...]
+    """Those with two places for keys, for operands of the score that are the same for all queries, or not."""
+    many: bool
+    """That whose blocks go from tile to tile."""
+    is_certain: bool
+    """Whether the numbers are known: what fits is launched, before those that follow here."""
+
+    @classmethod
+    def to(cls, queries: int | None, keys: int | None) -> Fitting:
+        """Those that fit so many, None being any number."""
+
+        def fits(least: int, over: int, most: int | None = None) -> bool:
+            are_there = keys is None or over < keys <= (keys if most is None else most)
+            return are_there and (queries is None or queries >= least)
+
+        is_certain = queries is not None and keys is not None
+        shorts = tuple(t for t in (1, 2) if fits(FEW_QUERIES + 1, (t - 1) * _TILE, t * _TILE))
+        taken = is_certain and bool(shorts)
+        rings = tuple(alike for alike, t in _RING_TILES.items() if not taken and fits(_LEAST_MANY, 0, t * _TILE))
+        few = queries is None or queries <= FEW_QUERIES
+        return cls(few, shorts, rings, not taken and fits(_LEAST_MANY, 0), is_certain)
+
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionStage(CudaStage):
@@ -43,6 +82,33 @@ class AttentionStage(CudaStage):
     """Whether blocks may share the keys of a row."""
     panels: Mapping[tuple[int, int], tuple[int, int]]
     """Those of `head_dims` for which Hopper has kernels of its own, and their depths."""
+    fitting: Fitting
+
+    @property
+    def decodes(self) -> bool:
+        """Whether it has a kernel of few queries."""
+        return self.splits and not self.may_round and self.fitting.few
+
+    def rings(self, panel: tuple[int, int]) -> tuple[bool, ...]:
+        """For operands of the score that are the same for all queries, or not: of which there is a kernel with two
+        places for keys."""
+        kinds = self.fitting.rings if max(panel) <= SHALLOW else ()
+        return tuple(alike for alike in kinds if self.by_key or not alike)
+
+    def walks(self, panel: tuple[int, int]) -> bool:
+        """Whether there is a kernel whose blocks go from tile to tile."""
+        return self.fitting.many and not (self.fitting.is_certain and False in self.rings(panel))
+
+    @property
+    def own_kinds(self) -> frozenset[str]:
+        """Of which kinds there are kernels of Hopper's own."""
+        panels = self.panels.values()
+        there = {
+            "short": self.fitting.shorts and panels,
+            "ring": any(map(self.rings, panels)),
+            "walk": any(map(self.walks, panels)),
+        }
+        return frozenset(kind for kind, are in there.items() if are)
 
     def tiles(self, depth: int, value_depth: int) -> tuple[bool, ...]:
         """Whether tiles of the kernel for any GPU are wide, of each kind that there is for heads of `head_dims`: of
@@ -50,16 +116,6 @@ class AttentionStage(CudaStage):
         if max(depth, value_depth) > DEEP:
             return (False,)
         return (True,) if (depth, value_depth) in self.panels else (False, True)
-
-    @property
-    def ring_panels(self) -> tuple[tuple[int, int], ...]:
-        """Of these depths those for which it also has a kernel with two places for keys."""
-        return tuple(p for p in self.panels.values() if max(p) <= SHALLOW)
-
-    @property
-    def rings(self) -> tuple[bool, ...]:
-        """For operands of the score that are the same for all queries, or not: of which there are such kernels."""
-        return (True, False) if self.by_key else (False,)
 
     @property
     def program_loads(self) -> tuple[Load, ...]:

@@ -128,6 +128,10 @@ def all_cases() -> list[Case]:
         attention("float16", 80, 40, prob="general", transposed=True),
     ]
     cases += [
+        knowing(attention("float16", 64), q=q, k=k)
+        for q, k in ((70, 100), (33, 200), (100, 300), (100, 1030), (5, 300))
+    ]
+    cases += [
         attention("float32", 64, prob="guard"),
         attention("float32", 48, prob="empty"),
         attention("float32", 33, 70, prob="general"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -9,16 +10,18 @@ from pathlib import Path
 import pytest
 
 from fusion_cli.devices.profile import DeviceProfile
+from fusion_cli.emit import emit
 from fusion_cli.errors import Unsupported
 from fusion_cli.kernels.attention import AttentionFamily
-from fusion_cli.kernels.attention_stage import AttentionStage
+from fusion_cli.kernels.attention_stage import AttentionStage, Fitting
 from fusion_cli.kernels.attention_work import block_bytes, check_room, visible
 from fusion_cli.planir.stages import Attention
 from fusion_cli.score import load_profile
 from fusion_cli.types import Target
 from tests.helpers.cuda_attention_plans import alibi, attention, bare, causal, lowered, masked, window
-from tests.helpers.cuda_case import Case
+from tests.helpers.cuda_case import Case, fused_op
 from tests.helpers.cuda_host_library import host_program, output_of
+from tests.helpers.cuda_product_plans import knowing
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +92,75 @@ def test_few_queries_have_tiles_of_their_own(dtype: str, heads: tuple[int, ...],
     """As windows of 49 do: tiles are of 64 queries or, where those are wide, of 128."""
     stage = view(attention(dtype, *heads))
     assert [stage.tiles(*dims) for dims in stage.head_dims] == [tiles]
+
+
+@pytest.fixture(scope="module")
+def taken(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, int], tuple[int, ...]]:
+    """By queries and keys the kernels that take them, in the order in which they are asked."""
+    program = host_program("fitting.cc", tmp_path_factory.mktemp("fitting"))
+    lines = ([int(x) for x in line.split()] for line in output_of(program).splitlines())
+    return {(line[0], line[1]): tuple(i for i, takes in enumerate(line[2:]) if takes) for line in lines}
+
+
+def kinds(fitting: Fitting) -> tuple[int, ...]:
+    """The numbers of the kernels that fit, as `taken` counts them."""
+    rings = {True: 2, False: 3}
+    return (
+        *(t - 1 for t in fitting.shorts),
+        *(rings[r] for r in fitting.rings),
+        *(4,) * fitting.many,
+        *(5,) * fitting.few,
+    )
+
+
+def test_of_known_sizes_those_kernels_fit_that_may_be_launched(taken: dict[tuple[int, int], tuple[int, ...]]) -> None:
+    for (queries, keys), kernels in taken.items():
+        # Keys that are there all at once leave nothing to others.
+        first = kernels[:1] if kernels[:1] in ((0,), (1,)) else kernels
+        assert kinds(Fitting.to(queries, keys)) == first, (queries, keys)
+
+
+def test_of_sizes_that_are_open_all_kernels_fit_that_any_of_them_has(
+    taken: dict[tuple[int, int], tuple[int, ...]],
+) -> None:
+    for queries in {q for q, _ in taken}:
+        assert set(kinds(Fitting.to(queries, None))) == {i for (q, _), of in taken.items() if q == queries for i in of}
+    for keys in {k for _, k in taken}:
+        assert set(kinds(Fitting.to(None, keys))) == {i for (_, k), of in taken.items() if k == keys for i in of}
+    assert kinds(Fitting.to(None, None)) == (0, 1, 2, 3, 4, 5)
+
+
+@pytest.mark.parametrize(
+    ("case", "kernels"),
+    [
+        (knowing(attention("float16", 64), q=128, k=128), {"short", "kernel"}),
+        (knowing(attention("float16", 64), q=128, k=300), {"ring", "kernel"}),
+        (knowing(attention("float16", 64), q=128, k=1000), {"ring", "warpgroups", "sort", "kernel"}),
+        (knowing(attention("float16", 128), q=128, k=300), {"warpgroups", "sort", "kernel"}),
+        (knowing(attention("float16", 64), q=1), {"decode", "kernel"}),
+        (knowing(attention("float16", 64), q=40), {"short", "kernel"}),
+        (knowing(bare("float16"), s=2000), {"warpgroups", "kernel"}),
+        (attention("float16", 64), {"short", "ring", "warpgroups", "sort", "decode", "kernel"}),
+    ],
+    ids=lambda x: x.name if isinstance(x, Case) else "",
+)
+def test_what_known_sizes_never_take_is_not_compiled(case: Case, kernels: set[str]) -> None:
+    text = emit(fused_op(case), Target("sm_90a", "cuda", "sm_90a")).text
+    defined = re.search(r"__global__ .*?^void stage_0\(", text, re.DOTALL | re.MULTILINE)
+    assert defined
+    assert set(re.findall(r"stage_0_(\w+)\(const fusion::half\*", defined[0])) == kernels
+    assert set(re.findall(r"launch\(stage_0_(\w+)<", text)) == kernels
+
+
+def test_shallow_heads_have_rings_of_each_kind_that_the_mask_has() -> None:
+    assert view(attention("float16", 64)).rings((64, 64)) == (True, False)
+    assert view(window("float16")).rings((64, 64)) == (False,)
+    assert view(attention("float16", 128)).rings((128, 128)) == ()
+
+
+def test_stages_that_have_the_same_kernels_are_one_function() -> None:
+    assert Fitting.to(4096, 4096) == Fitting.to(1024, 2048)
+    assert Fitting.to(100, 77) != Fitting.to(100, 177)
 
 
 def test_later_keys_that_are_lowered_need_no_score_program() -> None:

@@ -119,6 +119,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
                  const gpu::AttentionShape shape, const gpu::Space<4> batches, const stage_0_program program) {
   gpu::attention_ring<fusion::half, Tile, gpu::Prob::kIdentity>(q, k, v, out, shape, batches, program);
 }
+
 #endif
 
 // Once per kernel instance: a block's tiles may need more shared memory than is given without asking.
