@@ -1,7 +1,4 @@
-"""The frozen values that pass between stages.
-
-load -> simplify -> match -> plan -> score -> select -> outline -> emit -> build -> save -> verify -> choose -> report
-"""
+"""The frozen values that pass between stages, as ARCHITECTURE.md has these one after the other."""
 
 from __future__ import annotations
 
@@ -223,14 +220,14 @@ class FusedOp:
 
 @dataclass(frozen=True)
 class Source:
-    """One generated file; `op` is the operator it implements, "" for a library's registration file. Where it has more
-    than one of `parts`, FUSION_PART says which of them is compiled, and all are linked."""
+    """One generated file; `op` is the operator it implements, "" for a library's registration file."""
 
     target: str
     op: str
     filename: str
     text: str
     parts: int = 1
+    """Of these FUSION_PART names the one that is compiled."""
 
 
 @dataclass(frozen=True)

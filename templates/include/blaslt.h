@@ -50,8 +50,8 @@ class BlasLt {
     for (auto& [key, plan] : plans_) plan.release();
   }
 
-  // False if cuBLASLt is not loaded or has no kernel for the product. `d` is contiguous, `work` has kLtWorkspace bytes. `own()`
-  // launches our kernel for the same, or is false where that does not take it.
+  // False if cuBLASLt is not loaded or has no kernel for the product. `d` is contiguous, `work` has kLtWorkspace bytes. `own(n)`
+  // launches our n-th kernel for the same, of kOwn, or is false where there is none that takes it.
   template <class T, class Own = std::nullptr_t>
   bool multiply(const Blas& blas, cudaStream_t stream, void* work, const T* a, const T* b, T* d, const Product& p,
                 const Addends<T>& add, const Own& own = nullptr) {
@@ -70,7 +70,7 @@ class BlasLt {
     const void* const c = add.residual != nullptr ? static_cast<const void*>(add.residual) : d;
     const auto run = [&](const Kernel& x) {
       if constexpr (kHasOwn) {
-        if (x.is_own) return own() ? 0 : kRefused;
+        if (x.is_own()) return own(x.own) ? 0 : kRefused;
       }
       return functions().matmul(blas.handle(), plan.desc, &alpha, b, plan.left, a, plan.right, &beta, c, plan.out, d, plan.out,
                                 &x.vendor.algorithm, work, x.vendor.workspace, stream);
@@ -78,7 +78,7 @@ class BlasLt {
     const auto can_try = [&] { return add.residual != d && can_time(stream); };
     const auto took = [&](const Kernel& x, const Flush& flush) {
       const float alone = least_time(stream, flush, [&] { return run(x) == 0; });
-      return x.is_own && alone >= 0.0f ? std::max(alone - kHeadStart, 0.0f) : alone;
+      return x.is_own() && alone >= 0.0f ? std::max(alone - kHeadStart, 0.0f) : alone;
     };
     if (!plan.settled) plan.settle(form, can_try, took);
     int status = run(plan.best);
@@ -88,7 +88,7 @@ class BlasLt {
   }
 
  private:
-  static constexpr int kMostChoices = 8;
+  static constexpr int kMostChoices = 8, kOwn = 2;
   static constexpr float kClearly = 0.95f;
   // Milliseconds that ours takes less behind another kernel than alone, as a trial has it, and the vendor's do not: it begins, and has
   // weights come, while that one still runs. Measured on an H200 at seven sizes of 64 to 1024 rows: 1.0 to 2.9 us.
@@ -105,11 +105,12 @@ class BlasLt {
     float waves;
     int reserved[4];
   };
-  // One of the vendor's, or ours.
+  // One of the vendor's, or of ours by number.
   struct Kernel {
     Choice vendor{};
-    bool is_own = false;
-    bool operator==(const Kernel& other) const { return is_own == other.is_own && vendor.algorithm == other.vendor.algorithm; }
+    int own = -1;
+    bool is_own() const { return own >= 0; }
+    bool operator==(const Kernel& other) const { return own == other.own && vendor.algorithm == other.vendor.algorithm; }
   };
   static constexpr int kRefused = -1;
   static constexpr int kTransA = 3, kTransB = 4, kEpilogue = 7, kBiasPointer = 8;  // of a description
@@ -160,7 +161,7 @@ class BlasLt {
       if (usable && f.multiplications() > kPowerBound) {
         kernels = {coolest(f)};
       } else if (usable && has_own) {
-        kernels.push_back({{}, true});
+        for (int i = 0; i < kOwn; ++i) kernels.push_back({{}, i});
       }
       if (usable) best = kernels.front(), settled = kernels.size() == 1;
       if (preference != nullptr) lt.destroy_preference(preference);

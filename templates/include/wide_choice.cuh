@@ -101,29 +101,39 @@ struct FastestTile {
   double cycles;
 };
 template <class Tiles, class Columns>
-constexpr FastestTile fastest_tile(const Chip& device, bool rounds, int64_t rows, const Columns& columns, int64_t depth) {
+constexpr FastestTile fastest_tile(const Chip& device, bool rounds, int64_t rows, const Columns& columns, int64_t depth, int but = -1) {
   FastestTile fastest{0, inf<double>()};
   int number = 0;
   Tiles::each([&](auto tile) {
-    const double cycles = wide_cycles<decltype(tile)>(device, rounds, rows, columns, depth);
+    const double cycles = number == but ? inf<double>() : wide_cycles<decltype(tile)>(device, rounds, rows, columns, depth);
     if (cycles < fastest.cycles) fastest = {number, cycles};
     ++number;
   });
   return fastest;
 }
-// Calls f with it.
+// By rank 0 that one's number, by rank 1 that of the fastest of the others, or -1 where it is not close.
+template <class Tiles, class Columns>
+constexpr int ranked_tile(const Chip& device, bool rounds, int64_t rows, const Columns& columns, int64_t depth, int rank) {
+  constexpr double kClose = 1.2;
+  const FastestTile first = fastest_tile<Tiles>(device, rounds, rows, columns, depth);
+  if (rank == 0) return first.number;
+  const FastestTile second = fastest_tile<Tiles>(device, rounds, rows, columns, depth, first.number);
+  return second.cycles < kClose * first.cycles ? second.number : -1;
+}
+// Calls f with the tile of a rank, if there is one.
 template <class Tiles, class Columns, class F>
-void with_fastest_tile(const Chip& device, bool rounds, int64_t rows, const Columns& columns, int64_t depth, const F& f) {
-  const int fastest = fastest_tile<Tiles>(device, rounds, rows, columns, depth).number;
+void with_fastest_tile(const Chip& device, bool rounds, int64_t rows, const Columns& columns, int64_t depth, const F& f, int rank = 0) {
+  const int wanted = ranked_tile<Tiles>(device, rounds, rows, columns, depth, rank);
   int number = 0;
   Tiles::each([&](auto tile) {
-    if (number++ == fastest) f(tile);
+    if (number++ == wanted) f(tile);
   });
 }
 
 // Tiles whose steps blocks do not share: every size has one of them.
 template <class Tiles>
 struct UnsharedTiles {
+  static constexpr int kRanks = 1;
   template <class F>
   static constexpr void each(const F& f) {
     Tiles::each([&](auto tile) {
@@ -132,21 +142,24 @@ struct UnsharedTiles {
   }
 };
 
-// Of a kernel's tiles, where rows, depth and columns are known before it runs, those that are the fastest on one of these GPUs; and
+// Of a kernel's tiles, where rows, depth and columns are known before it runs, those of its ranks on one of these GPUs; and
 // those that are where none is shared, for GPUs with fewer multiprocessors. No others are compiled.
 template <class Tiles, bool kRounds, int64_t kRows, int64_t kDepth, int64_t... kColumns>
 struct FastestTiles {
+  static constexpr int kRanks = Tiles::kRanks;
   template <class Some, class Tile>
   static constexpr bool has_fastest() {
     constexpr int64_t columns[] = {kColumns...};
     bool found = false;
     for (const Chip& chip : kHoppers) {
-      const int fastest = fastest_tile<Some>(chip, kRounds, kRows, columns, kDepth).number;
-      int number = 0;
-      Some::each([&](auto tile) {
-        if constexpr (std::is_same_v<decltype(tile), Tile>) found = found || number == fastest;
-        ++number;
-      });
+      for (int rank = 0; rank < Some::kRanks; ++rank) {
+        const int wanted = ranked_tile<Some>(chip, kRounds, kRows, columns, kDepth, rank);
+        int number = 0;
+        Some::each([&](auto tile) {
+          if constexpr (std::is_same_v<decltype(tile), Tile>) found = found || number == wanted;
+          ++number;
+        });
+      }
     }
     return found;
   }
@@ -187,10 +200,10 @@ bool describe_left(WideOperands<kProducts, kChains>& x, const void* left, int64_
   return alike || describe(x.left, left, x.rows, x.depth, stride, Tile::kRows);
 }
 
-// Has f(tile, blocks) launch the kernel of the tile that is fastest, if the copy engine takes the left operand.
+// Has f(tile, blocks) launch the kernel of the tile of a rank, if there is one and the copy engine takes the left operand.
 template <class Tiles, int kProducts, int kChains, class F>
 bool with_wide_tile(const Device& device, bool rounds, WideOperands<kProducts, kChains>& x, const void* left, int64_t stride,
-                    const F& f) {
+                    const F& f, int rank = 0) {
   bool described = false;
   share_cache(device, x);
   with_fastest_tile<Tiles>(device, rounds, x.rows, x.columns, x.depth, [&](auto tile) {
@@ -199,7 +212,7 @@ bool with_wide_tile(const Device& device, bool rounds, WideOperands<kProducts, k
     x.order = tile_order<Tile>(x.rows, x.columns);
     x.parts = shared_parts<Tile>(device, x.rows, x.columns, x.depth);
     if (described) f(tile, wide_blocks<Tile>(device, x));
-  });
+  }, rank);
   return described;
 }
 

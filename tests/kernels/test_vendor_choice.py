@@ -36,6 +36,9 @@ def test_the_first_kernel_is_taken_unless_another_one_is_clearly_better(tmp_path
         "own_does_not_gain_by_it": (tried(0, "o") + "0", "0"),
         "own_refuses": (tried(0, 1) + "1", "1"),
         "own_refuses_later": (tried(0, "o") + "o", "0"),
+        "own_second": (tried(0, 1, "o", "p") + "p", "p"),
+        "own_second_alone": (tried(0, 1, "p") + "p", "p"),
+        "own_second_is_slower": (tried(0, 1, "o", "p") + "o", "o"),
         "own_in_place": ("0", "0"),
         "own_of_many": ("0", "0"),  # more would be bound by power
         "more_weights": ("2", "2"),  # the same, but for rows that are read fewer times

@@ -26,9 +26,10 @@ def test_of_known_sizes_only_tiles_that_some_gpu_would_choose_are_compiled(tmp_p
     assert output_of(program).split("\n") == [
         "128x256 128x192 64x128a ",
         "64x64 64x64s ",
-        "64x64 64x64s ",
+        "64x64 64x64s 128x64s ",
         "128x128 128x64 ",
         "128x128 128x64 ",
+        "128x64 64x64 128x64s ",
         "128x128 64x128 ",
         "128x256 128x128 ",
         "128x256 128x192 ",

@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
 
 // False where the kernel does not suit the operands. `early`: the right operands
 // are there before any kernel runs.
-bool stage_0_wide_launch(const gpu::Device& device, cudaStream_t stream, bool early, const stage_0_operands& x0) {
+bool stage_0_wide_launch(const gpu::Device& device, cudaStream_t stream, bool early, const stage_0_operands& x0, int rank) {
   if (!gpu::in_eights(x0.epilogue.in2, x0.epilogue.row2, x0.epilogue.column2)) return false;
   if (!gpu::in_eights(x0.epilogue.out0, x0.p.n, 1)) return false;
 gpu::WideOperands<1, 1> x;
@@ -222,7 +222,7 @@ gpu::WideOperands<1, 1> x;
   return gpu::with_wide_tile<stage_0_tiles>(device, false, x, x0.a, x0.p.a_row, [&](auto tile, unsigned grid) {
     using Tile = decltype(tile);
     gpu::launch_clusters(stage_0_wide_kernel<Tile>, grid, static_cast<unsigned>(x.parts), Tile::kThreads, Tile::kBytes, stream, "stage_0", x, epilogue0);
-  });
+  }, rank);
 }
 #endif
 
@@ -253,8 +253,8 @@ void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
   gpu::Product tall = gpu::product(a, b, 1.0f);
   const bool vendor = blas && gpu::prefer_vendor(tall, dims);
 #if FUSION_HOPPER
-  const auto own = [&] { return stage_0_wide_launch(device, stream, early, x); };
-  if (!vendor && own()) return;
+  const auto own = [&](int rank) { return stage_0_wide_launch(device, stream, early, x, rank); };
+  if (!vendor && own(0)) return;
 #else
   const auto own = nullptr;
 #endif

@@ -1,5 +1,5 @@
-// Which of the vendor's kernels for a product run, by number and in order, and ours ("o"): of a first run, trials and all, and of a
-// second.
+// Which of the vendor's kernels for a product run, by number and in order, and of ours ("o", "p"): of a first run, trials and all, and
+// of a second.
 #include <cstdio>
 
 #include "include/blaslt.h"
@@ -13,7 +13,7 @@ char work[gpu::kLtWorkspace];
 half* const out = &data[2];
 
 constexpr uint64_t kOwn = 'o' - '0';
-float own_takes = 0;  // milliseconds; less than none where it does not take a product
+float own_takes[] = {0, -1};  // milliseconds; less than none where it does not take a product
 
 void run(gpu::BlasLt& lt, const gpu::Product& p, const half* residual = &data[1], bool has_own = false) {
   static OrtApi table{};
@@ -21,10 +21,10 @@ void run(gpu::BlasLt& lt, const gpu::Product& p, const half* residual = &data[1]
   const gpu::Blas blas = gpu::Blas::find(api, nullptr, nullptr);
   cuda_host::lt_ran.clear();
   const gpu::Addends<half> add{nullptr, residual, false};
-  const auto own = [] {
-    if (own_takes < 0) return false;
-    cuda_host_took = own_takes;
-    cuda_host::lt_ran.push_back(kOwn);
+  const auto own = [](int n) {
+    if (own_takes[n] < 0) return false;
+    cuda_host_took = own_takes[n];
+    cuda_host::lt_ran.push_back(kOwn + n);
     return true;
   };
   const bool done = has_own ? lt.multiply(blas, nullptr, work, &data[0], &data[1], out, p, add, own)
@@ -78,7 +78,7 @@ int main() {
   tell("full", second_is_faster, [p = few()](gpu::BlasLt& lt) { cuda_host_full = true, run(lt, p), cuda_host_full = false; });
   const gpu::Product wide = product(2048, 4096, 4096), tall = product(4096, 2048, 4096);
   const auto beside = [](float ms, const gpu::Product& p, const half* residual = &data[1]) {
-    return [=](gpu::BlasLt& lt) { own_takes = ms, run(lt, p, residual, true), run(lt, p, residual, true); };
+    return [=](gpu::BlasLt& lt) { own_takes[0] = ms, run(lt, p, residual, true), run(lt, p, residual, true); };
   };
   tell("own_is_faster", second_is_faster, beside(0.4f, few()));
   tell("own_is_slower", second_is_faster, beside(0.6f, few()));
@@ -88,8 +88,13 @@ int main() {
   tell("own_does_not_gain_by_it", {{20, 1, 0.0100f}}, beside(0.0112f, few()));
   tell("own_refuses", second_is_faster, beside(-1.0f, few()));
   tell("own_refuses_later", {{20, 1, 1.0f}}, [p = few()](gpu::BlasLt& lt) {
-    own_takes = 0.5f, run(lt, p, &data[1], true), own_takes = -1.0f, run(lt, p, &data[1], true);
+    own_takes[0] = 0.5f, run(lt, p, &data[1], true), own_takes[0] = -1.0f, run(lt, p, &data[1], true);
   });
+  own_takes[1] = 0.45f;
+  tell("own_second", second_is_faster, beside(0.47f, few()));
+  tell("own_second_alone", second_is_faster, beside(-1.0f, few()));
+  tell("own_second_is_slower", second_is_faster, beside(0.4f, few()));
+  own_takes[1] = -1;
   tell("own_in_place", second_is_faster, beside(0.4f, few(), out));
   tell("own_of_many", {{24, 1, 1.0f}}, beside(0.4f, product(2048, 4096, 4096)));
   tell("more_weights", {{24, 1.9f, 1.0f}, {23, 1.8f, 1.0f}, {23, 1.9f, 1.0f}}, twice(wide));
