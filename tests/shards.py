@@ -12,6 +12,7 @@ import argparse
 import re
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,13 +29,14 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("-k", default="", metavar="EXPRESSION", help="only tests that pytest's -k chooses")
     parser.add_argument("-m", default="gpu", metavar="MARKS", help="only tests with these marks [default: gpu]")
     parser.add_argument("--jobs", type=int, default=16, help="processes at a time [default: 16]")
-    parser.add_argument("--seconds", type=float, default=600, help="for all that is begun [default: 600]")
+    parser.add_argument("--seconds", type=float, default=600, help="for collecting and running [default: 600]")
     asked = parser.parse_args(arguments)
+    end = time.monotonic() + asked.seconds
     ids = collected([*asked.paths, "-k", asked.k, "-m", asked.m])
     shares = shared_out(ids, asked.jobs)
     counts: Counter[str] = Counter()
     with ThreadPoolExecutor(max(1, len(shares))) as pool:
-        for said in pool.map(lambda share: run(share, asked.seconds), shares):
+        for said in pool.map(lambda share: run(share, end), shares):
             ended = dict(_ENDED.findall(said))
             counts.update(ended.values())
             if any(outcome in _BAD for outcome in ended.values()) or not ended:
@@ -60,12 +62,12 @@ def shared_out(ids: Sequence[str], jobs: int) -> list[list[str]]:
     return [[test for case in cases[i::jobs] for test in case] for i in range(min(jobs, len(cases)))]
 
 
-def run(ids: Sequence[str], seconds: float) -> str:
-    """What pytest says of these tests in so many seconds."""
+def run(ids: Sequence[str], end: float) -> str:
+    """What pytest says of these tests up to an instant of the monotonic clock."""
     command = [*_PYTEST, "-v", "--tb=short", *ids]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         try:
-            return process.communicate(timeout=seconds)[0]
+            return process.communicate(timeout=max(0.0, end - time.monotonic()))[0]
         except subprocess.TimeoutExpired:
             process.kill()
             return process.communicate()[0]

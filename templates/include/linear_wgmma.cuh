@@ -182,7 +182,8 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
       release(used);
     };
     // What an epilogue reads first is on its way while its sums come: to registers, or where each of several may be it, nearer; products
-    // in each one's branch would have the compiler wait for every one of them.
+    // in each one's branch would have the compiler wait for every one of them. Sums do not begin with a bias, for which products would
+    // wait: on an H200 1024x3072x768 with GELU takes 10.8 us so and 10.4 as it is, whose ending has a tenth more instructions.
     constexpr bool kOne = kChains == 1;
     const int row = at.row + (Tile::kApart ? 0 : worker * Tile::kHeight * 64);
     if constexpr (!kOne) {

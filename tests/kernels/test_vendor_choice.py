@@ -39,6 +39,7 @@ def test_the_first_kernel_is_taken_unless_another_one_is_clearly_better(tmp_path
         "own_second": (tried(0, 1, "o", "p") + "p", "p"),
         "own_second_alone": (tried(0, 1, "p") + "p", "p"),
         "own_second_is_slower": (tried(0, 1, "o", "p") + "o", "o"),
+        "own_second_refuses_later": (tried(0, 1, "o", "p") + "p", "o", "0"),
         "own_in_place": ("0", "0"),
         "own_of_many": ("0", "0"),  # more would be bound by power
         "more_weights": ("2", "2"),  # the same, but for rows that are read fewer times

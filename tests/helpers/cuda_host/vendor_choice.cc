@@ -94,7 +94,10 @@ int main() {
   tell("own_second", second_is_faster, beside(0.47f, few()));
   tell("own_second_alone", second_is_faster, beside(-1.0f, few()));
   tell("own_second_is_slower", second_is_faster, beside(0.4f, few()));
-  own_takes[1] = -1;
+  tell("own_second_refuses_later", second_is_faster, [p = few()](gpu::BlasLt& lt) {
+    own_takes[0] = 0.47f, run(lt, p, &data[1], true), own_takes[1] = -1.0f, run(lt, p, &data[1], true);
+    own_takes[0] = -1.0f, run(lt, p, &data[1], true);
+  });
   tell("own_in_place", second_is_faster, beside(0.4f, few(), out));
   tell("own_of_many", {{24, 1, 1.0f}}, beside(0.4f, product(2048, 4096, 4096)));
   tell("more_weights", {{24, 1.9f, 1.0f}, {23, 1.8f, 1.0f}, {23, 1.9f, 1.0f}}, twice(wide));
