@@ -12,7 +12,7 @@ import re
 import shlex
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -89,7 +89,7 @@ def build(
 
     cache = cache_dir or default_cache_dir()
     budget = budget or Budget()
-    units = [_unit(s, part, tools, debug) for s in sources for part in range(s.parts)]
+    units = [unit for s in sources for unit in _units(s, tools, debug)]
     try:
         claim(cache)
         with locked(cache):
@@ -116,16 +116,16 @@ def named(library: Library) -> Library:
     return replace(library, path=library.path.rename(path))
 
 
-def _unit(source: Source, part: int, tools: Toolchain, debug: bool) -> _Unit:
-    flags = tools.kernel_flags if source.op else tools.register_flags
-    if source.parts > 1:
-        flags = (*flags, f"-DFUSION_PART={part}")
+def _units(source: Source, tools: Toolchain, debug: bool) -> Iterator[_Unit]:
+    """A source's parts, or all of it."""
+    common = tools.kernel_flags if source.op else tools.register_flags
     root = resource_dir("templates")
     headers = [strip_comments(h.read_text()) for h in included(source.text, root)]
     text = source.text if debug else strip_comments(source.text)
-    key = digest((_FORMAT, tools.compiler.version, *flags, Path(source.filename).suffix, text, *headers))
-    command = (*tools.compiler.command, *flags, f"-I{root}", "-c")
-    return _Unit(source, command, key)
+    for part in range(source.parts):
+        flags = (*common, f"-DFUSION_PART={part}") if source.parts > 1 else common
+        key = digest((_FORMAT, tools.compiler.version, *flags, Path(source.filename).suffix, text, *headers))
+        yield _Unit(source, (*tools.compiler.command, *flags, f"-I{root}", "-c"), key)
 
 
 def _compile(

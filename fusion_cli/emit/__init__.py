@@ -37,7 +37,7 @@ def emit(op: FusedOp, target: Target, *, debug: bool = False, template_paths: Se
         name = find_template(op.kernel, target, template_paths)
         variables |= variables_of(op)
     text = common.render(target.kind, template_paths, name, variables)
-    return Source(target.name, op.name, op.name + suffix, text, max(1, len(variables.get("parts", ()))))
+    return Source(target.name, op.name, op.name + suffix, text, len(variables.get("parts", ())) or 1)
 
 
 def emit_registration(target: Target, ops: Sequence[FusedOp], *, template_paths: Sequence[Path] = ()) -> Source:

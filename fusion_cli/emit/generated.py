@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from fusion_cli.codegen.cpu_parts import CpuStage
-from fusion_cli.codegen.cuda_parts import Buffer, CudaGroup, CudaStage
+from fusion_cli.codegen.cuda_parts import Buffer, CudaStage
 from fusion_cli.codegen.expr import storage
 from fusion_cli.codegen.text import ancestry
-from fusion_cli.emit.parts import parts_of
+from fusion_cli.emit.parts import Group, parts_of
 from fusion_cli.kernels import family_of
 from fusion_cli.kernels.family import REPLAYED
 from fusion_cli.kernels.phases import ARCH as PHASES_ARCH
@@ -84,7 +84,7 @@ class Launch:
     `inner` follow."""
 
     stage: CudaStage | None
-    group: CudaGroup | CudaPhases | None = None
+    group: Group | None = None
     inner: tuple[Launch, ...] = ()
 
     @property
@@ -96,11 +96,11 @@ class _Launches:
     """The stages' calls in their order, and the functions of those that run together."""
 
     def __init__(self, calls: Sequence[CudaStage]) -> None:
-        self.functions: list[CudaGroup | CudaPhases] = []
+        self.functions: list[Group] = []
         self.at = {i: Launch(call) for i, call in enumerate(calls)}
         """By the position of the first stage."""
 
-    def join(self, found: CudaGroup | CudaPhases, kind: str, stages: Sequence[int]) -> None:
+    def join(self, found: Group, kind: str, stages: Sequence[int]) -> None:
         """One launch stands where all its stages stand, which are neighbours."""
         if found not in self.functions:
             same = sum(isinstance(f, type(found)) for f in self.functions)

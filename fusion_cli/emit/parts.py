@@ -12,6 +12,7 @@ _MOST, _LEAST = 4, 2
 """Parts of a file, and functions of a part that take long: its headers take two seconds by themselves."""
 
 Group = CudaGroup | CudaPhases
+"""Stages that one launch runs together."""
 
 
 @dataclass(frozen=True)

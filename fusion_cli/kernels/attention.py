@@ -37,7 +37,6 @@ DYNAMIC_HEAD_DIMS = (64, 128, 256)
 _PROB = {"identity": "kIdentity", "zero_empty": "kZeroEmpty", "zero_nan": "kZeroNaN", "general": "kGeneral"}
 _LEAST_SHARE = 256
 """Keys, of those that blocks may share, that one of them has at the least."""
-"""Up to so many, keys and values are read once for all heads that share them, by a kernel that is bound by that."""
 _NOTHING = Body((), (), (), ())
 
 
@@ -91,11 +90,11 @@ class AttentionFamily(Family):
             found.append(Schedule("wide tensor", "heads without kernels of sm_90a, more than 64 queries"))
         ring_keys = "at most 512 keys, 1024 with a mask that is the same for all queries"
         own = {
-            "short": ("short", "more than 16 queries, at most 256 keys"),
-            "ring": ("ring", f"heads of at most {SHALLOW}, more than 64 queries, {ring_keys}"),
-            "walk": ("warpgroups", "more than 64 queries, more keys"),
+            "short": "more than 16 queries, at most 256 keys",
+            "ring": f"heads of at most {SHALLOW}, more than 64 queries, {ring_keys}",
+            "warpgroups": "more than 64 queries, more keys",
         }
-        found += [Schedule(name, f"sm_90a: {of}, {pieces}") for k, (name, of) in own.items() if k in view.own_kinds]
+        found += [Schedule(kind, f"sm_90a: {of}, {pieces}") for kind, of in own.items() if kind in view.own_kinds]
         if view.decodes:
             found.append(Schedule("decode", f"few queries, {pieces}", (("queries", FEW_QUERIES),)))
         if view.splits:

@@ -9,8 +9,8 @@ from fusion_cli.codegen.cuda_parts import Body, CudaStage, Load, Out
 from fusion_cli.kernels.attention_work import DEEP, SHALLOW
 
 FEW_QUERIES = 16
-"""So many are few, as in attention_decode.cuh; more may have a kernel that has all keys at once, as in
-attention_short.cuh."""
+"""Up to so many, as in attention_decode.cuh, keys and values are read once for all heads that share them, by a kernel
+that is bound by that; more may have one that has all keys at once, as in attention_short.cuh."""
 _LEAST_MANY = 65
 """Queries from which on there are those of attention_ring.cuh and attention_walk.cuh."""
 _TILE, _RING_TILES = 128, {True: 8, False: 4}
@@ -106,7 +106,7 @@ class AttentionStage(CudaStage):
         there = {
             "short": self.fitting.shorts and panels,
             "ring": any(map(self.rings, panels)),
-            "walk": any(map(self.walks, panels)),
+            "warpgroups": any(map(self.walks, panels)),
         }
         return frozenset(kind for kind, are in there.items() if are)
 

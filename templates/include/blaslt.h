@@ -51,7 +51,7 @@ class BlasLt {
   }
 
   // False if cuBLASLt is not loaded or has no kernel for the product. `d` is contiguous, `work` has kLtWorkspace bytes. `own(n)`
-  // launches our n-th kernel for the same, of kOwn, or is false where there is none that takes it.
+  // launches our n-th kernel for the same, of kOwnTried, or is false where there is none that takes it.
   template <class T, class Own = std::nullptr_t>
   bool multiply(const Blas& blas, cudaStream_t stream, void* work, const T* a, const T* b, T* d, const Product& p,
                 const Addends<T>& add, const Own& own = nullptr) {
@@ -89,7 +89,7 @@ class BlasLt {
   }
 
  private:
-  static constexpr int kMostChoices = 8, kOwn = 2;
+  static constexpr int kMostChoices = 8;
   static constexpr float kClearly = 0.95f;
   // Milliseconds that ours takes less behind another kernel than alone, as a trial has it, and the vendor's do not: it begins, and has
   // weights come, while that one still runs. Measured on an H200 at seven sizes of 64 to 1024 rows: 1.0 to 2.9 us.
@@ -162,7 +162,7 @@ class BlasLt {
       if (usable && f.multiplications() > kPowerBound) {
         kernels = {coolest(f)};
       } else if (usable && has_own) {
-        for (int i = 0; i < kOwn; ++i) kernels.push_back({{}, i});
+        for (int i = 0; i < kOwnTried; ++i) kernels.push_back({{}, i});
       }
       if (usable) best = kernels.front(), settled = kernels.size() == 1;
       if (preference != nullptr) lt.destroy_preference(preference);

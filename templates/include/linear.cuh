@@ -5,6 +5,8 @@
 
 namespace fusion::gpu {
 
+constexpr int kOwnTried = 2;  // kernels of ours that a trial holds against the vendor's
+
 // acc = alpha * A @ B for every batch. Operands 0 and 1 of the batch space are A and B, the epilogue's own follow.
 struct Product {
   int64_t m, n, k;
