@@ -111,11 +111,14 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
   const int warp = warp_of_block(), worker = warp / 4 - 1;
   constexpr int kCopiers = Tile::kCopiers;
   const bool is_copying = warp < kCopiers;
-  // The first copies begin before this block's threads have met: who copies makes their barriers.
-  if (is_copying && is_elected()) {
+  // The first copies begin before this block's threads have met: the warps that copy make their barriers.
+  if (is_copying) {
+    if (is_elected()) {
 #pragma unroll
-    for (int i = 0; i < kStepsAhead; i += kCopiers) full[warp + i].init(1);
-    publish_barriers();
+      for (int i = 0; i < kStepsAhead; i += kCopiers) full[warp + i].init(1);
+      publish_barriers();
+    }
+    __syncwarp();  // racecheck does not know that it is one thread that makes them and copies
   }
   if (warp == 4 && is_elected()) {
     each_map(x, [](const TensorMap& map) { prefetch_map(map); });
