@@ -38,6 +38,7 @@ struct WideTile {
   static constexpr int kMany = (kEven * (1 + kWorkers) - kFew) / kWorkers / 8 * 8;
   static constexpr bool kMoves = kAcross * kHeight > 64 && kEven < 240;
   static_assert(kColumns % kPanel == 0 && kAcross * kHeight <= 256 && (!kMoves || kMany <= 240));
+  static_assert(kBytes + (2 * kSlots + 1) * 8 <= kHopperShared);  // with barriers
 };
 
 // The smaller tiles; for few of them, whose steps are shared. No two of their blocks fit on a multiprocessor: those of a kernel that begins
@@ -55,6 +56,8 @@ using PairedTile = WideTile<2, 1, 64, 1, 7, 1, false, 307, 2980, 2>;
 // 5.0 at 512x768x768, 5.4 for 6.2 at 1024x768x768, 11.6 for 13.9 at 128x4096x4096, 25.4 for 29.8 at 128x4096x11008, 37.7 for 40.4 at
 // 128x4096x16384, 47.5 for 54.1 at 256x4096x16384, 9.7 for 10.3 at 2048x1024x1024, 25.4 for 26.2 at 512x4096x4096; the same at 1024x768x3072.
 // Larger tiles are hardly ever faster than the vendor's: 29.1 for 29.6 at 4096x768x3072, 95.9 for 95.0 at 2048x4096x4096.
+// Nor are larger ones whose steps two blocks share, though they read less: 11.9 by 128x128 and 10.6 by NarrowTile at 1024x768x3072,
+// 17.3 by 128x192 and 19.0 by SquareTile at 2048x768x3072, where the vendor's takes 15.1 without the residual. To send sums takes 1.9 us.
 struct TriedTiles {
   static constexpr int kRanks = kOwnTried;  // those that are said to be fastest
   template <class F>
