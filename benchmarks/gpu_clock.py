@@ -65,14 +65,14 @@ def _samples(contender: Contender, runs: int) -> list[float]:
     return [begin.elapsed_time(end) for begin, end in pairs]
 
 
-def kernel_us(contender: Contender, *, runs: int = 20) -> tuple[float, float]:
+def kernel_us(contender: Contender, *, runs: int = 20, near: bool = False) -> tuple[float, float]:
     """Microseconds a run in which kernels of its are running, and how many there are; nothing that it reads is in the
-    GPU's cache before. On a CPU, of its calls."""
+    GPU's cache before, or all of it if `near`. On a CPU, of its calls."""
     _repeat(contender, 3)
     if contender.stream is None:
         return 1e6 * min(seconds(contender.call) for _ in range(ON_CPU)), 1.0
     # Rows of its own for each block: no other kernel is needed.
-    flushed = torch.zeros((_FLUSHED // 4 // 8192, 8192), dtype=torch.int32, device="cuda")
+    flushed = torch.zeros((1 if near else _FLUSHED // 4 // 8192, 8192), dtype=torch.int32, device="cuda")
     with profile(activities=[ProfilerActivity.CUDA]) as profiled, torch.cuda.stream(contender.stream):
         for _ in range(runs):
             torch.argmax(flushed, 1)

@@ -249,7 +249,8 @@ def test_kernels_are_built_together_and_timed_family_by_family(tmp_path: Path, m
         made = {"kernels": {"error": 1e-4, "repeatable": True}}
         us = {"kernels": [50.0, 1.0], "copy": [40.0, 1.0], "empty": [30.0, 1.0]}
         return [
-            {"status": "ok", "mode": m, "us": us, "made": made, "failures": {}, "machine": MACHINE} for m in modes
+            {"status": "ok", "mode": m, "us": us, "near": {}, "made": made, "failures": {}, "machine": MACHINE}
+            for m in modes
         ], {}
 
     monkeypatch.setattr(Run, "process", process)
@@ -285,8 +286,9 @@ def test_a_kernel_is_as_fast_as_the_faster_of_ours() -> None:
 
 @pytest.mark.parametrize(("us", "share"), [(3.0, "1.50"), (3.2, "1.60 *")])
 def test_a_small_kernel_is_held_against_an_empty_one(us: float, share: str) -> None:
-    result = kernel_result(us={"kernels": [us, 1.0], "empty": [2.0, 1.0]})
-    assert kernels_page.row(case_of("silu_product_128x768"), result)[8] == share
+    result = kernel_result(us={"kernels": [9.0, 1.0], "empty": [2.5, 1.0]}, near={"kernels": us, "empty": 2.0})
+    cells = kernels_page.row(case_of("silu_product_128x768"), result)
+    assert cells[2:9] == ["9.0 (1)", "-", "-", "empty 2.5", f"{us} us", "2.0 us", share]
 
 
 def sized(mode: str, fused: float, library: str = "a.so", **change: Any) -> dict[str, Any]:
