@@ -1,4 +1,4 @@
-"""Run tests that build much in several processes, each of which builds what its own tests need.
+"""Run tests that build much in several processes; what they build is built before, by all cores.
 
     python -m tests.shards [-k EXPRESSION] [-m MARKS] [--jobs N] [--seconds N] [PATH ...]
 
@@ -9,18 +9,22 @@ time was up; exit code 1 if one failed or none ran.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from tempfile import TemporaryDirectory
 
 _PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider")
 _ENDED = re.compile(r"^(\S+::.+?) (PASSED|FAILED|ERROR|SKIPPED)\b", re.MULTILINE)
 """A test's line, as `-v` prints it."""
 _BAD = ("FAILED", "ERROR")
+_CACHE = "FUSION_CLI_CACHE"
+"""The environment's folder of what was built."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -35,8 +39,11 @@ def main(arguments: Sequence[str]) -> int:
     ids = collected([*asked.paths, "-k", asked.k, "-m", asked.m])
     shares = shared_out(ids, asked.jobs)
     counts: Counter[str] = Counter()
-    with ThreadPoolExecutor(max(1, len(shares))) as pool:
-        for said in pool.map(lambda share: run(share, end), shares):
+    with TemporaryDirectory() as cache, ThreadPoolExecutor(max(1, len(shares))) as pool:
+        environment = {_CACHE: cache} | os.environ
+        if ids:
+            run(["--setup-only", *ids], end, environment)
+        for said in pool.map(lambda share: run(share, end, environment), shares):
             ended = dict(_ENDED.findall(said))
             counts.update(ended.values())
             if any(outcome in _BAD for outcome in ended.values()) or not ended:
@@ -62,10 +69,11 @@ def shared_out(ids: Sequence[str], jobs: int) -> list[list[str]]:
     return [[test for case in cases[i::jobs] for test in case] for i in range(min(jobs, len(cases)))]
 
 
-def run(ids: Sequence[str], end: float) -> str:
+def run(arguments: Sequence[str], end: float, environment: Mapping[str, str]) -> str:
     """What pytest says of these tests up to an instant of the monotonic clock."""
-    command = [*_PYTEST, "-v", "--tb=short", *ids]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    command = [*_PYTEST, "-v", "--tb=short", *arguments]
+    pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen(command, env=environment, text=True, **pipe) as process:
         try:
             return process.communicate(timeout=max(0.0, end - time.monotonic()))[0]
         except subprocess.TimeoutExpired:

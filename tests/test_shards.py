@@ -9,13 +9,20 @@ import pytest
 from tests.shards import main, shared_out
 
 TESTS = """
+import os
 import time
 
 import pytest
 
 
+@pytest.fixture(scope="module")
+def built():
+    with open(__file__ + ".built", "a") as built:
+        built.write(f"{os.environ['FUSION_CLI_CACHE']} {os.path.exists(__file__ + '.ran')}\\n")
+
+
 @pytest.mark.parametrize("n", range(5))
-def test_good(n, tmp_path_factory):
+def test_good(n, built):
     with open(__file__ + ".ran", "a") as ran:
         ran.write(f"{n}\\n")
 
@@ -46,6 +53,17 @@ def test_each_test_of_a_selection_runs_once(tests: Path, capsys: pytest.CaptureF
     assert main([str(tests), "-m", "", "-k", "good or skipped", "--jobs", "3"]) == 0
     assert capsys.readouterr().out == "5 passed, 0 failed, 1 skipped, 0 left\n"
     assert sorted(Path(f"{tests}.ran").read_text().split()) == ["0", "1", "2", "3", "4"]
+
+
+def test_what_tests_build_is_built_before_any_runs(
+    tests: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FUSION_CLI_CACHE", raising=False)
+    main([str(tests), "-m", "", "-k", "good", "--jobs", "2"])
+    first, *others = Path(f"{tests}.built").read_text().splitlines()
+    assert first.endswith(" False")
+    assert {line.split()[0] for line in others} == {first.split()[0]}
+    assert len(others) == 2
 
 
 def test_tests_of_one_case_are_one_process_s() -> None:

@@ -1,6 +1,6 @@
 """Are the kernels clean? Runs the cases of the GPU tests under compute-sanitizer, family by family and tool by tool.
 
-    python -m tests.sanitize [--family NAME ...] [--tool TOOL ...] [--seconds N]
+    python -m tests.sanitize [--family NAME ...] [--tool TOOL ...] [--seconds N] [--shares N]
 
 Needs a GPU, nvcc and compute-sanitizer. Builds the libraries first, then prints a line per family and tool; exit code 1
 if one is not clean. What was said of it lies in the folder of --logs.
@@ -71,6 +71,13 @@ def sanitized(command: Sequence[str], tool: str, seconds: float) -> Outcome:
     return Outcome(verdict(log, code), ran, int(left[1]) if left else 0, taken, log)
 
 
+def joined(shares: Sequence[Outcome]) -> Outcome:
+    """What was said of a family whose sizes were shared out: clean where all shares are."""
+    bad = next((s.verdict for s in shares if not s.is_clean), "clean")
+    ran, left = sum(s.ran for s in shares), sum(s.left for s in shares)
+    return Outcome(bad, ran, left, max(s.seconds for s in shares), "\n".join(s.log for s in shares))
+
+
 def verdict(log: str, code: int | None) -> str:
     """What a tool found, in its own words, or why it found nothing."""
     if code is None:
@@ -92,6 +99,7 @@ def main() -> int:
     parser.add_argument("--family", nargs="+", choices=list(FAMILIES), default=list(FAMILIES))
     parser.add_argument("--tool", nargs="+", choices=TOOLS, default=list(TOOLS))
     parser.add_argument("--seconds", type=int, default=40, help="for the runs of a family under a tool")
+    parser.add_argument("--shares", type=int, default=1, help="processes among which a family's sizes are shared out")
     parser.add_argument("--jobs", type=int, default=4, help="tools that run at a time; nine fill 80 GB")
     parser.add_argument("--work", type=Path, default=Path(".gpu-work/sanitize"), help="folder of the libraries")
     parser.add_argument("--logs", type=Path, help="folder of what was said [default: that of the libraries]")
@@ -103,15 +111,22 @@ def main() -> int:
     logs: Path = asked.logs or asked.work
     logs.mkdir(parents=True, exist_ok=True)
 
-    def check(family: str, tool: str) -> bool:
-        outcome = sanitized([*cases, "run", family, str(asked.seconds)], tool, asked.seconds + _START)
-        print(f"{family} {tool}: {outcome}", flush=True)
-        if not outcome.is_clean:
-            (logs / f"{family}-{tool}.log").write_text(outcome.log)
-        return outcome.is_clean
+    def check(task: tuple[str, str, int]) -> Outcome:
+        family, tool, share = task
+        run = [*cases, "run", family, str(asked.seconds), str(share), str(asked.shares)]
+        return sanitized(run, tool, asked.seconds + _START)
 
+    pairs = list(product(asked.family, asked.tool))
+    is_clean = True
     with ThreadPoolExecutor(asked.jobs) as pool:
-        return 0 if all(list(pool.map(lambda pair: check(*pair), product(asked.family, asked.tool)))) else 1
+        outcomes = pool.map(check, ((*pair, share) for pair in pairs for share in range(asked.shares)))
+        for family, tool in pairs:
+            outcome = joined([next(outcomes) for _ in range(asked.shares)])
+            print(f"{family} {tool}: {outcome}", flush=True)
+            if not outcome.is_clean:
+                is_clean = False
+                (logs / f"{family}-{tool}.log").write_text(outcome.log)
+    return 0 if is_clean else 1
 
 
 if __name__ == "__main__":

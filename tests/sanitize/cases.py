@@ -1,10 +1,10 @@
 """Build the libraries of families of GPU tests, or run a family's cases; what runs under compute-sanitizer.
 
     python -m tests.sanitize.cases FOLDER build FAMILY ...
-    python -m tests.sanitize.cases FOLDER run FAMILY SECONDS
+    python -m tests.sanitize.cases FOLDER run FAMILY SECONDS SHARE SHARES
 
-Products are ours, not the vendor's, whose kernels nobody here could mend. `run` prints a line per size, and at its end
-how many it left out because SECONDS were over.
+Products are ours, not the vendor's, whose kernels nobody here could mend. `run` takes every SHARES-th size from number
+SHARE on, prints a line per size, and at its end how many it left out because SECONDS were over.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def by_size(cases: Sequence[Case]) -> list[tuple[Case, Mapping[str, int]]]:
     return sorted(runs, key=lambda run: prod(run[1].values()))
 
 
-def run_all(cases: Sequence[Case], seconds: float, run: Run) -> int:
-    """Run them until the time is over; returns how many are left."""
+def run_all(cases: Sequence[Case], seconds: float, run: Run, share: int = 0, shares: int = 1) -> int:
+    """Run a share of them until the time is over; returns how many of it are left."""
     end = time.monotonic() + seconds
-    runs = by_size(cases)
+    runs = by_size(cases)[share::shares]
     for number, (case, sizes) in enumerate(runs):
         if time.monotonic() > end:
             return len(runs) - number
@@ -73,5 +73,6 @@ if __name__ == "__main__":
     if what == "build":
         build(Path(place), names)
     else:
-        (built,) = Path(place, names[0]).glob("*.so")
-        print("left", run_all(FAMILIES[names[0]], float(names[1]), on_gpu(built)))
+        family, seconds, share, shares = names
+        (built,) = Path(place, family).glob("*.so")
+        print("left", run_all(FAMILIES[family], float(seconds), on_gpu(built), int(share), int(shares)))

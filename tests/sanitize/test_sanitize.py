@@ -11,7 +11,7 @@ import pytest
 
 from tests.helpers.cuda_case import Case
 from tests.helpers.cuda_plans import all_cases
-from tests.sanitize.__main__ import FAULTY, sanitized, verdict
+from tests.sanitize.__main__ import FAULTY, Outcome, joined, sanitized, verdict
 from tests.sanitize.cases import by_size, run_all
 from tests.sanitize.families import FAMILIES
 
@@ -38,6 +38,21 @@ def test_what_the_time_does_not_suffice_for_is_counted(capsys: pytest.CaptureFix
     assert len(ran) == len(by_size(FAMILIES["rowwise"]))
     assert capsys.readouterr().out.count("ran ") == len(ran)
     assert run_all(FAMILIES["rowwise"], -1, run) == len(ran)
+
+
+def test_shares_of_a_family_are_all_of_it() -> None:
+    ran: list[tuple[str, Mapping[str, int]]] = []
+    for share in range(3):
+        assert run_all(FAMILIES["rowwise"], 60, lambda case, sizes: ran.append((case.name, sizes)), share, 3) == 0
+    every = [(case.name, sizes) for case, sizes in by_size(FAMILIES["rowwise"])]
+    assert sorted(ran, key=str) == sorted(every, key=str)
+
+
+def test_shares_are_clean_together() -> None:
+    clean, bad = Outcome("clean", 5, 2, 10.0, "a"), Outcome("3 errors", 4, 0, 7.0, "b")
+    assert joined([clean, clean]) == Outcome("clean", 10, 4, 10.0, "a\na")
+    assert joined([clean, bad]) == Outcome("3 errors", 9, 2, 10.0, "a\nb")
+    assert not joined([clean, bad]).is_clean
 
 
 @pytest.mark.parametrize(
