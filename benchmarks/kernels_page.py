@@ -58,10 +58,9 @@ def page(cases: Sequence[KernelCase], built: Sequence[Result], timed: Sequence[R
 
 def row(case: KernelCase, result: Result) -> list[str]:
     us: Mapping[str, Sequence[float]] = result["us"]
-    yards = {name: t for name, (t, _) in us.items() if name not in (*MODES, ORIGINAL)}
+    yards = [name for name in us if name not in (*MODES, ORIGINAL)]
     held: Mapping[str, float] = result["near"] if case.unit == "us" else {name: t for name, (t, _) in us.items()}
-    ours = min((held[m] for m in MODES if m in held), default=None)
-    best = min((held[name] for name in yards if name in held), default=None)
+    ours, best = (min((held[name] for name in names if name in held), default=None) for names in (MODES, yards))
     share = None if ours is None or best is None else (ours / best if case.unit == "us" else best / ours)
     reached = share is not None and (share <= case.to_be if case.unit == "us" else share >= case.to_be)
     made = result["made"]
@@ -69,7 +68,7 @@ def row(case: KernelCase, result: Result) -> list[str]:
         case.family,
         case.id,
         *(f"{us[m][0]:.1f} ({us[m][1]:g})" if m in us else "-" for m in (*MODES, ORIGINAL)),
-        ", ".join(f"{name} {t:.1f}" for name, t in yards.items()) or "-",
+        ", ".join(f"{name} {us[name][0]:.1f}" for name in yards) or "-",
         _rate(case, ours),
         _rate(case, best),
         "-" if share is None else f"{share:.2f}{'' if reached else ' *'}",

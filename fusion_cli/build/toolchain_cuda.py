@@ -49,7 +49,7 @@ def flags(target: Target, debug: bool) -> list[str]:
     """Flags for compiling one source of a CUDA library."""
     common = [
         "-std=c++17",
-        "-O2",  # of host code: kernels are the same by any, and this is as fast as -O3 and compiled sooner
+        "-O2",  # of host code, which -O3 takes longer to compile; kernels are the same by either
         _gencode(target.arch),
         "--expt-relaxed-constexpr",
         "-Xcompiler=-fPIC,-fvisibility=hidden",

@@ -82,7 +82,7 @@ class BlasLt {
     };
     if (!plan.settled) plan.settle(form, can_try, took);
     int status = run(plan.best);
-    if (status == kRefused) status = run({{}, 0});  // rows for which a second tile is not close
+    if (status == kRefused && plan.best.own > 0) status = run({{}, 0});  // rows for which a second tile is not close
     if (status == kRefused) status = run(plan.kernels.front());
     if (status != 0) throw Error("cuBLASLt failed with status " + std::to_string(status));
     return true;

@@ -57,7 +57,7 @@ using PairedTile = WideTile<2, 1, 64, 1, 7, 1, false, 307, 2980, 2>;
 // 128x4096x16384, 47.5 for 54.1 at 256x4096x16384, 9.7 for 10.3 at 2048x1024x1024, 25.4 for 26.2 at 512x4096x4096; the same at 1024x768x3072.
 // Larger tiles are hardly ever faster than the vendor's: 29.1 for 29.6 at 4096x768x3072, 95.9 for 95.0 at 2048x4096x4096.
 // Nor are larger ones whose steps two blocks share, though they read less: 11.9 by 128x128 and 10.6 by NarrowTile at 1024x768x3072,
-// 17.3 by 128x192 and 19.0 by SquareTile at 2048x768x3072, where the vendor's takes 15.1 without the residual. To send sums takes 1.9 us.
+// 17.3 by 128x192 and 19.0 by SquareTile at 2048x768x3072, where the vendor's takes 15.1 without the residual.
 struct TriedTiles {
   static constexpr int kRanks = kOwnTried;  // those that are said to be fastest
   template <class F>

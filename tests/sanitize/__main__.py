@@ -73,7 +73,7 @@ def sanitized(command: Sequence[str], tool: str, seconds: float) -> Outcome:
 
 def joined(shares: Sequence[Outcome]) -> Outcome:
     """What was said of a family whose sizes were shared out: clean where all shares are."""
-    bad = next((s.verdict for s in shares if not s.is_clean), "clean")
+    bad = next((s.verdict for s in shares if s.verdict != "clean"), "clean")
     ran, left = sum(s.ran for s in shares), sum(s.left for s in shares)
     return Outcome(bad, ran, left, max(s.seconds for s in shares), "\n".join(s.log for s in shares))
 
