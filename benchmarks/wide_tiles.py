@@ -26,12 +26,12 @@ WORK = Path(".gpu-work/wide-tiles")
 TILE = "FUSION_TILE"
 """The environment's variable: a tile's number among those of a kernel."""
 _CHOICE = "templates/include/wide_choice.cuh"
-_FASTER = "if (cycles < fastest.cycles) fastest = {number, cycles};"
+_FASTER = "if (cycles < fastest.cycles) fastest = {number, cycles, Tile::kSwaps};"
 _NAMED = f"""{_FASTER}
     const char* const named = std::getenv("{TILE}");
-    if (named != nullptr && std::atoi(named) == number && cycles < inf<double>()) fastest = {{number, 0}};"""
+    if (named != nullptr && std::atoi(named) == number && cycles < inf<double>()) fastest = {{number, 0, false}};"""
 _INCLUDED = "#include <algorithm>\n"
-_COMPILED = "if constexpr (has_fastest<Tiles, Tile>() || has_fastest<UnsharedTiles<Tiles>, Tile>()) f(tile);"
+_COMPILED = "if constexpr (has<Tiles, Tile>(kAll) || has<UnsharedTiles<Tiles>, Tile>(kUnshared)) f(tile);"
 """Where sizes are known, tiles that nobody would choose are not; here all are."""
 
 

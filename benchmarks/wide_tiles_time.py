@@ -26,7 +26,7 @@ from benchmarks.kernel_yardsticks import exact, yardsticks
 from benchmarks.runs import TOLERANCE
 from benchmarks.wide_tiles import TILE
 
-_MOST_TILES = 16
+_MOST_TILES = 48
 
 
 def main(folder: Path, rounds: int, cases: list[str]) -> None:
@@ -81,7 +81,7 @@ def tile_that_ran(ours: Contender) -> str:
     with profile(activities=[ProfilerActivity.CUDA]) as profiled, torch.cuda.stream(ours.stream):
         ours.call()
         torch.cuda.synchronize()
-    names = [m[1] for e in profiled.events() if (m := re.search(r"WideTile<(.*?)>", e.name))]
+    names = [f"{m[1]} {m[2]}" for e in profiled.events() if (m := re.search(r"(Wide|Swapped)Tile<(.*?)>", e.name))]
     return re.sub(r"\((int|bool)\)", "", names[0]) if names else "none"
 
 

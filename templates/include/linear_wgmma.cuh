@@ -20,6 +20,13 @@ __device__ __forceinline__ void with_epilogue(int chain, const F& f, const First
   }
 }
 
+// Uses of sums stay on their side of what is said about products here.
+template <class Tile>
+__device__ __forceinline__ void settle(typename Tile::Sums& c) {
+#pragma unroll
+  for (auto& some : c) products_of(some);
+}
+
 // A worker's products of a step, whose operands lie `at` bytes behind `left` and `right` in shared memory; `first`: sums begin.
 // `earlier` is called once those of the step before have been computed.
 template <class T, class Tile, bool kTransB>
@@ -31,26 +38,28 @@ struct StepProducts {
   template <class Earlier>
   __device__ __forceinline__ void operator()(typename Tile::Sums& c, int at, bool first, const Earlier& earlier) const {
     const uint64_t a = further(left, at), b = further(right, at);
-#pragma unroll
-    for (int h = 0; h < Tile::kHeight; ++h) products_of(c[h]);
+    settle<Tile>(c);
     products_begin();
 #pragma unroll
-    for (int k = 0; k < kPanel; k += 16) {
-      using Product = WarpgroupProduct<T, Tile::kAcross>;
-#pragma unroll
-      for (int h = 0; h < Tile::kHeight; ++h) {
-        const uint64_t rows = further(a, h * Tile::kBoxBytes + k * 2);
-        if constexpr (kTransB) {
-          Product::by_rows(c[h], rows, further(b, k * 2), !first || k > 0);
-        } else {
-          Product::by_columns(c[h], rows, further(b, k * 128), !first || k > 0);
-        }
-      }
-    }
+    for (int k = 0; k < kPanel; k += 16) multiply(c, a, b, k, !first || k > 0);
     products_commit();
     if (first) return;
     products_wait<1>();
     earlier();
+  }
+  // Sixteen of a step's depth.
+  static __device__ __forceinline__ void multiply(typename Tile::Sums& c, uint64_t a, uint64_t b, int k, bool adds) {
+    if constexpr (Tile::kSwaps) {
+      const uint64_t columns = further(b, k * (kTransB ? 2 : 128));
+      SwappedProduct<T, Tile::kRows>::template add<!kTransB>(c[0], columns, further(a, k * 2), adds);
+    } else {
+      using Product = WarpgroupProduct<T, Tile::kAcross>;
+#pragma unroll
+      for (int h = 0; h < Tile::kHeight; ++h) {
+        const uint64_t rows = further(a, h * Tile::kBoxBytes + k * 2), columns = further(b, k * (kTransB ? 2 : 128));
+        kTransB ? Product::by_rows(c[h], rows, columns, adds) : Product::by_columns(c[h], rows, columns, adds);
+      }
+    }
   }
 };
 
@@ -79,8 +88,7 @@ struct StepProducts<float, Tile, true> {
           round_all(a[h][k]);
         }
       }
-#pragma unroll
-      for (int h = 0; h < Tile::kHeight; ++h) products_of(c[h]);
+      settle<Tile>(c);
       products_begin();
 #pragma unroll
       for (int k = 0; k < kBatch; ++k) {
@@ -100,7 +108,7 @@ struct StepProducts<float, Tile, true> {
 template <class T, class Tile, bool kTransB, int kChains, class... Epilogues>
 __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts, kChains>& x,
                                              const Epilogues&... epilogues) {
-  constexpr int kSlots = Tile::kSlots, kPanels = Tile::kColumns / kPanel;
+  constexpr int kSlots = Tile::kSlots, kPanels = Tile::kPanels;
   constexpr int kKept = 2;  // turns whose results are not pushed out of the L2 cache by those that follow
   extern __shared__ uint4 dynamic[];
   const uint32_t ring = (shared_address(dynamic) + 1023) / 1024 * 1024;
@@ -127,7 +135,7 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
 #pragma unroll
     for (int i = 0; i < kSlots; ++i) empty[i].init(Tile::kTogether * 4);
     publish_barriers();
-    if (Tile::kShares) mailbox.open(SharedSums<Tile>::incoming(share));
+    if constexpr (Tile::kShares) mailbox.open(SharedSums<Tile>::incoming(share));
   }
   const WideSteps mine(x, share);
   WidePosition<Tile> at(x, mine.tile + (Tile::kApart && worker > 0 ? worker * static_cast<int>(gridDim.x) : 0));
@@ -157,8 +165,11 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
     if (threadIdx.x % 32 == 0) empty[slot].arrive();
   };
   unsigned char* const bytes = reinterpret_cast<unsigned char*>(dynamic) + (ring - shared_address(dynamic));
-  StepProducts<T, Tile, kTransB> products(bytes + (Tile::kApart ? 0 : worker * Tile::kHeight) * Tile::kBoxBytes, bytes + Tile::kLeftBytes);
-  const WarpSums<Tile> sums(bytes, kSlots * Tile::kSlotBytes + (warp - 4) * kSumsBytes);
+  // What a worker has of a tile: all of it, rows, or where operands change places a panel.
+  const int first_row = Tile::kApart || Tile::kSwaps ? 0 : worker * (Tile::kRows / Tile::kWorkers);
+  const int first_panel = Tile::kSwaps ? worker : 0;
+  StepProducts<T, Tile, kTransB> products(bytes + first_row * kPanel * 2, bytes + Tile::kLeftBytes + first_panel * Tile::kBoxBytes);
+  const TileSums<Tile> sums(bytes, kSlots * Tile::kSlotBytes, warp - 4);
   typename Tile::Sums c;
   const int stride = static_cast<int>(gridDim.x) * (Tile::kApart ? Tile::kWorkers : 1);
   const int tiles = mine.tiles, steps = mine.count;
@@ -171,29 +182,29 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
     if (tile >= stride) at = {x, tile}, at.keep();
     RingPlace<kSlots> place(n);
     int used = 0;  // by the step before
-    const auto multiply = [&] {
+    const auto multiply = [&](const auto& meanwhile) {
       for (int step = 0; step < steps; ++step, place.go_on()) {
         full[place.slot].wait(place.parity);
         products(c, place.slot * Tile::kSlotBytes, step == 0, [&] { release(used); });
         used = place.slot;
+        if (step == 1) meanwhile();
       }
       if (Tile::kApart && tile + static_cast<int>(gridDim.x) < tiles) arrive_threads(2 - worker, Tile::kWorkers * kWarpgroup);
       if (tile + stride >= tiles) let_next_begin();
       products_wait<0>();
-#pragma unroll
-      for (int h = 0; h < Tile::kHeight; ++h) products_of(c[h]);
+      settle<Tile>(c);
       release(used);
     };
     // What an epilogue reads first is on its way while its sums come: to registers, or where each of several may be it, nearer; products
     // in each one's branch would have the compiler wait for every one of them. Sums do not begin with a bias, for which products would
     // wait: on an H200 1024x3072x768 with GELU takes 10.8 us so and 10.4 as it is, whose ending has a tenth more instructions.
     constexpr bool kOne = kChains == 1;
-    const int row = at.row + (Tile::kApart ? 0 : worker * Tile::kHeight * 64);
+    const int row = at.row + first_row;
     if constexpr (!kOne) {
 #pragma unroll
       for (int panel = 0; panel < kPanels; ++panel) {
-        const ChainPlace of = at.of_panel(x, panel);
-        const LanePlace lane(row, of.column);
+        const ChainPlace of = at.of_panel(x, first_panel + panel);
+        const LanePlace<Tile> lane(row, of.column);
         with_epilogue(
             of.chain,
             [&](const auto& epilogue) {
@@ -201,10 +212,10 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
             },
             epilogues...);
       }
-      multiply();
+      multiply([] {});
     }
     for (int panel = 0, alike = 0; panel < kPanels; panel += alike) {
-      const ChainPlace of = at.of_panel(x, panel);
+      const ChainPlace of = at.of_panel(x, first_panel + panel);
       const int columns = x.columns[of.chain];
       alike = kPanels - panel;
       if (of.chain + 1 < kChains) alike = min(alike, (in_panels(columns) - of.column) / kPanel);
@@ -216,11 +227,11 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
               auto& places = *reinterpret_cast<typename SharedSums<Tile>::Places*>(bytes + Tile::kPlacesAt);
               const SharedSums<Tile> shared{places, mailbox, share};
               SharedEnding<Tile, Epilogue> end(epilogue, shared, x.rows, columns, row, of.column);
-              if constexpr (kOne) multiply();
+              if constexpr (kOne) multiply([] {});
               end(c, sums);
             } else {
-              TileEnding<Tile, Epilogue> end(epilogue, x.rows, columns, row, of.column);
-              if constexpr (kOne) multiply();
+              TileEnding<Tile, Epilogue, kOne> end(epilogue, x.rows, columns, row, of.column);
+              if constexpr (kOne) multiply([&] { end.prefetch(); });
               end(c, panel, alike, x.fills && tile + kKept * static_cast<int>(gridDim.x) < tiles, sums);
             }
           },

@@ -78,7 +78,7 @@ bool describe_turned(const Device& device, cudaStream_t stream, double most, Wid
   if (products[0].m < kWideRows || products[0].k > INT32_MAX / 4) return false;
   x.rows = static_cast<int>(products[0].m), x.depth = static_cast<int>(products[0].k) * 2, x.early = true;
   for (int c = 0; c < kChains; ++c) x.columns[c] = static_cast<int>(products[c].n);
-  if (fastest_tile<WideTiles<1>>(device, true, x.rows, x.columns, x.depth).cycles > most) return false;
+  if (fastest_tile<FloatTiles<1>>(device, true, x.rows, x.columns, x.depth).cycles > most) return false;
   for (int c = 0; c < kChains; ++c) {
     const float* const turned = right[c]->get(data[c], products[c], stream);
     if (turned == nullptr || !describe(x.right[c][0], turned, x.columns[c], x.depth, x.depth, kPanel)) return false;

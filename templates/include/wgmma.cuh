@@ -2,6 +2,7 @@
 #pragma once
 
 #include "include/hopper.cuh"
+#include "include/wgmma_sums.cuh"
 
 #if FUSION_HOPPER
 namespace fusion::gpu {
@@ -37,139 +38,111 @@ __device__ __forceinline__ uint64_t further(uint64_t panel, uint32_t bytes) {
 template <class T, int kColumns>
 struct WarpgroupProduct;
 
-#define FUSION_C4(j) "+f"(c[j][0]), "+f"(c[j][1]), "+f"(c[j][2]), "+f"(c[j][3])
-#define FUSION_C8(j) \
-  FUSION_C4(j), FUSION_C4(j + 1), FUSION_C4(j + 2), FUSION_C4(j + 3), FUSION_C4(j + 4), FUSION_C4(j + 5), FUSION_C4(j + 6), \
-      FUSION_C4(j + 7)
-#define FUSION_TEN(t) \
-  "%" t "0, %" t "1, %" t "2, %" t "3, %" t "4, %" t "5, %" t "6, %" t "7, %" t "8, %" t "9, "
-#define FUSION_NAMES_30 FUSION_TEN("") FUSION_TEN("1") FUSION_TEN("2")
-#define FUSION_NAMES_60 FUSION_NAMES_30 FUSION_TEN("3") FUSION_TEN("4") FUSION_TEN("5")
-#define FUSION_NAMES_90 FUSION_NAMES_60 FUSION_TEN("6") FUSION_TEN("7") FUSION_TEN("8")
-#define FUSION_NAMES_24 FUSION_TEN("") FUSION_TEN("1") "%20, %21, %22, %23"
-#define FUSION_NAMES_32 FUSION_NAMES_30 "%30, %31"
-#define FUSION_NAMES_40 FUSION_NAMES_30 "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39"
-#define FUSION_NAMES_48 FUSION_NAMES_30 FUSION_TEN("3") "%40, %41, %42, %43, %44, %45, %46, %47"
-#define FUSION_NAMES_56 FUSION_NAMES_30 FUSION_TEN("3") FUSION_TEN("4") "%50, %51, %52, %53, %54, %55"
-#define FUSION_NAMES_64 FUSION_NAMES_60 "%60, %61, %62, %63"
-#define FUSION_NAMES_96 FUSION_NAMES_90 "%90, %91, %92, %93, %94, %95"
-#define FUSION_NAMES_128 \
-  FUSION_NAMES_90 FUSION_TEN("9") FUSION_TEN("10") FUSION_TEN("11") "%120, %121, %122, %123, %124, %125, %126, %127"
-#define FUSION_C24 FUSION_C4(0), FUSION_C4(1), FUSION_C4(2), FUSION_C4(3), FUSION_C4(4), FUSION_C4(5)
-#define FUSION_C32 FUSION_C8(0)
-#define FUSION_C40 FUSION_C8(0), FUSION_C4(8), FUSION_C4(9)
-#define FUSION_C48 FUSION_C40, FUSION_C4(10), FUSION_C4(11)
-#define FUSION_C56 FUSION_C48, FUSION_C4(12), FUSION_C4(13)
-#define FUSION_C64 FUSION_C8(0), FUSION_C8(8)
-#define FUSION_C96 FUSION_C64, FUSION_C8(16)
-#define FUSION_C128 FUSION_C96, FUSION_C8(24)
-#define FUSION_WARPGROUP_PRODUCT(T, kType, kColumns, kC, kNames, k0, k1, k2, k3, k4, k5)                               \
-  template <>                                                                                                        \
-  struct WarpgroupProduct<T, kColumns> {                                                                             \
-    using C = float[kColumns / 8][4];                                                                                \
-    __device__ static __forceinline__ void by_rows(C& c, uint64_t a, uint64_t b, bool adds) {                        \
-      asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, " k2 ", 0;\n"                                             \
-                   "wgmma.mma_async.sync.aligned.m64n" #kColumns "k16.f32." kType "." kType                          \
-                   " {" kNames "}, " k0 ", " k1 ", adds, 1, 1, 0, 0;\n}"                                             \
-                   : kC                                                                                              \
-                   : "l"(a), "l"(b), "r"(int{adds}));                                                                \
-    }                                                                                                                \
-    __device__ static __forceinline__ void by_columns(C& c, uint64_t a, uint64_t b, bool adds) {                     \
-      asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, " k2 ", 0;\n"                                             \
-                   "wgmma.mma_async.sync.aligned.m64n" #kColumns "k16.f32." kType "." kType                          \
-                   " {" kNames "}, " k0 ", " k1 ", adds, 1, 1, 0, 1;\n}"                                             \
-                   : kC                                                                                              \
-                   : "l"(a), "l"(b), "r"(int{adds}));                                                                \
-    }                                                                                                                \
-    __device__ static __forceinline__ void by_columns(C& c, const uint32_t (&a)[4], uint64_t b, bool adds) {         \
-      asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, " k5 ", 0;\n"                                             \
-                   "wgmma.mma_async.sync.aligned.m64n" #kColumns "k16.f32." kType "." kType                          \
-                   " {" kNames "}, {" k0 ", " k1 ", " k2 ", " k3 "}, " k4 ", adds, 1, 1, 1;\n}"                      \
-                   : kC                                                                                              \
-                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int{adds}));                            \
-    }                                                                                                                \
+#define FUSION_WARPGROUP_PRODUCT(T, kType, kColumns, kSums, k0, k1, k2, k3, k4, k5)                                    \
+  template <>                                                                                                          \
+  struct WarpgroupProduct<T, kColumns> {                                                                               \
+    using C = float[kColumns / 8][4];                                                                                  \
+    __device__ static __forceinline__ void by_rows(C& c, uint64_t a, uint64_t b, bool adds) {                          \
+      asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, " k2 ", 0;\n"                                               \
+                   "wgmma.mma_async.sync.aligned.m64n" #kColumns "k16.f32." kType "." kType                            \
+                   " {" FUSION_NAMES_##kSums "}, " k0 ", " k1 ", adds, 1, 1, 0, 0;\n}"                                 \
+                   : FUSION_SUMS_##kSums                                                                               \
+                   : "l"(a), "l"(b), "r"(int{adds}));                                                                  \
+    }                                                                                                                  \
+    __device__ static __forceinline__ void by_columns(C& c, uint64_t a, uint64_t b, bool adds) {                       \
+      asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, " k2 ", 0;\n"                                               \
+                   "wgmma.mma_async.sync.aligned.m64n" #kColumns "k16.f32." kType "." kType                            \
+                   " {" FUSION_NAMES_##kSums "}, " k0 ", " k1 ", adds, 1, 1, 0, 1;\n}"                                 \
+                   : FUSION_SUMS_##kSums                                                                               \
+                   : "l"(a), "l"(b), "r"(int{adds}));                                                                  \
+    }                                                                                                                  \
+    __device__ static __forceinline__ void by_columns(C& c, const uint32_t (&a)[4], uint64_t b, bool adds) {           \
+      asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, " k5 ", 0;\n"                                               \
+                   "wgmma.mma_async.sync.aligned.m64n" #kColumns "k16.f32." kType "." kType                            \
+                   " {" FUSION_NAMES_##kSums "}, {" k0 ", " k1 ", " k2 ", " k3 "}, " k4 ", adds, 1, 1, 1;\n}"          \
+                   : FUSION_SUMS_##kSums                                                                               \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int{adds}));                              \
+    }                                                                                                                  \
   }
 #define FUSION_WARPGROUP_PRODUCTS(T, kType)                                                                            \
-  FUSION_WARPGROUP_PRODUCT(T, kType, 48, FUSION_C24, FUSION_NAMES_24, "%24", "%25", "%26", "%27", "%28", "%29");     \
-  FUSION_WARPGROUP_PRODUCT(T, kType, 80, FUSION_C40, FUSION_NAMES_40, "%40", "%41", "%42", "%43", "%44", "%45");     \
-  FUSION_WARPGROUP_PRODUCT(T, kType, 96, FUSION_C48, FUSION_NAMES_48, "%48", "%49", "%50", "%51", "%52", "%53");     \
-  FUSION_WARPGROUP_PRODUCT(T, kType, 112, FUSION_C56, FUSION_NAMES_56, "%56", "%57", "%58", "%59", "%60", "%61");    \
-  FUSION_WARPGROUP_PRODUCT(T, kType, 64, FUSION_C32, FUSION_NAMES_32, "%32", "%33", "%34", "%35", "%36", "%37");     \
-  FUSION_WARPGROUP_PRODUCT(T, kType, 128, FUSION_C64, FUSION_NAMES_64, "%64", "%65", "%66", "%67", "%68", "%69");    \
-  FUSION_WARPGROUP_PRODUCT(T, kType, 192, FUSION_C96, FUSION_NAMES_96, "%96", "%97", "%98", "%99", "%100", "%101");  \
-  FUSION_WARPGROUP_PRODUCT(T, kType, 256, FUSION_C128, FUSION_NAMES_128, "%128", "%129", "%130", "%131", "%132", "%133")
+  FUSION_WARPGROUP_PRODUCT(T, kType, 48, 24, "%24", "%25", "%26", "%27", "%28", "%29");                                \
+  FUSION_WARPGROUP_PRODUCT(T, kType, 80, 40, "%40", "%41", "%42", "%43", "%44", "%45");                                \
+  FUSION_WARPGROUP_PRODUCT(T, kType, 96, 48, "%48", "%49", "%50", "%51", "%52", "%53");                                \
+  FUSION_WARPGROUP_PRODUCT(T, kType, 112, 56, "%56", "%57", "%58", "%59", "%60", "%61");                               \
+  FUSION_WARPGROUP_PRODUCT(T, kType, 64, 32, "%32", "%33", "%34", "%35", "%36", "%37");                                \
+  FUSION_WARPGROUP_PRODUCT(T, kType, 128, 64, "%64", "%65", "%66", "%67", "%68", "%69");                               \
+  FUSION_WARPGROUP_PRODUCT(T, kType, 192, 96, "%96", "%97", "%98", "%99", "%100", "%101");                             \
+  FUSION_WARPGROUP_PRODUCT(T, kType, 256, 128, "%128", "%129", "%130", "%131", "%132", "%133")
 
 FUSION_WARPGROUP_PRODUCTS(half, "f16");
 FUSION_WARPGROUP_PRODUCTS(bfloat, "bf16");
 
-// c += a' * b, 16 deep, of matrices whose rows are few: 64 columns of a, of which 16 rows count, are the rows of c, kRows rows of b,
-// of which 16 columns count, its columns. Both are panels.
+// The same where operands change places, so that rows need not be 64: those of c are 64 columns of a result, its columns kRows rows of it.
+// a and b are panels: of b 16 columns count, its rows being the columns of c; of a as well, or if kByColumns 16 rows, its columns being
+// the rows of c.
 template <class T, int kRows>
-struct WarpgroupFew;
-#define FUSION_WARPGROUP_FEW(T, kType, kRows, kC, kNames, k0, k1, k2)                                                  \
-  template <>                                                                                                        \
-  struct WarpgroupFew<T, kRows> {                                                                                    \
-    __device__ static __forceinline__ void add(float (&c)[kRows / 8][4], uint64_t a, uint64_t b, bool adds) {        \
-      asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, " k2 ", 0;\n"                                             \
-                   "wgmma.mma_async.sync.aligned.m64n" #kRows "k16.f32." kType "." kType                             \
-                   " {" kNames "}, " k0 ", " k1 ", adds, 1, 1, 1, 0;\n}"                                             \
-                   : kC                                                                                              \
-                   : "l"(a), "l"(b), "r"(int{adds}));                                                                \
-    }                                                                                                                \
+struct SwappedProduct;
+#define FUSION_SWAPPED(T, kType, kRows, kSums, k0, k1, k2, k3)                                                         \
+  template <>                                                                                                          \
+  struct SwappedProduct<T, kRows> {                                                                                    \
+    template <bool kByColumns>                                                                                         \
+    __device__ static __forceinline__ void add(float (&c)[kRows / 8][4], uint64_t a, uint64_t b, bool adds) {          \
+      asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, " k2 ", 0;\n"                                               \
+                   "wgmma.mma_async.sync.aligned.m64n" #kRows "k16.f32." kType "." kType                               \
+                   " {" FUSION_NAMES_##kSums "}, " k0 ", " k1 ", adds, 1, 1, " k3 ", 0;\n}"                            \
+                   : FUSION_SUMS_##kSums                                                                               \
+                   : "l"(a), "l"(b), "r"(int{adds}), "n"(int{kByColumns}));                                            \
+    }                                                                                                                  \
   }
-#define FUSION_FEW_PRODUCTS(T, kType)                                                                                  \
-  FUSION_WARPGROUP_FEW(T, kType, 8, FUSION_C4(0), "%0, %1, %2, %3", "%4", "%5", "%6");                               \
-  FUSION_WARPGROUP_FEW(T, kType, 16, FUSION_C4(0) FUSION_COMMA FUSION_C4(1), "%0, %1, %2, %3, %4, %5, %6, %7", "%8", "%9", "%10")
-#define FUSION_COMMA ,
-FUSION_FEW_PRODUCTS(half, "f16");
-FUSION_FEW_PRODUCTS(bfloat, "bf16");
-#undef FUSION_COMMA
-#undef FUSION_FEW_PRODUCTS
-#undef FUSION_WARPGROUP_FEW
+#define FUSION_SWAPPED_PRODUCTS(T, kType)                                                                              \
+  FUSION_SWAPPED(T, kType, 8, 4, "%4", "%5", "%6", "%7");                                                              \
+  FUSION_SWAPPED(T, kType, 16, 8, "%8", "%9", "%10", "%11");                                                           \
+  FUSION_SWAPPED(T, kType, 48, 24, "%24", "%25", "%26", "%27");                                                        \
+  FUSION_SWAPPED(T, kType, 56, 28, "%28", "%29", "%30", "%31");                                                        \
+  FUSION_SWAPPED(T, kType, 64, 32, "%32", "%33", "%34", "%35");                                                        \
+  FUSION_SWAPPED(T, kType, 72, 36, "%36", "%37", "%38", "%39");                                                        \
+  FUSION_SWAPPED(T, kType, 80, 40, "%40", "%41", "%42", "%43");                                                        \
+  FUSION_SWAPPED(T, kType, 88, 44, "%44", "%45", "%46", "%47");                                                        \
+  FUSION_SWAPPED(T, kType, 96, 48, "%48", "%49", "%50", "%51");                                                        \
+  FUSION_SWAPPED(T, kType, 104, 52, "%52", "%53", "%54", "%55");                                                       \
+  FUSION_SWAPPED(T, kType, 112, 56, "%56", "%57", "%58", "%59");                                                       \
+  FUSION_SWAPPED(T, kType, 120, 60, "%60", "%61", "%62", "%63");                                                       \
+  FUSION_SWAPPED(T, kType, 128, 64, "%64", "%65", "%66", "%67");                                                       \
+  FUSION_SWAPPED(T, kType, 136, 68, "%68", "%69", "%70", "%71");                                                       \
+  FUSION_SWAPPED(T, kType, 144, 72, "%72", "%73", "%74", "%75");                                                       \
+  FUSION_SWAPPED(T, kType, 152, 76, "%76", "%77", "%78", "%79");                                                       \
+  FUSION_SWAPPED(T, kType, 160, 80, "%80", "%81", "%82", "%83");                                                       \
+  FUSION_SWAPPED(T, kType, 168, 84, "%84", "%85", "%86", "%87");                                                       \
+  FUSION_SWAPPED(T, kType, 176, 88, "%88", "%89", "%90", "%91");                                                       \
+  FUSION_SWAPPED(T, kType, 184, 92, "%92", "%93", "%94", "%95");                                                       \
+  FUSION_SWAPPED(T, kType, 192, 96, "%96", "%97", "%98", "%99");                                                       \
+  FUSION_SWAPPED(T, kType, 200, 100, "%100", "%101", "%102", "%103")
+FUSION_SWAPPED_PRODUCTS(half, "f16");
+FUSION_SWAPPED_PRODUCTS(bfloat, "bf16");
+#undef FUSION_SWAPPED_PRODUCTS
+#undef FUSION_SWAPPED
 
 // Of TF32, 8 deep: a in registers as for multiply_add, b's rows are c's columns, a panel of 32.
-#define FUSION_WARPGROUP_TF32(kColumns, kC, kNames, k0, k1, k2, k3, k4, k5)                                            \
-  template <>                                                                                                        \
-  struct WarpgroupProduct<float, kColumns> {                                                                         \
-    __device__ static __forceinline__ void by_rows(float (&c)[kColumns / 8][4], const uint32_t (&a)[4], uint64_t b,   \
-                                                   bool adds) {                                                      \
-      asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, " k5 ", 0;\n"                                             \
-                   "wgmma.mma_async.sync.aligned.m64n" #kColumns "k8.f32.tf32.tf32"                                  \
-                   " {" kNames "}, {" k0 ", " k1 ", " k2 ", " k3 "}, " k4 ", adds, 1, 1;\n}"                         \
-                   : kC                                                                                              \
-                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int{adds}));                            \
-    }                                                                                                                \
+#define FUSION_WARPGROUP_TF32(kColumns, kSums, k0, k1, k2, k3, k4, k5)                                                 \
+  template <>                                                                                                          \
+  struct WarpgroupProduct<float, kColumns> {                                                                           \
+    __device__ static __forceinline__ void by_rows(float (&c)[kColumns / 8][4], const uint32_t (&a)[4], uint64_t b,    \
+                                                   bool adds) {                                                        \
+      asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, " k5 ", 0;\n"                                               \
+                   "wgmma.mma_async.sync.aligned.m64n" #kColumns "k8.f32.tf32.tf32"                                    \
+                   " {" FUSION_NAMES_##kSums "}, {" k0 ", " k1 ", " k2 ", " k3 "}, " k4 ", adds, 1, 1;\n}"             \
+                   : FUSION_SUMS_##kSums                                                                               \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int{adds}));                              \
+    }                                                                                                                  \
   }
-FUSION_WARPGROUP_TF32(64, FUSION_C32, FUSION_NAMES_32, "%32", "%33", "%34", "%35", "%36", "%37");
-FUSION_WARPGROUP_TF32(128, FUSION_C64, FUSION_NAMES_64, "%64", "%65", "%66", "%67", "%68", "%69");
-FUSION_WARPGROUP_TF32(192, FUSION_C96, FUSION_NAMES_96, "%96", "%97", "%98", "%99", "%100", "%101");
-FUSION_WARPGROUP_TF32(256, FUSION_C128, FUSION_NAMES_128, "%128", "%129", "%130", "%131", "%132", "%133");
+FUSION_WARPGROUP_TF32(64, 32, "%32", "%33", "%34", "%35", "%36", "%37");
+FUSION_WARPGROUP_TF32(128, 64, "%64", "%65", "%66", "%67", "%68", "%69");
+FUSION_WARPGROUP_TF32(192, 96, "%96", "%97", "%98", "%99", "%100", "%101");
+FUSION_WARPGROUP_TF32(256, 128, "%128", "%129", "%130", "%131", "%132", "%133");
 #undef FUSION_WARPGROUP_TF32
 
 #undef FUSION_WARPGROUP_PRODUCTS
 #undef FUSION_WARPGROUP_PRODUCT
-#undef FUSION_NAMES_128
-#undef FUSION_NAMES_96
-#undef FUSION_NAMES_90
-#undef FUSION_NAMES_64
-#undef FUSION_NAMES_60
-#undef FUSION_NAMES_56
-#undef FUSION_NAMES_48
-#undef FUSION_NAMES_40
-#undef FUSION_NAMES_24
-#undef FUSION_NAMES_32
-#undef FUSION_NAMES_30
-#undef FUSION_TEN
-#undef FUSION_C128
-#undef FUSION_C96
-#undef FUSION_C64
-#undef FUSION_C56
-#undef FUSION_C48
-#undef FUSION_C40
-#undef FUSION_C32
-#undef FUSION_C24
-#undef FUSION_C8
-#undef FUSION_C4
 
 }  // namespace fusion::gpu
 #endif

@@ -71,23 +71,25 @@ constexpr double kPowerBound = 3e10;
 // Cycles of products by this tile: some to start, and its steps and epilogue for every tile of a multiprocessor; where workers
 // are apart, of epilogues what the other one's products do not hide, and the last; where blocks share a tile, to send sums. Right
 // operands from memory come at 31 bytes a cycle of each multiprocessor that has tiles, at 18.2 of all, and what all tiles read at 72.
-// Where power is the limit, tiles for which operands are read more often take longer than their cycles: those of 64 rows, and of workers
-// that are apart (an H200 at 2048x16384x4096). `rounds`: the left operand is rounded on its way, as float32 is.
+// Where power is the limit, tiles for which operands are read more often take longer than their cycles: those of 64 rows, of workers that
+// are apart, and whose operands change places (an H200 at 2048x16384x4096: the last by 6 of 100 with 192 rows, by 20 with 120).
+// `rounds`: the left operand is rounded on its way, as float32 is.
 template <class Tile, class Columns>
 constexpr double wide_cycles(const Chip& device, bool rounds, int64_t rows, const Columns& columns, int64_t depth) {
   constexpr double kStart = 2500, kExchange = 1500, kFromMemory = 18.2, kToOne = 31, kFromCache = 72;
-  constexpr double kLast = Tile::kApart ? 17.5 * Tile::kHeight * Tile::kAcross : 0;
+  constexpr double kLast = Tile::kApart ? 35 * Tile::kSums : 0;
   constexpr bool kAlone = Tile::kWorkers == 1;
   constexpr double kTogether = Tile::kAcross > 192 ? 1.04 : Tile::kAcross > 128 ? 1.19 : Tile::kAcross > 64 ? 1.3 : 1.6;
   constexpr double kRounds = Tile::kApart ? 1.42 : kAlone ? 1.6 : kTogether;
-  constexpr double kHot = Tile::kRows > 64 ? (Tile::kApart ? 1.1 : 1) : Tile::kApart ? 1.5 : 1.2;
+  constexpr double kHot = Tile::kSwaps ? 1.2 : Tile::kRows > 64 ? (Tile::kApart ? 1.1 : 1) : Tile::kApart ? 1.5 : 1.2;
+  constexpr double kFrom = Tile::kSwaps ? kPowerBound / 3 : kPowerBound;
   const int parts = shared_parts<Tile>(device, rows, columns, depth);
-  if (Tile::kShares && parts == 1) return inf<double>();
+  if ((Tile::kShares && parts == 1) || (Tile::kSwaps && rounds)) return inf<double>();
   const int64_t tiles = int64_t{wide_tiles<Tile>(static_cast<int>(rows), columns)} * parts, at_once = wide_at_once<Tile>(device);
   const double turns = static_cast<double>(tiles / at_once * Tile::kBlocks + ceil_div(tiles % at_once, int64_t{device.multiprocessors}));
   const double steps = static_cast<double>(ceil_div(depth, int64_t{kPanel} * parts));
   const double right = right_elements<Tile::kProducts>(columns, depth);
-  const double hot = static_cast<double>(rows) * right > kPowerBound ? kHot : 1;
+  const double hot = static_cast<double>(rows) * right > kFrom ? kHot : 1;
   const double reads = static_cast<double>(tiles) * steps * Tile::kSlotBytes / kFromCache / device.multiprocessors;
   const double speed = std::min(kToOne * static_cast<double>(tiles) / turns, kFromMemory * device.multiprocessors);
   const double comes = cache_keeps(device, right) ? 0 : right * 2 / speed;
@@ -95,18 +97,22 @@ constexpr double wide_cycles(const Chip& device, bool rounds, int64_t rows, cons
   return kStart + products + turns * Tile::kEnding + kLast + (Tile::kShares ? kExchange : 0);
 }
 
-// The tile that is fastest, by its number, and its cycles.
+// The tile that is fastest, by its number, and its cycles; of those that are not `but`, nor like it another number of rows.
 struct FastestTile {
   int number;
   double cycles;
+  bool swaps;
 };
 template <class Tiles, class Columns>
-constexpr FastestTile fastest_tile(const Chip& device, bool rounds, int64_t rows, const Columns& columns, int64_t depth, int but = -1) {
-  FastestTile fastest{0, inf<double>()};
+constexpr FastestTile fastest_tile(const Chip& device, bool rounds, int64_t rows, const Columns& columns, int64_t depth,
+                                   const FastestTile& but = {-1, 0, false}) {
+  FastestTile fastest{0, inf<double>(), false};
   int number = 0;
   Tiles::each([&](auto tile) {
-    const double cycles = number == but ? inf<double>() : wide_cycles<decltype(tile)>(device, rounds, rows, columns, depth);
-    if (cycles < fastest.cycles) fastest = {number, cycles};
+    using Tile = decltype(tile);
+    const bool counts = number != but.number && !(Tile::kSwaps && but.swaps);
+    const double cycles = counts ? wide_cycles<Tile>(device, rounds, rows, columns, depth) : inf<double>();
+    if (cycles < fastest.cycles) fastest = {number, cycles, Tile::kSwaps};
     ++number;
   });
   return fastest;
@@ -117,7 +123,7 @@ constexpr int ranked_tile(const Chip& device, bool rounds, int64_t rows, const C
   constexpr double kClose = 1.2;
   const FastestTile first = fastest_tile<Tiles>(device, rounds, rows, columns, depth);
   if (rank == 0) return first.number;
-  const FastestTile second = fastest_tile<Tiles>(device, rounds, rows, columns, depth, first.number);
+  const FastestTile second = fastest_tile<Tiles>(device, rounds, rows, columns, depth, first);
   return second.cycles < kClose * first.cycles ? second.number : -1;
 }
 // Calls f with the tile of a rank, if there is one.
@@ -144,30 +150,39 @@ struct UnsharedTiles {
 
 // Of a kernel's tiles, where rows, depth and columns are known before it runs, those of its ranks on one of these GPUs; and
 // those that are where none is shared, for GPUs with fewer multiprocessors. No others are compiled.
-template <class Tiles, bool kRounds, int64_t kRows, int64_t kDepth, int64_t... kColumns>
+template <class SomeTiles, bool kRounds, int64_t kRows, int64_t kDepth, int64_t... kColumns>
 struct FastestTiles {
+  using Tiles = typename SomeTiles::Known;
   static constexpr int kRanks = Tiles::kRanks;
-  template <class Some, class Tile>
-  static constexpr bool has_fastest() {
+  // The numbers of those of some tiles, as bits.
+  template <class Some>
+  static constexpr uint64_t fastest() {
     constexpr int64_t columns[] = {kColumns...};
-    bool found = false;
+    uint64_t found = 0;
     for (const Chip& chip : kHoppers) {
       for (int rank = 0; rank < Some::kRanks; ++rank) {
-        const int wanted = ranked_tile<Some>(chip, kRounds, kRows, columns, kDepth, rank);
-        int number = 0;
-        Some::each([&](auto tile) {
-          if constexpr (std::is_same_v<decltype(tile), Tile>) found = found || number == wanted;
-          ++number;
-        });
+        const int number = ranked_tile<Some>(chip, kRounds, kRows, columns, kDepth, rank);
+        if (number >= 0) found |= uint64_t{1} << number;
       }
     }
     return found;
   }
+  template <class Some, class Tile>
+  static constexpr bool has(uint64_t numbers) {
+    bool found = false;
+    int number = 0;
+    Some::each([&](auto tile) {
+      if (std::is_same_v<decltype(tile), Tile>) found = found || (numbers >> number & 1) != 0;
+      ++number;
+    });
+    return found;
+  }
+  static constexpr uint64_t kAll = fastest<Tiles>(), kUnshared = fastest<UnsharedTiles<Tiles>>();
   template <class F>
   static constexpr void each(const F& f) {
     Tiles::each([&](auto tile) {
       using Tile = decltype(tile);
-      if constexpr (has_fastest<Tiles, Tile>() || has_fastest<UnsharedTiles<Tiles>, Tile>()) f(tile);
+      if constexpr (has<Tiles, Tile>(kAll) || has<UnsharedTiles<Tiles>, Tile>(kUnshared)) f(tile);
     });
   }
 };
@@ -229,8 +244,8 @@ inline double vendor_cycles(const Device& device, const Product& p, bool passes)
 }
 
 // Whether our kernel is faster than the vendor's for a product that needs a pass after it. Measured on an H200, GELU after a bias, 3072
-// columns and a depth of 768, ours and the vendor's with its pass: 4.2 us and 6.3 at 128 rows, 5.2 and 6.9 at 256, 7.4 and 9.1 at 512,
-// 10.5 and 13.9 at 1024, 16.2 and 18.7 at 1576, 35.3 and 42.0 at 4096; 4096 columns and a depth of 4096: 25.4 and 27.4 at 512, 47.9 and
+// columns and a depth of 768, ours and the vendor's with its pass: 4.2 us and 6.3 at 128 rows, 5.2 and 6.9 at 256, 6.9 and 9.1 at 512,
+// 10.3 and 13.9 at 1024, 14.8 and 18.7 at 1576, 35.3 and 42.0 at 4096; 4096 columns and a depth of 4096: 25.4 and 27.4 at 512, 47.9 and
 // 50.4 at 1024; 16384 columns: 36.2 and 37.2 at 128, 48.6 and 50.7 at 256, 367 and 386 at 2048. Where power is the limit, nothing of this
 // made it more than a hundredth faster: copies of right operands that two blocks share, operands that change places, transposed right
 // operands, sums that an epilogue takes in pairs and the copy engine writes while the next tile is multiplied. On an H100 a step of 128 by
@@ -240,29 +255,30 @@ inline double vendor_cycles(const Device& device, const Product& p, bool passes)
 // 417 to 435 us for the vendor's 413 to 438 at 2048x18944x3584, but 347 for our 323 at 2048x4096x12288, 45 for 42 at 128x4096x12288 and 56
 // for the vendor's 55 at 128x16384x4096, which half or a quarter of the left operand's copies make no faster either. Nor do weights that
 // the norm before brings to the L2 cache: it and 128x4096x4096 take 19.6 us, and 20.7 with 4 MB ahead, 25.5 with all.
-inline bool wide_pays(const Device& device, const Product& p) {
+template <class Tiles>
+bool wide_pays(const Device& device, const Product& p) {
   const int64_t columns[] = {p.n};
   const double multiplications = static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
   if (multiplications > kPowerBound) return true;
-  return fastest_tile<WideTiles<1>>(device, false, p.m, columns, p.k).cycles < vendor_cycles(device, p, true);
+  return fastest_tile<Tiles>(device, false, p.m, columns, p.k).cycles < vendor_cycles(device, p, true);
 }
 
 // Whether one launch of it is faster than the vendor's for each of several chains of one product. Measured on an H200, three
-// of 768 columns with a bias and a depth of 768: 4.5 us for 12.4 at 128 rows, 5.4 for 12.8 at 256, 6.9 for 13.5 at 512, 9.7 for
+// of 768 columns with a bias and a depth of 768: 4.5 us for 12.4 at 128 rows, 5.4 for 12.8 at 256, 5.8 for 13.5 at 512, 8.2 for
 // 16.1 at 1024, 13.0 for 17.6 at 1576, 29.7 for 30.1 at 4096; 30.5 for 40.8 at 128 rows, three of 4096 columns and a depth of as much.
 // Where power is the limit, one whose tiles are enough for all multiprocessors in every turn: 93.4 us for 103.9 at 2048 rows, 3584, 512 and
 // 512 columns and a depth of 3584; on an H100, in a layer, 280 us for 287 with three of 4096 columns at 2048x4096, and 167 MB from memory
 // for 251.
-template <int kChains>
+template <class Tiles, int kChains>
 bool wide_pays_together(const Device& device, const WideOperands<1, kChains>& x, double vendor_cycles) {
   constexpr double kBusy = 0.95;
   const double multiplications = static_cast<double>(x.rows) * all_columns(x.columns) * x.depth;
-  if (multiplications <= kPowerBound) return fastest_tile<WideTiles<1>>(device, false, x.rows, x.columns, x.depth).cycles < vendor_cycles;
+  if (multiplications <= kPowerBound) return fastest_tile<Tiles>(device, false, x.rows, x.columns, x.depth).cycles < vendor_cycles;
   bool busy = false;
-  with_fastest_tile<WideTiles<1>>(device, false, x.rows, x.columns, x.depth, [&](auto tile) {
+  with_fastest_tile<Tiles>(device, false, x.rows, x.columns, x.depth, [&](auto tile) {
     using Tile = decltype(tile);
     const int64_t tiles = wide_tiles<Tile>(x.rows, x.columns), at_once = wide_at_once<Tile>(device);
-    busy = static_cast<double>(tiles) >= kBusy * static_cast<double>(ceil_div(tiles, at_once) * at_once);
+    busy = !Tile::kSwaps && static_cast<double>(tiles) >= kBusy * static_cast<double>(ceil_div(tiles, at_once) * at_once);
   });
   return busy;
 }

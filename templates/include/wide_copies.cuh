@@ -2,6 +2,7 @@
 // slots in shared memory.
 #pragma once
 
+#include "include/wide_shared.cuh"
 #include "include/wide_tile.cuh"
 
 #if FUSION_HOPPER

@@ -1,6 +1,7 @@
 // What products of many rows on Hopper are cut into: tiles of the results, and the operands as the copy engine knows them.
 #pragma once
 
+#include "include/cluster.cuh"
 #include "include/divisor.h"
 #include "include/linear.cuh"
 #include "include/wide_epilogue.cuh"
@@ -8,37 +9,67 @@
 #if FUSION_HOPPER
 namespace fusion::gpu {
 
-// What a block computes at a time: kWorkers warpgroups with kHeight * 64 rows each, and kColumns columns of each of
-// kProducts products of one left operand. They have a tile together, or where they are apart each its own, so that one
-// ends its tile while the other multiplies. Tiles of the operands, 64 deep, go through a ring of kSlots. kBlocks blocks
-// share a multiprocessor, each of which adds kCycles to a step and kEnding to an epilogue. kMost: where it is more than one, the steps of
-// a tile are shared out among the blocks of a cluster, two to so many, and of the sums each ends some.
-template <int kWorkers_, int kHeight_, int kColumns_, int kProducts_, int kSlots_, int kBlocks_, bool kApart_, int kCycles_,
-          int kEnding_, int kMost_ = 1>
-struct WideTile {
-  static constexpr int kWorkers = kWorkers_, kHeight = kHeight_, kColumns = kColumns_, kProducts = kProducts_;
-  static constexpr int kSlots = kSlots_, kBlocks = kBlocks_, kCycles = kCycles_, kEnding = kEnding_;
-  static constexpr int kMost = kMost_;
-  static constexpr bool kApart = kApart_, kShares = kMost > 1;
+// What tiles have in common. Tiles of the operands, 64 deep, go through a ring of kSlots. kBlocks blocks share a multiprocessor, each of
+// which adds kCycles to a step and kEnding to an epilogue. kSums: of a thread.
+template <int kWorkers_, int kRows_, int kAcross_, int kSlots_, int kBlocks_, bool kApart_, int kCycles_, int kEnding_, int kSums_>
+struct RingTile {
+  static constexpr int kWorkers = kWorkers_, kRows = kRows_, kAcross = kAcross_, kSlots = kSlots_, kBlocks = kBlocks_;
+  static constexpr int kCycles = kCycles_, kEnding = kEnding_, kSums = kSums_;
+  static constexpr bool kApart = kApart_;
   static constexpr int kTogether = kApart ? 1 : kWorkers;  // workers of a tile
-  static constexpr int kRows = kTogether * kHeight * 64, kAcross = kColumns * kProducts;
-  using Sums = float[kHeight][kAcross / 8][4];  // of a worker's tile, as the tensor cores leave them to its threads
   // The copy engine brings boxes of 64 by 64; those of the left operand come at once.
-  static constexpr int kBoxBytes = kPanel * kPanel * 2, kLeftBytes = kRows / 64 * kBoxBytes, kBoxes = kAcross / kPanel;
+  static constexpr int kBoxBytes = kPanel * kPanel * 2, kLeftBytes = kRows * kPanel * 2, kBoxes = kAcross / kPanel;
   static constexpr int kSlotBytes = kLeftBytes + kBoxes * kBoxBytes;
-  // Beside the ring every warp has a place for sums, and where they are shared one for each of its turns from every block.
-  static constexpr int kTurns = kHeight * kColumns / kPanel * 4, kPlaces = kShares ? std::max(kTurns, kMost) : 0;
-  static constexpr int kPlacesAt = kSlots * kSlotBytes + kWorkers * 4 * kSumsBytes;
-  static constexpr int kBytes = 1024 + kPlacesAt + kPlaces * kWorkers * 4 * kTurnBytes;
   // Threads that copy, in turns: to ask for a step takes one longer than a small tile does to multiply it.
   static constexpr int kCopiers = kSlotBytes > 24576 ? 1 : kSlotBytes > 16384 ? 2 : 4;
   static constexpr int kThreads = kWarpgroup * (1 + kWorkers);
   // Registers of a thread: of all at first, of the copying warpgroup, of the others; where a tile is small they stay.
   static constexpr int kEven = 65536 / (kThreads * kBlocks) / 8 * 8, kFew = 40;
   static constexpr int kMany = (kEven * (1 + kWorkers) - kFew) / kWorkers / 8 * 8;
-  static constexpr bool kMoves = kAcross * kHeight > 64 && kEven < 240;
-  static_assert(kColumns % kPanel == 0 && kAcross * kHeight <= 256 && (!kMoves || kMany <= 240));
-  static_assert(kBytes + (2 * kSlots + 1) * 8 <= kHopperShared);  // with barriers
+  static constexpr bool kMoves = kSums > 32 && kEven < 240;
+  // Beside the ring every warp has a place for sums.
+  static constexpr int kPlacesAt = kSlots * kSlotBytes + kWorkers * 4 * kSumsBytes, kBarrierBytes = (2 * kSlots + 1) * 8;
+  static_assert(kAcross % kPanel == 0 && kLeftBytes % 1024 == 0 && kSums <= 144 && (!kMoves || kMany <= 240));
+};
+
+// What a block computes at a time: kWorkers warpgroups with kHeight * 64 rows each, and kColumns columns of each of
+// kProducts products of one left operand. They have a tile together, or where they are apart each its own, so that one
+// ends its tile while the other multiplies. kMost: where it is more than one, the steps of a tile are shared out among the blocks of a
+// cluster, two to so many, and of the sums each ends some.
+template <int kWorkers_, int kHeight_, int kColumns_, int kProducts_, int kSlots_, int kBlocks_, bool kApart_, int kCycles_,
+          int kEnding_, int kMost_ = 1>
+struct WideTile : RingTile<kWorkers_, (kApart_ ? 1 : kWorkers_) * kHeight_ * 64, kColumns_ * kProducts_, kSlots_, kBlocks_, kApart_,
+                           kCycles_, kEnding_, kHeight_ * kColumns_ * kProducts_ / 2> {
+  static constexpr int kHeight = kHeight_, kColumns = kColumns_, kProducts = kProducts_, kMost = kMost_;
+  static constexpr bool kSwaps = false, kShares = kMost > 1;
+  using Sums = float[kHeight][WideTile::kAcross / 8][4];  // of a worker's tile, as the tensor cores leave them to its threads
+  static constexpr int kPanels = kColumns / kPanel;       // of a worker
+  // Where sums are shared, a place of a warp for each of its turns from every block.
+  static constexpr int kTurns = kHeight * kColumns / kPanel * 4, kPlaces = kShares ? std::max(kTurns, kMost) : 0;
+  static constexpr int kBytes = 1024 + WideTile::kPlacesAt + kPlaces * WideTile::kWorkers * 4 * kTurnBytes;
+  static_assert(kBytes + WideTile::kBarrierBytes <= kHopperShared);
+};
+
+// The same where operands change places: the tensor cores' 64 rows are columns of a result, and its rows any number of eights. Two workers
+// have 64 columns of them each. On an H200, us by such a tile, by the fastest other one, and of cuBLASLt's bare product: 8.4, 9.6 and 8.0
+// for three of 1024x768x768 with a bias each, 5.8, 6.8 and 6.0 of 512 rows, 17.3, 18.5 and 16.1 for three of 1576x1024x1024; with a residual
+// 6.1, 7.0 and 5.6 at 1576x768x768, 15.9, 16.3 and 15.1 at 2048x768x3072; with GELU 6.9, 7.3 and 6.1 at 512x3072x768, 14.9, 15.3 and 13.1 at
+// 1576 rows. One worker, two that are apart, and workers with 128 columns were slower at all of these.
+template <int kRows>
+struct SwappedShape {
+  static constexpr int kSums = kRows / 2, kSlotBytes = (kRows + 2 * kPanel) * kPanel * 2;
+  static constexpr int kSlots = (kHopperShared - 1024 - 8 * kSumsBytes - 256) / kSlotBytes;  // as many as fit beside sums and barriers
+  // The tensor cores take four cycles for a row; what is copied for few rows takes longer.
+  static constexpr int kCycles = std::max(kRows * 418 / 100, 186 + kRows * 242 / 100), kEnding = 700 + kRows * 286 / 10;
+};
+template <int kRows_>
+struct SwappedTile : RingTile<2, kRows_, 2 * kPanel, SwappedShape<kRows_>::kSlots, 1, false, SwappedShape<kRows_>::kCycles,
+                              SwappedShape<kRows_>::kEnding, SwappedShape<kRows_>::kSums> {
+  static constexpr int kPanels = 1, kColumns = SwappedTile::kAcross, kProducts = 1, kMost = 1;
+  static constexpr bool kSwaps = true, kShares = false;
+  using Sums = float[1][kRows_ / 8][4];
+  static constexpr int kBytes = 1024 + SwappedTile::kPlacesAt;
+  static_assert(kBytes + SwappedTile::kBarrierBytes <= kHopperShared);
 };
 
 // The smaller tiles; for few of them, whose steps are shared. No two of their blocks fit on a multiprocessor: those of a kernel that begins
@@ -51,6 +82,18 @@ using SmallTile = WideTile<1, 1, 64, 1, 12, 1, false, 244, 2180>;
 using SharedTile = WideTile<1, 1, 64, 1, 8, 1, false, 244, 2180, kMostParts>;
 using PairedTile = WideTile<2, 1, 64, 1, 7, 1, false, 307, 2980, 2>;
 
+// Those of some numbers of rows, so that a product is cut evenly for all multiprocessors.
+template <int... kRows>
+struct SwappedTiles {
+  template <class F>
+  static constexpr void each(const F& f) {
+    (f(SwappedTile<kRows>{}), ...);
+  }
+};
+// For sizes that are known, of which only the fastest is compiled, and for others.
+using ManySwapped = SwappedTiles<48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 152, 160, 168, 176, 184, 192, 200>;
+using FewSwapped = SwappedTiles<72, 96, 120, 152>;
+
 // Those tiles that a trial may find faster than the vendor's kernel. Measured on an H200 with a residual, us for what cuBLASLt takes: 3.5 for
 // 4.4 at 128x768x768 (rows, columns, depth), 5.0 for 8.1 at 128x768x3072, 6.5 for 7.9 at 256x768x3072, 7.4 for 8.7 at 128x1024x4096, 4.5 for
 // 5.0 at 512x768x768, 5.4 for 6.2 at 1024x768x768, 11.6 for 13.9 at 128x4096x4096, 25.4 for 29.8 at 128x4096x11008, 37.7 for 40.4 at
@@ -58,13 +101,16 @@ using PairedTile = WideTile<2, 1, 64, 1, 7, 1, false, 307, 2980, 2>;
 // Larger tiles are hardly ever faster than the vendor's: 29.1 for 29.6 at 4096x768x3072, 95.9 for 95.0 at 2048x4096x4096.
 // Nor are larger ones whose steps two blocks share, though they read less: 11.9 by 128x128 and 10.6 by NarrowTile at 1024x768x3072,
 // 17.3 by 128x192 and 19.0 by SquareTile at 2048x768x3072, where the vendor's takes 15.1 without the residual.
-struct TriedTiles {
-  static constexpr int kRanks = kOwnTried;  // those that are said to be fastest
+template <class Swapped>
+struct TriedTilesWith {
+  using Known = TriedTilesWith<ManySwapped>;  // those there are where sizes are known
+  static constexpr int kRanks = kOwnTried;    // those that are said to be fastest
   template <class F>
   static constexpr void each(const F& f) {
-    f(SquareTile{}), f(NarrowTile{}), f(SmallTile{}), f(SharedTile{}), f(PairedTile{});
+    f(SquareTile{}), f(NarrowTile{}), f(SmallTile{}), f(SharedTile{}), f(PairedTile{}), Swapped::each(f);
   }
 };
+using TriedTiles = TriedTilesWith<FewSwapped>;
 
 // Calls f with the tiles of a kernel, the best of large products first. Cycles are of 1.755 GHz, fitted to what each tile takes on an
 // H200 by itself (`python -m benchmarks.wide_tiles`) at 24 sizes of 128 to 4096 rows, 768 to 16384 columns and depths of 768 to 16384,
@@ -72,8 +118,9 @@ struct TriedTiles {
 // in registers. Columns that are no multiple of 64 have boxes begin within a line of memory, and others are no faster for fewer of them:
 // with a residual 1024x768x3072 takes 16.0 us by tiles of 128x48, 11.1 if all boxes begin with a line, and 10.9 by 128x64; with a bias
 // for each of three 1024x768x768 take 9.4 by 128x160, and 9.6 by 128x192.
-template <int kProducts>
+template <int kProducts, class Swapped = FewSwapped>
 struct WideTiles {
+  using Known = WideTiles<kProducts, ManySwapped>;
   static constexpr int kRanks = 1;
   template <class F>
   static constexpr void each(const F& f) {
@@ -82,10 +129,23 @@ struct WideTiles {
     if constexpr (kProducts == 1) {
       f(WideTile<2, 1, 192, 1, 5, 1, false, 838, 6520>{}), f(WideTile<1, 1, 192, 1, 6, 1, false, 424, 4900>{});
       f(WideTile<2, 1, 128, 1, 8, 1, true, 306, 1340>{});
-      TriedTiles::each(f);
+      TriedTilesWith<Swapped>::each(f);
     } else {
       f(WideTile<2, 1, 64, 2, 6, 1, false, 572, 4660>{}), f(WideTile<1, 1, 64, 2, 4, 2, false, 350, 2250>{});
     }
+  }
+};
+
+// Those of floats, which are rounded on their way through registers, as no operand is that changes places.
+template <int kProducts>
+struct FloatTiles {
+  using Known = FloatTiles;
+  static constexpr int kRanks = 1;
+  template <class F>
+  static constexpr void each(const F& f) {
+    WideTiles<kProducts>::each([&](auto tile) {
+      if constexpr (!decltype(tile)::kSwaps) f(tile);
+    });
   }
 };
 

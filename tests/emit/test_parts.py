@@ -119,5 +119,5 @@ def test_parts_are_linked_to_the_kernels_of_the_whole(tmp_path: Path) -> None:
     assert source.parts > 1
     assert [library.compiled for library in made] == [2, 1]
     assert ctypes.CDLL(str(made[0].path)), "nothing is left that no part defines"
-    kernels = [set(re.findall(rb"_ZN\d+\w+_kernels\d+\w+", library.path.read_bytes())) for library in made]
+    kernels = [set(re.findall(rb"_ZN\d+Case_\w+_kernels\d+\w+", library.path.read_bytes())) for library in made]
     assert kernels[0] == kernels[1] != set()

@@ -115,6 +115,10 @@ def all_cases() -> list[Case]:
         knowing(adding("float16", "br"), b=1, s=17, k=1032, n=24),
         knowing(abreast("float16"), b=2, s=50, k=104, n=200, m=72),
         knowing(gated("float16"), b=2, s=50, k=104, n=200),
+        # By tiles whose operands change places.
+        knowing(linear("bfloat16", trans_b=True), m=1999, n=392, k=520),
+        knowing(adding("float16", "br"), b=3, s=525, k=520, n=776),
+        knowing(abreast("float16"), b=3, s=301, k=520, n=1032, m=264),
     ]
     cases += [gelu(d) for d in ("float16", "bfloat16", "float32")]
     cases += [abreast("float16"), abreast("bfloat16", trans_b=True), abreast("float32")]

@@ -82,7 +82,7 @@ def test_a_product_has_the_kernels_of_its_rows(case: Case, expected: set[str]) -
         ),
         pytest.param(
             knowing(linear("float32"), m=128, n=192, k=64),
-            "stage_0_turned_tiles = gpu::FastestTiles<gpu::WideTiles<1>, true, 128, 128, 192>",
+            "stage_0_turned_tiles = gpu::FastestTiles<gpu::FloatTiles<1>, true, 128, 128, 192>",
             id="a float is two of the depth",
         ),
         pytest.param(linear("float32"), "stage_0_tf32_tiles = gpu::Tf32Tiles", id="unknown in TF32"),

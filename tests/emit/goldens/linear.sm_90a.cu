@@ -238,6 +238,11 @@ struct stage_0_turned_wide0 {
     gpu::fetch_eight(x.in0_3, e0.in3, e0.row3, 1, row, column);
   }
 
+  __device__ __forceinline__ void prefetch(uint32_t row, uint32_t column) const {
+    gpu::prefetch_eight(e0.in3, e0.row3, 1, row, column);
+  }
+  static constexpr bool kReadsRows = true;  // other elements in every row
+
   __device__ __forceinline__ void spread(Operands& x) const {
     gpu::spread(x.in0_2, 1);
     gpu::spread(x.in0_3, 1);
@@ -259,11 +264,11 @@ struct stage_0_turned_wide0 {
         y0_0[i] = v12;
       }
     }
-    if (inside) gpu::store_eight(gpu::eight_at(e0.out0, e0.columns, 1, row, column), y0_0, passes);
+    gpu::store_eight(inside, gpu::eight_at(e0.out0, e0.columns, 1, row, column), y0_0, passes);
   }
 };
 
-using stage_0_turned_tiles = gpu::WideTiles<1>;
+using stage_0_turned_tiles = gpu::FloatTiles<1>;
 
 template <class Tile>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)

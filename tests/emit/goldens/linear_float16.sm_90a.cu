@@ -180,6 +180,10 @@ struct stage_0_wide0 {
     gpu::fetch_eight(x.in0_2, e0.in2, 0, 1, row, column);
   }
 
+  __device__ __forceinline__ void prefetch(uint32_t row, uint32_t column) const {
+  }
+  static constexpr bool kReadsRows = false;  // other elements in every row
+
   __device__ __forceinline__ void spread(Operands& x) const {
     gpu::spread(x.in0_2, 1);
   }
@@ -198,7 +202,7 @@ struct stage_0_wide0 {
         y0_0[i] = v3;
       }
     }
-    if (inside) gpu::store_eight(gpu::eight_at(e0.out0, e0.columns, 1, row, column), y0_0, passes);
+    gpu::store_eight(inside, gpu::eight_at(e0.out0, e0.columns, 1, row, column), y0_0, passes);
   }
 };
 

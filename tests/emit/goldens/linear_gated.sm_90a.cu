@@ -389,6 +389,10 @@ struct group_0_wide0 {
   __device__ __forceinline__ void fetch(Operands& x, uint32_t row, uint32_t column) const {
   }
 
+  __device__ __forceinline__ void prefetch(uint32_t row, uint32_t column) const {
+  }
+  static constexpr bool kReadsRows = false;  // other elements in every row
+
   __device__ __forceinline__ void spread(Operands& x) const {
   }
 
@@ -413,7 +417,7 @@ struct group_0_wide0 {
         y1_0[i] = v2;
       }
     }
-    if (inside) gpu::store_eight(gpu::eight_at(e1.out0, e0.columns, 1, row, column), y1_0, passes);
+    gpu::store_eight(inside, gpu::eight_at(e1.out0, e0.columns, 1, row, column), y1_0, passes);
   }
 };
 

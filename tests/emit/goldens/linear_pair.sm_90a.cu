@@ -217,6 +217,10 @@ struct stage_0_turned_wide0 {
     gpu::fetch_eight(x.in0_2, e0.in2, 0, 1, row, column);
   }
 
+  __device__ __forceinline__ void prefetch(uint32_t row, uint32_t column) const {
+  }
+  static constexpr bool kReadsRows = false;  // other elements in every row
+
   __device__ __forceinline__ void spread(Operands& x) const {
     gpu::spread(x.in0_2, 1);
   }
@@ -234,11 +238,11 @@ struct stage_0_turned_wide0 {
         y0_0[i] = v2;
       }
     }
-    if (inside) gpu::store_eight(gpu::eight_at(e0.out0, e0.columns, 1, row, column), y0_0, passes);
+    gpu::store_eight(inside, gpu::eight_at(e0.out0, e0.columns, 1, row, column), y0_0, passes);
   }
 };
 
-using stage_0_turned_tiles = gpu::WideTiles<1>;
+using stage_0_turned_tiles = gpu::FloatTiles<1>;
 
 template <class Tile>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
@@ -447,6 +451,7 @@ struct group_0_turned_wide0 {
   __device__ __forceinline__ void prefetch(uint32_t row, uint32_t column) const {
     gpu::prefetch_eight(e0.in2, 0, 1, row, column);
   }
+  static constexpr bool kReadsRows = false;  // other elements in every row
 
   __device__ __forceinline__ void spread(Operands& x) const {
     gpu::spread(x.in0_2, 1);
@@ -465,7 +470,7 @@ struct group_0_turned_wide0 {
         y0_0[i] = v2;
       }
     }
-    if (inside) gpu::store_eight(gpu::eight_at(e0.out0, e0.columns, 1, row, column), y0_0, passes);
+    gpu::store_eight(inside, gpu::eight_at(e0.out0, e0.columns, 1, row, column), y0_0, passes);
   }
 };
 
@@ -484,6 +489,7 @@ struct group_0_turned_wide1 {
   __device__ __forceinline__ void prefetch(uint32_t row, uint32_t column) const {
     gpu::prefetch_eight(e0.in2, 0, 1, row, column);
   }
+  static constexpr bool kReadsRows = false;  // other elements in every row
 
   __device__ __forceinline__ void spread(Operands& x) const {
     gpu::spread(x.in0_2, 1);
@@ -502,11 +508,11 @@ struct group_0_turned_wide1 {
         y0_0[i] = v2;
       }
     }
-    if (inside) gpu::store_eight(gpu::eight_at(e0.out0, e0.columns, 1, row, column), y0_0, passes);
+    gpu::store_eight(inside, gpu::eight_at(e0.out0, e0.columns, 1, row, column), y0_0, passes);
   }
 };
 
-using group_0_turned_tiles = gpu::WideTiles<1>;
+using group_0_turned_tiles = gpu::FloatTiles<1>;
 
 template <class Tile>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)

@@ -135,6 +135,10 @@ struct stage_2_turned_wide0 {
   __device__ __forceinline__ void fetch(Operands& x, uint32_t row, uint32_t column) const {
   }
 
+  __device__ __forceinline__ void prefetch(uint32_t row, uint32_t column) const {
+  }
+  static constexpr bool kReadsRows = false;  // other elements in every row
+
   __device__ __forceinline__ void spread(Operands& x) const {
   }
 
@@ -149,11 +153,11 @@ struct stage_2_turned_wide0 {
         y0_0[i] = v0;
       }
     }
-    if (inside) gpu::store_eight(gpu::eight_at(e0.out0, e0.columns, 1, row, column), y0_0, passes);
+    gpu::store_eight(inside, gpu::eight_at(e0.out0, e0.columns, 1, row, column), y0_0, passes);
   }
 };
 
-using stage_2_turned_tiles = gpu::WideTiles<1>;
+using stage_2_turned_tiles = gpu::FloatTiles<1>;
 
 template <class Tile>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
@@ -439,6 +443,10 @@ struct stage_0_turned_wide0 {
   __device__ __forceinline__ void fetch(Operands& x, uint32_t row, uint32_t column) const {
   }
 
+  __device__ __forceinline__ void prefetch(uint32_t row, uint32_t column) const {
+  }
+  static constexpr bool kReadsRows = false;  // other elements in every row
+
   __device__ __forceinline__ void spread(Operands& x) const {
   }
 
@@ -455,11 +463,11 @@ struct stage_0_turned_wide0 {
         y0_0[i] = v2;
       }
     }
-    if (inside) gpu::store_eight(gpu::eight_at(e0.out0, e0.columns, 1, row, column), y0_0, passes);
+    gpu::store_eight(inside, gpu::eight_at(e0.out0, e0.columns, 1, row, column), y0_0, passes);
   }
 };
 
-using stage_0_turned_tiles = gpu::WideTiles<1>;
+using stage_0_turned_tiles = gpu::FloatTiles<1>;
 
 template <class Tile>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
@@ -750,6 +758,11 @@ struct stage_1_turned_wide0 {
     gpu::fetch_eight(x.in0_2, e0.in2, e0.row2, 1, row, column);
   }
 
+  __device__ __forceinline__ void prefetch(uint32_t row, uint32_t column) const {
+    gpu::prefetch_eight(e0.in2, e0.row2, 1, row, column);
+  }
+  static constexpr bool kReadsRows = true;  // other elements in every row
+
   __device__ __forceinline__ void spread(Operands& x) const {
     gpu::spread(x.in0_2, 1);
   }
@@ -767,11 +780,11 @@ struct stage_1_turned_wide0 {
         y0_0[i] = v2;
       }
     }
-    if (inside) gpu::store_eight(gpu::eight_at(e0.out0, e0.columns, 1, row, column), y0_0, passes);
+    gpu::store_eight(inside, gpu::eight_at(e0.out0, e0.columns, 1, row, column), y0_0, passes);
   }
 };
 
-using stage_1_turned_tiles = gpu::WideTiles<1>;
+using stage_1_turned_tiles = gpu::FloatTiles<1>;
 
 template <class Tile>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)

@@ -15,6 +15,7 @@ struct AddedMatrix {
     fusion::gpu::fetch_eight(x.bias, bias, 0, 1, row, column);
     fusion::gpu::fetch_eight(x.matrix, matrix, columns, 1, row, column);
   }
+  static constexpr bool kReadsRows = true;
   void prefetch(uint32_t row, uint32_t column) const {
     fusion::gpu::prefetch_eight(bias, 0, 1, row, column);
     fusion::gpu::prefetch_eight(matrix, columns, 1, row, column);
@@ -23,6 +24,6 @@ struct AddedMatrix {
   void store(uint32_t row, uint32_t column, bool inside, const float (&sums)[1][8], const Operands& x, bool passes) const {
     float y[8];
     for (int i = 0; i < 8; ++i) y[i] = sums[0][i] + fusion::gpu::get(x.bias, i) + fusion::gpu::get(x.matrix, i);
-    if (inside) fusion::gpu::store_eight(out + row * columns + column, y, passes);
+    fusion::gpu::store_eight(inside, out + row * columns + column, y, passes);
   }
 };

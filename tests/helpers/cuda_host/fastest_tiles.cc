@@ -20,7 +20,7 @@ void print_tiles() {
   for (const gpu::Chip& chip : gpu::kHoppers) {
     for (int rank = 0; rank < Tiles::kRanks; ++rank) {
       int taken = 0;
-      gpu::with_fastest_tile<Tiles>(chip, kRounds, kRows, columns, kDepth, [&](auto all) {
+      gpu::with_fastest_tile<typename Tiles::Known>(chip, kRounds, kRows, columns, kDepth, [&](auto all) {
         ++taken;
         gpu::with_fastest_tile<Some>(chip, kRounds, kRows, columns, kDepth, [&](auto tile) {
           --taken;

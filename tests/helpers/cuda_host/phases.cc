@@ -59,7 +59,7 @@ struct Epilogue {
       // Each is to be written once.
       if (inside && fusion::to_float(out[row * columns + column + i]) != kUnwritten) y[i] = kUnwritten / 2;
     }
-    if (inside) gpu::store_eight(out + row * columns + column, y);
+    gpu::store_eight(inside, out + row * columns + column, y);
   }
 };
 

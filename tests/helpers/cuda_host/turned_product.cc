@@ -68,7 +68,7 @@ int main() {
   gpu::have_driver();
   const int odd[] = {200}, wide[] = {328}, two[] = {72, 200};
   int all = wrongly_kept();
-  gpu::WideTiles<1>::each([&](auto tile) {
+  gpu::FloatTiles<1>::each([&](auto tile) {
     using Tile = decltype(tile);
     if constexpr (Tile::kShares) return;  // see shared_product.cc
     all += wrong<Tile, false>(77, 100, odd, 1) + wrong<Tile, true>(77, 36, odd, 1);

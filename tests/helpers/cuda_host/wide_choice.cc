@@ -9,6 +9,8 @@
 
 namespace gpu = fusion::gpu;
 
+using Tiles = gpu::WideTiles<1>::Known;
+
 template <int kChains>
 void print_choice(const gpu::Device& device, int rows, int depth, char** columns) {
   gpu::WideOperands<1, kChains> x;
@@ -20,12 +22,12 @@ void print_choice(const gpu::Device& device, int rows, int depth, char** columns
     p.m = rows, p.n = x.columns[c], p.k = depth;
     vendor += gpu::vendor_cycles(device, p, false);
   }
-  const bool pays = kChains == 1 ? gpu::wide_pays(device, p) : gpu::wide_pays_together(device, x, vendor);
+  const bool pays = kChains == 1 ? gpu::wide_pays<Tiles>(device, p) : gpu::wide_pays_together<Tiles>(device, x, vendor);
   alignas(16) static fusion::half left[1];  // nobody reads it
-  gpu::with_wide_tile<gpu::WideTiles<1>>(device, false, x, left, depth, [&](auto tile, unsigned) {
+  gpu::with_wide_tile<Tiles>(device, false, x, left, depth, [&](auto tile, unsigned) {
     using Tile = decltype(tile);
     const gpu::WidePosition<Tile> last(x, gpu::wide_tiles<Tile>(rows, x.columns) - 1);
-    std::printf("%dx%d", Tile::kTogether * Tile::kHeight * 64, Tile::kColumns);
+    std::printf("%dx%d", Tile::kRows, Tile::kColumns);
     if (x.parts > 1) std::printf("/%d", x.parts);
     std::printf("%s%s%s%s\n", pays ? " pays" : "",
                 x.once ? " once" : "", x.fills ? " fills" : "", last.row + last.column > 0 ? " astray" : "");

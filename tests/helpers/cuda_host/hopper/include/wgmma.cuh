@@ -65,11 +65,13 @@ struct WarpgroupProduct {
   }
 };
 
-// c += a' * b: 64 columns of a are the rows of c, kRows rows of b its columns; 16 rows of a, and columns of b, count.
+// Operands have changed places: 64 columns of a result are the rows of c, kRows rows of it its columns.
 template <class T, int kRows>
-struct WarpgroupFew {
+struct SwappedProduct {
+  using Product = WarpgroupProduct<T, kRows>;
+  template <bool kByColumns>
   static void add(float (&c)[kRows / 8][4], uint64_t a, uint64_t b, bool adds) {
-    using Product = WarpgroupProduct<T, kRows>;
+    if (!kByColumns) return Product::by_rows(c, a, b, adds);
     const uint32_t left = static_cast<uint32_t>(a), right = static_cast<uint32_t>(b);
     const int lane = threadIdx.x % 32, row = threadIdx.x % kWarpgroup / 32 * 16 + lane / 4;
     for (int j = 0; j < kRows / 8; ++j)
