@@ -72,8 +72,9 @@ def shared_out(ids: Sequence[str], jobs: int) -> list[list[str]]:
 def run(arguments: Sequence[str], end: float, environment: Mapping[str, str]) -> str:
     """What pytest says of these tests up to an instant of the monotonic clock."""
     command = [*_PYTEST, "-v", "--tb=short", *arguments]
-    pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    with subprocess.Popen(command, env=environment, text=True, **pipe) as process:
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
         try:
             return process.communicate(timeout=max(0.0, end - time.monotonic()))[0]
         except subprocess.TimeoutExpired:

@@ -51,13 +51,12 @@ struct StepProducts {
   static __device__ __forceinline__ void multiply(typename Tile::Sums& c, uint64_t a, uint64_t b, int k, bool adds) {
     if constexpr (Tile::kSwaps) {
       const uint64_t columns = further(b, k * (kTransB ? 2 : 128));
-      SwappedProduct<T, Tile::kRows>::template add<!kTransB>(c[0], columns, further(a, k * 2), adds);
+      WarpgroupProduct<T, Tile::kRows>::template add<!kTransB, false>(c[0], columns, further(a, k * 2), adds);
     } else {
-      using Product = WarpgroupProduct<T, Tile::kAcross>;
 #pragma unroll
       for (int h = 0; h < Tile::kHeight; ++h) {
         const uint64_t rows = further(a, h * Tile::kBoxBytes + k * 2), columns = further(b, k * (kTransB ? 2 : 128));
-        kTransB ? Product::by_rows(c[h], rows, columns, adds) : Product::by_columns(c[h], rows, columns, adds);
+        WarpgroupProduct<T, Tile::kAcross>::template add<false, !kTransB>(c[h], rows, columns, adds);
       }
     }
   }

@@ -209,7 +209,7 @@ __device__ __forceinline__ bool stream_join(int first, int last, int rows, Tagge
 // A warpgroup: multiplies what comes in so many steps. Leaves the sums, [row][column], where all its threads may read them.
 template <class T, class Tile>
 __device__ __forceinline__ void stream_sums(int steps, StreamRing<Tile>& ring, float* sums) {
-  using Product = SwappedProduct<T, Tile::kRows>;
+  using Product = WarpgroupProduct<T, Tile::kRows>;
   constexpr int kHalves = Tile::kRows / 8;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   float c[Tile::kBoxes][kHalves][4];
@@ -227,7 +227,7 @@ __device__ __forceinline__ void stream_sums(int steps, StreamRing<Tile>& ring, f
     for (int k = 0; k < kPanel; k += 16) {
 #pragma unroll
       for (int i = 0; i < Tile::kBoxes; ++i) {
-        Product::template add<true>(c[i], further(right, i * Tile::kBoxBytes + k * 128), further(left, k * 2), t > 0 || k > 0);
+        Product::template add<true, false>(c[i], further(right, i * Tile::kBoxBytes + k * 128), further(left, k * 2), t > 0 || k > 0);
       }
     }
     products_commit();

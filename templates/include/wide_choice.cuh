@@ -84,7 +84,7 @@ constexpr double wide_cycles(const Chip& device, bool rounds, int64_t rows, cons
   constexpr double kHot = Tile::kSwaps ? 1.2 : Tile::kRows > 64 ? (Tile::kApart ? 1.1 : 1) : Tile::kApart ? 1.5 : 1.2;
   constexpr double kFrom = Tile::kSwaps ? kPowerBound / 3 : kPowerBound;
   const int parts = shared_parts<Tile>(device, rows, columns, depth);
-  if ((Tile::kShares && parts == 1) || (Tile::kSwaps && rounds)) return inf<double>();
+  if (Tile::kShares && parts == 1) return inf<double>();
   const int64_t tiles = int64_t{wide_tiles<Tile>(static_cast<int>(rows), columns)} * parts, at_once = wide_at_once<Tile>(device);
   const double turns = static_cast<double>(tiles / at_once * Tile::kBlocks + ceil_div(tiles % at_once, int64_t{device.multiprocessors}));
   const double steps = static_cast<double>(ceil_div(depth, int64_t{kPanel} * parts));

@@ -101,9 +101,9 @@ __device__ __forceinline__ void take_eight(float (&eight)[8], const unsigned cha
 // other: eight lanes take a row, and so every lane one of the first four rows and one of the others.
 template <class Tile>
 struct WarpSums {
-  static constexpr int kPanels = Tile::kPanels, kParts = Tile::kTurns / 2;
   // Parts of a panel: of every 64 rows two, of which the second one lies so many rows below the first.
   static constexpr int kEach = Tile::kHeight * 2, kBelow = 8;
+  static constexpr int kPanels = Tile::kPanels, kParts = kEach * kPanels;
   unsigned char* shared;
   int to[2], from[2];
 
@@ -144,7 +144,7 @@ struct WarpSums {
 template <class Tile>
 struct WorkerSums {
   static constexpr int kPitch = kPanel * 4 + 16, kTogether = 32;
-  static constexpr int kEach = (Tile::kRows + kTogether - 1) / kTogether, kBelow = kTogether;
+  static constexpr int kEach = (Tile::kRows + kTogether - 1) / kTogether, kParts = kEach, kBelow = kTogether;
   static_assert(Tile::kPanels == 1);
   static_assert(kTogether * kPitch <= 4 * kSumsBytes);
   unsigned char* shared;
@@ -195,7 +195,7 @@ struct LanePlace {
 template <class Tile, class Epilogue, bool kAlone>
 struct TileEnding {
   using Sums = TileSums<Tile>;
-  static constexpr int kTurns = 2, kParts = Sums::kEach * Tile::kPanels, kLoops = kAlone ? (kParts + 1) / 2 : 1;
+  static constexpr int kTurns = 2, kParts = Sums::kParts, kLoops = kAlone ? (kParts + 1) / 2 : 1;
   static constexpr bool kOdd = Sums::kEach % 2 != 0;  // parts of a panel
   using Operands = typename Epilogue::Operands[kTurns];
   const Epilogue& epilogue;

@@ -18,8 +18,7 @@ struct Share {
   __device__ __forceinline__ int of(int n) const { return n >> doublings; }
 };
 
-// The same of a tile whose steps blocks of a cluster share: a warp's turns, of four rows of a panel each, are ended by them one after
-// the other.
+// A warp's sums on their way to the blocks that share its tile: its turns, of four rows of a panel each, are ended by one after the other.
 template <class Tile>
 struct SharedSums {
   static constexpr int kTurns = Tile::kTurns, kWarps = Tile::kWorkers * 4;

@@ -44,5 +44,5 @@ int main() {
   print_tiles<gpu::TriedTiles, false, 512, 4096, 1024>();
   print_tiles<gpu::WideTiles<2>, false, 128, 2048, 5504>();
   print_tiles<gpu::WideTiles<1>, false, 2048, 16384, 4096>();
-  print_tiles<gpu::WideTiles<1>, true, 1024, 1536, 3072>();
+  print_tiles<gpu::FloatTiles<1>, true, 1024, 1536, 3072>();
 }

@@ -36,12 +36,16 @@ struct WarpgroupProduct {
       left[k] = to_float(x);
     }
   }
-  static void shown(float (&left)[16], uint64_t a, int half) {
+  struct Panel {
+    uint32_t first;
+    bool is_by_columns;
+  };
+  static void shown(float (&left)[16], const Panel& a, int half) {
     const int row = threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 32 / 4 + half * 8;
-    for (int k = 0; k < 16; ++k) left[k] = element(static_cast<uint32_t>(a) + row * 128 + k * 2);
+    for (int k = 0; k < 16; ++k) left[k] = element(a.first + (a.is_by_columns ? k * 128 + row * 2 : row * 128 + k * 2));
   }
   template <class Left, class Right>
-  static void add(float (&c)[kColumns / 8][4], const Left& a, bool adds, const Right& right) {
+  static void sum_up(float (&c)[kColumns / 8][4], const Left& a, bool adds, const Right& right) {
     const int lane = threadIdx.x % 32;
     for (int half = 0; half < 2; ++half) {
       float left[16];
@@ -54,35 +58,19 @@ struct WarpgroupProduct {
         }
     }
   }
-  static void by_rows(float (&c)[kColumns / 8][4], uint64_t a, uint64_t b, bool adds) {
-    add(c, a, adds, [&](int k, int column) { return static_cast<uint32_t>(b) + column * 128 + k * 2; });
-  }
   template <class Left>
   static void by_columns(float (&c)[kColumns / 8][4], const Left& a, uint64_t b, bool adds) {
-    add(c, a, adds, [&](int k, int column) {
+    sum_up(c, a, adds, [&](int k, int column) {
       return static_cast<uint32_t>(b) + column / kPanel * static_cast<uint32_t>(b >> 32) + k * 128 + column % kPanel * 2;
     });
   }
-};
-
-// Operands have changed places: 64 columns of a result are the rows of c, kRows rows of it its columns.
-template <class T, int kRows>
-struct SwappedProduct {
-  using Product = WarpgroupProduct<T, kRows>;
-  template <bool kByColumns>
-  static void add(float (&c)[kRows / 8][4], uint64_t a, uint64_t b, bool adds) {
-    if (!kByColumns) return Product::by_rows(c, a, b, adds);
-    const uint32_t left = static_cast<uint32_t>(a), right = static_cast<uint32_t>(b);
-    const int lane = threadIdx.x % 32, row = threadIdx.x % kWarpgroup / 32 * 16 + lane / 4;
-    for (int j = 0; j < kRows / 8; ++j)
-      for (int e = 0; e < 4; ++e) {
-        const int column = j * 8 + lane % 4 * 2 + e % 2;
-        if (!adds) c[j][e] = 0;
-        for (int k = 0; k < 16; ++k) {
-          c[j][e] += Product::element(left + k * 128 + (row + e / 2 * 8) * 2) * Product::element(right + column * 128 + k * 2);
-        }
-      }
+  template <bool kLeftByColumns, bool kRightByColumns>
+  static void add(float (&c)[kColumns / 8][4], uint64_t a, uint64_t b, bool adds) {
+    const Panel left{static_cast<uint32_t>(a), kLeftByColumns};
+    if (kRightByColumns) return by_columns(c, left, b, adds);
+    sum_up(c, left, adds, [&](int k, int column) { return static_cast<uint32_t>(b) + column * 128 + k * 2; });
   }
+  static void by_rows(float (&c)[kColumns / 8][4], uint64_t a, uint64_t b, bool adds) { add<false, false>(c, a, b, adds); }
 };
 
 // Of TF32: a in registers, b's rows are c's columns.
