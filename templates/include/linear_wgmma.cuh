@@ -20,6 +20,16 @@ __device__ __forceinline__ void with_epilogue(int chain, const F& f, const First
   }
 }
 
+// The epilogues of chains, where they do the same with what each has.
+template <class Epilogue, int kChains>
+struct Alike {
+  Epilogue of[kChains];
+};
+template <class F, class Epilogue, int kChains>
+__device__ __forceinline__ void with_epilogue(int chain, const F& f, const Alike<Epilogue, kChains>& alike) {
+  f(alike.of[chain]);
+}
+
 // Uses of sums stay on their side of what is said about products here.
 template <class Tile>
 __device__ __forceinline__ void settle(typename Tile::Sums& c) {
@@ -197,7 +207,7 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
     // What an epilogue reads first is on its way while its sums come: to registers, or where each of several may be it, nearer; products
     // in each one's branch would have the compiler wait for every one of them. Sums do not begin with a bias, for which products would
     // wait: on an H200 1024x3072x768 with GELU takes 10.8 us so and 10.4 as it is, whose ending has a tenth more instructions.
-    constexpr bool kOne = kChains == 1;
+    constexpr bool kOne = kChains == 1 || (sizeof...(Epilogues) == 1 && kPanels == 1);
     const int row = at.row + first_row;
     if constexpr (!kOne) {
 #pragma unroll
@@ -217,7 +227,7 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
       const ChainPlace of = at.of_panel(x, first_panel + panel);
       const int columns = x.columns[of.chain];
       alike = kPanels - panel;
-      if (of.chain + 1 < kChains) alike = min(alike, (in_panels(columns) - of.column) / kPanel);
+      if (kPanels > 1 && of.chain + 1 < kChains) alike = min(alike, (in_panels(columns) - of.column) / kPanel);
       with_epilogue(
           of.chain,
           [&](const auto& epilogue) {
