@@ -207,10 +207,12 @@ struct TileEnding {
       : epilogue(epilogue), rows(Tile::kSwaps ? min(rows, row + Tile::kRows) : rows), columns(columns), lane(row, column) {
     fetch(operands[0], lane.row, lane.column);
   }
-  __device__ __forceinline__ void fetch(Operands& to, int down, int across) {  // what lies outside is never stored
+  // What lies outside is never stored. `near`: what was fetched of the same columns, if anything.
+  template <class... Near>
+  __device__ __forceinline__ void fetch(Operands& to, int down, int across, const Near&... near) {
 #pragma unroll
     for (int turn = 0; turn < kTurns; ++turn) {
-      epilogue.fetch(to[turn], min(down + turn * 4, rows - 1), min(across, columns - 8));
+      epilogue.fetch(to[turn], min(down + turn * 4, rows - 1), min(across, columns - 8), near[0]...);
     }
   }
   // Has what the parts after the first one read come to the L2 cache, while products go on.
@@ -249,11 +251,13 @@ struct TileEnding {
         const int part = two * 2 + i, here = down + i * Sums::kBelow, there = across;
         if (kOdd && i == 1 && part == end) continue;
         if ((!kOdd && i == 0) || part + 1 < end) {
-          if (i == 1) {
-            down += 64;
-            if (down == lane.row + Sums::kEach * 32) down = lane.row, across += kPanel;
+          down += i * 64;
+          if (i == 1 && down == lane.row + Sums::kEach * 32) {
+            down = lane.row, across += kPanel;
+            fetch(operands[0], down, across);
+          } else {
+            fetch(operands[1 - i], i == 0 ? down + Sums::kBelow : down, across, operands[i]);
           }
-          fetch(operands[1 - i], i == 0 ? down + Sums::kBelow : down, across);
           take(eights[1 - i], c, part + 1, sums);
         }
 #pragma unroll

@@ -15,6 +15,10 @@ struct AddedMatrix {
     fusion::gpu::fetch_eight(x.bias, bias, 0, 1, row, column);
     fusion::gpu::fetch_eight(x.matrix, matrix, columns, 1, row, column);
   }
+  void fetch(Operands& x, uint32_t row, uint32_t column, const Operands& near) const {
+    fetch(x, row, column);
+    x.bias = near.bias;
+  }
   static constexpr bool kReadsRows = true;
   void prefetch(uint32_t row, uint32_t column) const {
     fusion::gpu::prefetch_eight(bias, 0, 1, row, column);

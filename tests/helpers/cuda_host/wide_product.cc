@@ -24,6 +24,10 @@ struct Epilogue {
     gpu::fetch_eight(x.matrix, matrix, columns, 1, row, column);
     gpu::fetch_eight(x.line, line, 1, 0, row, column);
   }
+  void fetch(Operands& x, uint32_t row, uint32_t column, const Operands& near) const {
+    fetch(x, row, column);
+    x.bias = near.bias;
+  }
   static constexpr bool kReadsRows = true;
   void prefetch(uint32_t row, uint32_t column) const {
     gpu::prefetch_eight(bias, 0, 1, row, column);
@@ -83,6 +87,7 @@ int wrong(int rows, int depth, const int (&columns)[kChains], unsigned grid) {
   x.order = gpu::tile_order<Tile>(rows, x.columns);
   cuda_host::launch(grid, Tile::kThreads, Tile::kBytes, nullptr, [&] {
     if constexpr (kChains == 1) gpu::linear_wgmma<half, Tile, kTransB>(x, epilogues[0]);
+    else if constexpr (kTransB) gpu::linear_wgmma<half, Tile, kTransB>(x, gpu::Alike<Epilogue, 2>{epilogues[0], epilogues[1]});
     else gpu::linear_wgmma<half, Tile, kTransB>(x, epilogues[0], epilogues[1]);
   });
   int wrong = 0;
