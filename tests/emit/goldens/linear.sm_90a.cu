@@ -238,6 +238,12 @@ struct stage_0_turned_wide0 {
     gpu::fetch_eight(x.in0_3, e0.in3, e0.row3, 1, row, column);
   }
 
+  // Of another row, the columns of `near`.
+  __device__ __forceinline__ void fetch(Operands& x, uint32_t row, uint32_t column, [[maybe_unused]] const Operands& near) const {
+    x.in0_2 = near.in0_2;
+    gpu::fetch_eight(x.in0_3, e0.in3, e0.row3, 1, row, column);
+  }
+
   __device__ __forceinline__ void prefetch(uint32_t row, uint32_t column) const {
     gpu::prefetch_eight(e0.in3, e0.row3, 1, row, column);
   }

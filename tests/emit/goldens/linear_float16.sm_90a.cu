@@ -180,6 +180,11 @@ struct stage_0_wide0 {
     gpu::fetch_eight(x.in0_2, e0.in2, 0, 1, row, column);
   }
 
+  // Of another row, the columns of `near`.
+  __device__ __forceinline__ void fetch(Operands& x, uint32_t row, uint32_t column, [[maybe_unused]] const Operands& near) const {
+    x.in0_2 = near.in0_2;
+  }
+
   __device__ __forceinline__ void prefetch(uint32_t row, uint32_t column) const {
   }
   static constexpr bool kReadsRows = false;  // other elements in every row

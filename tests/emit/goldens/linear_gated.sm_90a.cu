@@ -389,6 +389,10 @@ struct group_0_wide0 {
   __device__ __forceinline__ void fetch(Operands& x, uint32_t row, uint32_t column) const {
   }
 
+  // Of another row, the columns of `near`.
+  __device__ __forceinline__ void fetch(Operands& x, uint32_t row, uint32_t column, [[maybe_unused]] const Operands& near) const {
+  }
+
   __device__ __forceinline__ void prefetch(uint32_t row, uint32_t column) const {
   }
   static constexpr bool kReadsRows = false;  // other elements in every row

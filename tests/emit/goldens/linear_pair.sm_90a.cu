@@ -217,6 +217,11 @@ struct stage_0_turned_wide0 {
     gpu::fetch_eight(x.in0_2, e0.in2, 0, 1, row, column);
   }
 
+  // Of another row, the columns of `near`.
+  __device__ __forceinline__ void fetch(Operands& x, uint32_t row, uint32_t column, [[maybe_unused]] const Operands& near) const {
+    x.in0_2 = near.in0_2;
+  }
+
   __device__ __forceinline__ void prefetch(uint32_t row, uint32_t column) const {
   }
   static constexpr bool kReadsRows = false;  // other elements in every row
@@ -437,7 +442,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
 
 #if FUSION_HOPPER
 // Eight neighbours of a row at a time.
-struct group_0_turned_wide0 {
+struct group_0_turned_wide {
   stage_0_epilogue e0;
 
   struct Operands {
@@ -448,42 +453,9 @@ struct group_0_turned_wide0 {
     gpu::fetch_eight(x.in0_2, e0.in2, 0, 1, row, column);
   }
 
-  __device__ __forceinline__ void prefetch(uint32_t row, uint32_t column) const {
-    gpu::prefetch_eight(e0.in2, 0, 1, row, column);
-  }
-  static constexpr bool kReadsRows = false;  // other elements in every row
-
-  __device__ __forceinline__ void spread(Operands& x) const {
-    gpu::spread(x.in0_2, 1);
-  }
-
-  __device__ __forceinline__ void store(uint32_t row, uint32_t column, bool inside, const float (&sums)[1][8], const Operands& x, [[maybe_unused]] bool passes = false) const {
-    [[maybe_unused]] const int64_t e = row * e0.columns + column;
-    float y0_0[8];
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      {
-        const float acc = 1.0f * sums[0][i];
-        const float v0 = acc;
-        const float v1 = gpu::get(x.in0_2, i);
-        const float v2 = v0 + v1;
-        y0_0[i] = v2;
-      }
-    }
-    gpu::store_eight(inside, gpu::eight_at(e0.out0, e0.columns, 1, row, column), y0_0, passes);
-  }
-};
-
-// Eight neighbours of a row at a time.
-struct group_0_turned_wide1 {
-  stage_0_epilogue e0;
-
-  struct Operands {
-    gpu::Vector<float, 8> in0_2;
-  };
-
-  __device__ __forceinline__ void fetch(Operands& x, uint32_t row, uint32_t column) const {
-    gpu::fetch_eight(x.in0_2, e0.in2, 0, 1, row, column);
+  // Of another row, the columns of `near`.
+  __device__ __forceinline__ void fetch(Operands& x, uint32_t row, uint32_t column, [[maybe_unused]] const Operands& near) const {
+    x.in0_2 = near.in0_2;
   }
 
   __device__ __forceinline__ void prefetch(uint32_t row, uint32_t column) const {
@@ -516,8 +488,8 @@ using group_0_turned_tiles = gpu::FloatTiles<1>;
 
 template <class Tile>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
-    group_0_turned_wide_kernel(const __grid_constant__ gpu::WideOperands<1, 2> x, const __grid_constant__ group_0_turned_wide0 epilogue0, const __grid_constant__ group_0_turned_wide1 epilogue1) {
-  gpu::linear_wgmma<float, Tile, true>(x, epilogue0, epilogue1);
+    group_0_turned_wide_kernel(const __grid_constant__ gpu::WideOperands<1, 2> x, const __grid_constant__ gpu::Alike<group_0_turned_wide, 2> epilogues) {
+  gpu::linear_wgmma<float, Tile, true>(x, epilogues);
 }
 
 // False where the kernel does not suit the operands, or would take more than so many cycles.
@@ -529,11 +501,10 @@ bool group_0_turned_wide_launch(const gpu::Device& device, cudaStream_t stream, 
 gpu::WideOperands<1, 2> x;
   gpu::Turned* const right[] = {&turned0, &turned1};
   if (!gpu::describe_turned(device, stream, most, x, right, x0, x1)) return false;
-  const group_0_turned_wide0 epilogue0{x0.epilogue};
-  const group_0_turned_wide1 epilogue1{x1.epilogue};
+  const gpu::Alike<group_0_turned_wide, 2> epilogues{ {{x0.epilogue}, {x1.epilogue}} };
   return gpu::with_wide_tile<group_0_turned_tiles>(device, true, x, x0.a, x0.p.a_row * 2, [&](auto tile, unsigned grid) {
     using Tile = decltype(tile);
-    gpu::launch_clusters(group_0_turned_wide_kernel<Tile>, grid, static_cast<unsigned>(x.parts), Tile::kThreads, Tile::kBytes, stream, "group_0_turned", x, epilogue0, epilogue1);
+    gpu::launch_clusters(group_0_turned_wide_kernel<Tile>, grid, static_cast<unsigned>(x.parts), Tile::kThreads, Tile::kBytes, stream, "group_0_turned", x, epilogues);
   });
 }
 #endif

@@ -135,6 +135,10 @@ struct stage_2_turned_wide0 {
   __device__ __forceinline__ void fetch(Operands& x, uint32_t row, uint32_t column) const {
   }
 
+  // Of another row, the columns of `near`.
+  __device__ __forceinline__ void fetch(Operands& x, uint32_t row, uint32_t column, [[maybe_unused]] const Operands& near) const {
+  }
+
   __device__ __forceinline__ void prefetch(uint32_t row, uint32_t column) const {
   }
   static constexpr bool kReadsRows = false;  // other elements in every row
@@ -441,6 +445,10 @@ struct stage_0_turned_wide0 {
   };
 
   __device__ __forceinline__ void fetch(Operands& x, uint32_t row, uint32_t column) const {
+  }
+
+  // Of another row, the columns of `near`.
+  __device__ __forceinline__ void fetch(Operands& x, uint32_t row, uint32_t column, [[maybe_unused]] const Operands& near) const {
   }
 
   __device__ __forceinline__ void prefetch(uint32_t row, uint32_t column) const {
@@ -755,6 +763,11 @@ struct stage_1_turned_wide0 {
   };
 
   __device__ __forceinline__ void fetch(Operands& x, uint32_t row, uint32_t column) const {
+    gpu::fetch_eight(x.in0_2, e0.in2, e0.row2, 1, row, column);
+  }
+
+  // Of another row, the columns of `near`.
+  __device__ __forceinline__ void fetch(Operands& x, uint32_t row, uint32_t column, [[maybe_unused]] const Operands& near) const {
     gpu::fetch_eight(x.in0_2, e0.in2, e0.row2, 1, row, column);
   }
 
