@@ -80,6 +80,14 @@ __device__ __forceinline__ Barrier* kept(Barrier* barriers) {
   asm volatile("" : "+l"(barriers));
   return barriers;
 }
+// Stores sixteen bytes that `stay` in the L2 cache, or `pass` through it, or not at all: without a branch.
+__device__ __forceinline__ void store_if(bool stay, bool pass, uint4* p, const uint4& x) {
+  asm volatile(
+      "{\n.reg .pred stay, pass;\nsetp.ne.b32 stay, %5, 0;\nsetp.ne.b32 pass, %6, 0;\n"
+      "@stay st.global.wb.v4.b32 [%0], {%1, %2, %3, %4};\n@pass st.global.cs.v4.b32 [%0], {%1, %2, %3, %4};\n}" ::"l"(p),
+      "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w), "r"(int{stay}), "r"(int{pass})
+      : "memory");
+}
 // Before barriers that were made are used by others.
 __device__ __forceinline__ void publish_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 // Between what threads (or their copies) wrote to shared memory and the products that read it.

@@ -75,7 +75,15 @@ __device__ __forceinline__ void store_eight(bool inside, T* p, const X (&x)[8], 
 #pragma unroll
   for (auto& word : y.word) keep(word);
   keep(p);
+#if FUSION_HOPPER
+#pragma unroll
+  for (int i = 0; i < y.kBytes / 16; ++i) {
+    const uint4 v{y.word[i * 4], y.word[i * 4 + 1], y.word[i * 4 + 2], y.word[i * 4 + 3]};
+    store_if(inside && !passes, inside && passes, reinterpret_cast<uint4*>(p) + i, v);
+  }
+#else
   if (inside) store_whole(p, y, passes);
+#endif
 }
 
 #if FUSION_HOPPER

@@ -43,6 +43,10 @@ inline Barrier* kept(Barrier* barriers) { return barriers; }
 inline int warp_of_block() { return static_cast<int>(threadIdx.x) / 32; }
 inline int warpgroup() { return warp_of_block() / (kWarpgroup / 32); }
 inline bool is_elected() { return threadIdx.x % 32 == 0; }
+inline void store_if(bool stay, bool pass, uint4* p, const uint4& x) {
+  if (stay) __stwb(p, x);
+  if (pass) __stcs(p, x);
+}
 inline void publish_barriers() {}
 inline void publish_copies() {}
 
