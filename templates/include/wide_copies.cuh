@@ -57,6 +57,9 @@ struct WideCopies {
   ChainPlace panels[kPanels];
   int missing;  // rows of the tile that are not there
 
+  __device__ __forceinline__ WideCopies(const WideOperands<Tile::kProducts, kChains>& x, const WideSteps& mine, uint32_t ring, Barrier* full,
+                                        Barrier* empty, int warp)
+      : x(x), mine(mine), at(x, mine.tile), ring(ring), full(full), empty(empty), warp(warp) {}
   __device__ __forceinline__ void find_operands() {
 #pragma unroll
     for (int i = 0; i < kPanels; ++i) panels[i] = at.of_panel(x, i);
@@ -74,9 +77,16 @@ struct WideCopies {
   __device__ __forceinline__ void bring_right(int step, int slot) const {
     const uint32_t right = ring + slot * Tile::kSlotBytes + Tile::kLeftBytes;
     full[slot].arrive_expecting(Tile::kSlotBytes - missing * kPanel * 2);
-    each_box(step, [&](int i, const TensorMap& map, int column, int row) {
-      copy_box(right + i * Tile::kBoxBytes, map, full[slot], column, row, x.once);
-    });
+    const auto bring = [&](bool once) {
+      each_box(step, [&](int i, const TensorMap& map, int column, int row) {
+        copy_box(right + i * Tile::kBoxBytes, map, full[slot], column, row, once);
+      });
+    };
+    if (x.once) {
+      bring(true);
+    } else {
+      bring(false);
+    }
   }
   __device__ __forceinline__ void bring_left(int step, int slot, int tile) const {
     const TensorMap& left = missing > 0 ? x.last : x.left;
@@ -85,24 +95,43 @@ struct WideCopies {
   }
 
   __device__ __forceinline__ int ahead() const { return min(mine.count, kStepsAhead); }
-  // The first steps. While kernels before this one still run, right operands come if they are constants, or else nearer at
-  // least. More of them would stand in the way of the left ones: on an H200 BERT-base of 8 x 128 tokens takes 0.534 ms in a graph, 0.542
-  // with four of them and 0.643 if those of eight steps more come nearer meanwhile.
-  __device__ __forceinline__ void begin() const {
+  template <class F>
+  __device__ __forceinline__ void each_ahead(const F& f) const {
 #pragma unroll 1
-    for (int step = warp; step < ahead(); step += kCopiers) {
-      if (x.early) {
-        bring_right(step, step);
+    for (int step = 0; step < ahead(); ++step) f(step);
+  }
+  // The first steps: one warp asks for their left operands, another one for the right ones, so that what a step needs comes before what the
+  // next one does. While kernels before this one still run, right operands come if they are constants, or else nearer at least. More of
+  // them would stand in the way of the left ones: on an H200 BERT-base of 8 x 128 tokens takes 0.534 ms in a graph, 0.542 with four of them
+  // and 0.643 if those of eight steps more come nearer meanwhile.
+  __device__ __forceinline__ void begin() {
+    const bool is_left = warp == 0;
+    if (is_left && is_elected()) {
+#pragma unroll
+      for (int step = 0; step < kStepsAhead; ++step) full[step].init(1);
+      publish_barriers();
+    }
+    at.keep();
+    find_operands();
+    if (warp < 2) sync_threads(3, 64);
+    if (is_elected()) {
+      if (warp > 1) {
+        await_earlier();
+      } else if (is_left) {
+        await_earlier();
+        each_ahead([&](int step) { bring_left(step, step, mine.tile); });
+      } else if (__builtin_expect(x.early, true)) {
+        each_ahead([&](int step) { bring_right(step, step); });
+        await_earlier();
       } else {
-        each_box(step, [](int, const TensorMap& map, int column, int row) { prefetch_box(map, column, row); });
+        each_ahead([&](int step) {
+          each_box(step, [](int, const TensorMap& map, int column, int row) { prefetch_box(map, column, row); });
+        });
+        await_earlier();
+        each_ahead([&](int step) { bring_right(step, step); });
       }
     }
-    await_earlier();
-#pragma unroll 1
-    for (int step = warp; step < ahead(); step += kCopiers) {
-      if (__builtin_expect(!x.early, false)) bring_right(step, step);
-      bring_left(step, step, mine.tile);
-    }
+    __syncwarp();
   }
   // All others. Every other tile is multiplied from its end on: what all blocks have read last is still in the L2 cache. Measured on an
   // H100, 179 MB came from memory for 223 at 2048x16384x4096, and 158 where its results pass through the cache.

@@ -112,6 +112,7 @@ struct WarpSums {
   // Parts of a panel: of every 64 rows two, of which the second one lies so many rows below the first.
   static constexpr int kEach = Tile::kHeight * 2, kBelow = 8;
   static constexpr int kPanels = Tile::kPanels, kParts = kEach * kPanels;
+  static constexpr int kNext = 4;  // so many rows below a lane's first one of a part lies its other one
   unsigned char* shared;
   int to[2], from[2];
 
@@ -126,6 +127,7 @@ struct WarpSums {
       keep(to[i]), keep(from[i]);
     }
   }
+  static __device__ __forceinline__ constexpr bool has(int, int) { return true; }
   // The row of a worker's tile that a lane takes first.
   static __device__ __forceinline__ int first_row() { return threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 32 / 8; }
   // The halves of an eight change places in every other row, and in the second half of a row, so that neither what the
@@ -144,15 +146,15 @@ struct WarpSums {
       }
     }
   }
-  __device__ __forceinline__ void take(float (&eight)[8], int turn) const { take_eight(eight, shared, from, turn * 4 * kSumsPitch); }
+  __device__ __forceinline__ void take(float (&eight)[8], int turn) const { take_eight(eight, shared, from, turn * kNext * kSumsPitch); }
 };
 
 // The same of a tile whose operands changed places: a worker's warps have 16 columns each of its panel. They put 32 rows of it at a time
-// together, of which each takes eight.
+// together, of which each takes four of the first 16 and of the others, if a tile has them.
 template <class Tile>
 struct WorkerSums {
   static constexpr int kPitch = kPanel * 4 + 16, kTogether = 32;
-  static constexpr int kEach = (Tile::kRows + kTogether - 1) / kTogether, kParts = kEach, kBelow = kTogether;
+  static constexpr int kEach = (Tile::kRows + kTogether - 1) / kTogether, kParts = kEach, kBelow = kTogether, kNext = 16;
   static_assert(Tile::kPanels == 1);
   static_assert(kTogether * kPitch <= 4 * kSumsBytes);
   unsigned char* shared;
@@ -166,7 +168,8 @@ struct WorkerSums {
 #pragma unroll
     for (int i = 0; i < 2; ++i) from[i] = place + sum_at(first_row(), kPitch, lane % 8, i, lane / 4), keep(from[i]);
   }
-  static __device__ __forceinline__ int first_row() { return threadIdx.x % kWarpgroup / 32 * 8 + threadIdx.x % 32 / 8; }
+  static __device__ __forceinline__ constexpr bool has(int part, int turn) { return part * kTogether + turn * kNext < Tile::kRows; }
+  static __device__ __forceinline__ int first_row() { return threadIdx.x % kWarpgroup / 32 * 4 + threadIdx.x % 32 / 8; }
   static __device__ __forceinline__ void meet() { sync_threads(2 + static_cast<int>(threadIdx.x) / kWarpgroup, kWarpgroup); }
   __device__ __forceinline__ void give(const typename Tile::Sums& c, int, int part) const {
 #pragma unroll
@@ -183,7 +186,7 @@ struct WorkerSums {
       }
     }
   }
-  __device__ __forceinline__ void take(float (&eight)[8], int turn) const { take_eight(eight, shared, from, turn * 4 * kPitch); }
+  __device__ __forceinline__ void take(float (&eight)[8], int turn) const { take_eight(eight, shared, from, turn * kNext * kPitch); }
 };
 template <class Tile>
 using TileSums = std::conditional_t<Tile::kSwaps, WorkerSums<Tile>, WarpSums<Tile>>;
@@ -220,7 +223,7 @@ struct TileEnding {
   __device__ __forceinline__ void fetch(Operands& to, int down, int across, const Near&... near) {
 #pragma unroll
     for (int turn = 0; turn < kTurns; ++turn) {
-      epilogue.fetch(to[turn], min(down + turn * 4, rows - 1), min(across, columns - 8), near[0]...);
+      epilogue.fetch(to[turn], min(down + turn * Sums::kNext, rows - 1), min(across, columns - 8), near[0]...);
     }
   }
   // Has what the parts after the first one read come to the L2 cache, while products go on.
@@ -231,7 +234,7 @@ struct TileEnding {
         const int down = lane.row + part % Sums::kEach / 2 * 64 + part % Sums::kEach % 2 * Sums::kBelow;
         const int across = lane.column + part / Sums::kEach * kPanel;
 #pragma unroll
-        for (int turn = 0; turn < kTurns; ++turn) epilogue.prefetch(min(down + turn * 4, rows - 1), min(across, columns - 8));
+        for (int turn = 0; turn < kTurns; ++turn) epilogue.prefetch(min(down + turn * Sums::kNext, rows - 1), min(across, columns - 8));
       }
     }
   }
@@ -270,7 +273,8 @@ struct TileEnding {
         }
 #pragma unroll
         for (int turn = 0; turn < kTurns; ++turn) {
-          const int below = here + turn * 4;
+          if (kAlone && !Sums::has(part, turn)) continue;
+          const int below = here + turn * Sums::kNext;
           epilogue.spread(operands[i][turn]);
           epilogue.store(below, there, below < rows && there < columns, eights[i][turn], operands[i][turn], passes != 0);
         }

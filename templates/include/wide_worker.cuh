@@ -161,14 +161,15 @@ struct WideWorker {
 
   // Tile after tile: its products, then what ends it.
   template <class... Epilogues>
-  __device__ __forceinline__ void in_turn(WidePosition<Tile> at, const Epilogues&... epilogues) {
+  __device__ __forceinline__ void in_turn(const Epilogues&... epilogues) {
     int tile = mine.tile;
     unsigned n = 0;  // steps of all workers before a tile's
     if constexpr (Tile::kApart) tile += worker * static_cast<int>(gridDim.x), n = worker * mine.count;
     for (; tile < mine.tiles; tile += stride) {
       // Phases of the ring that another worker waits for must have passed.
       if (Tile::kApart && n > 0) sync_threads(1 + worker, Tile::kWorkers * kWarpgroup);
-      if (tile >= stride) at = {x, tile}, at.keep();
+      WidePosition<Tile> at(x, tile);
+      at.keep();
       place = RingPlace<Tile::kSlots>(n), used = 0;
       of_tile(tile, at, epilogues...);
       n += (Tile::kApart ? Tile::kWorkers : 1) * mine.count;

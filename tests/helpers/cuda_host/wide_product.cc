@@ -126,11 +126,14 @@ int misplaced(bool fills) {
   gpu::copied = &copied, cuda_host::passing = &passing;
   cuda_host::launch(1, Tile::kThreads, Tile::kBytes, nullptr, [&] { gpu::linear_wgmma<half, Tile, false>(x, epilogue); });
   gpu::copied = nullptr, cuda_host::passing = nullptr;
-  int misplaced = 0, n = 0, turns[Tile::kCopiers] = {};
+  int misplaced = 0, n = 0, next[] = {0, 1, 2, 3};
+  while (next[0] < gpu::kStepsAhead) next[0] += Tile::kCopiers;
+  while (next[1] < gpu::kStepsAhead) next[1] += Tile::kCopiers;
   for (const gpu::Copied& box : copied) {
     if (box.matrix != left.data()) continue;
-    const int turn = turns[box.warp]++ * Tile::kCopiers + box.warp, tile = turn / kSteps, step = turn % kSteps;
-    ++n;
+    int turn = n++;
+    if (turn >= gpu::kStepsAhead) turn = next[box.warp], next[box.warp] += Tile::kCopiers;
+    const int tile = turn / kSteps, step = turn % kSteps;
     misplaced += box.column != (tile % 2 == 0 ? step : kSteps - 1 - step) * gpu::kPanel;
     misplaced += box.once != (fills && tile == kTiles - 1);
   }
