@@ -15,7 +15,7 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
   if (threadIdx.x == kWarpgroup) each_map(x, [](const TensorMap& map) { prefetch_map(map); });
   extern __shared__ uint4 dynamic[];
   uint32_t ring = (shared_address(dynamic) + 1023) / 1024 * 1024;
-  keep(ring);
+  keep(ring);  // the compiler would work it out at every use
   __shared__ Barrier barriers[2 * kSlots];
   Barrier *const full = kept(barriers), *const empty = full + kSlots;
   [[maybe_unused]] __shared__ Mailbox mailbox;
@@ -30,30 +30,29 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
     }
   };
   const WideSteps mine(x, share);
-  if (__builtin_expect(worker >= 0, false)) {
-    if (warp == 4 && is_elected()) {
-#pragma unroll
-      for (int i = kStepsAhead; i < kSlots; ++i) full[i].init(1);
-#pragma unroll
-      for (int i = 0; i < kSlots; ++i) empty[i].init(Tile::kTogether * 4);
-      publish_barriers();
-      if constexpr (Tile::kShares) mailbox.open(SharedSums<Tile>::incoming(share));
-    }
-    __syncwarp();
+  if (worker < 0) {
+    WideCopies<Tile, kTransB, kChains> copies(x, mine, ring, full, empty, warp);
+    copies.begin();  // before a block's threads have met
     meet();
-    await_earlier();
-    if constexpr (Tile::kMoves) take_registers<Tile::kMany>();
-    unsigned char* const bytes = reinterpret_cast<unsigned char*>(dynamic) + (ring - shared_address(dynamic));
-    WideWorker<T, Tile, kTransB, kChains> of(x, mine, share, mailbox, full, empty, bytes, warp);
-    of.in_turn(epilogues...);
+    if constexpr (Tile::kMoves) give_registers<Tile::kFew>();
+    if (warp < Tile::kCopiers && is_elected()) copies.go_on();
     return;
   }
-  // Code comes from memory as it is executed: that of the copies lies first, which begin before a block's threads have met.
-  WideCopies<Tile, kTransB, kChains> copies(x, mine, ring, full, empty, warp);
-  copies.begin();
+  if (warp == 4 && is_elected()) {
+#pragma unroll
+    for (int i = kStepsAhead; i < kSlots; ++i) full[i].init(1);
+#pragma unroll
+    for (int i = 0; i < kSlots; ++i) empty[i].init(Tile::kTogether * 4);
+    publish_barriers();
+    if constexpr (Tile::kShares) mailbox.open(SharedSums<Tile>::incoming(share));
+  }
+  __syncwarp();
   meet();
-  if constexpr (Tile::kMoves) give_registers<Tile::kFew>();
-  if (warp < Tile::kCopiers && is_elected()) copies.go_on();
+  await_earlier();
+  if constexpr (Tile::kMoves) take_registers<Tile::kMany>();
+  unsigned char* const bytes = reinterpret_cast<unsigned char*>(dynamic) + (ring - shared_address(dynamic));
+  WideWorker<T, Tile, kTransB, kChains> of(x, mine, share, mailbox, full, empty, bytes, warp);
+  of.in_turn(epilogues...);
 }
 
 }  // namespace fusion::gpu

@@ -93,22 +93,17 @@ __device__ __forceinline__ Vector<T, N> load_whole(const T* p) {
     return x;
   }
 }
-// By these, as the compiler takes other stores of several words apart where it loses sight of their alignment; `passes`: it
-// leaves the L2 cache before others.
-template <class Words>
-__device__ __forceinline__ void store_words(Words* p, const Words& words, bool passes) {
-  passes ? __stcs(p, words) : __stwb(p, words);
-}
+// By words, as the compiler takes other stores of several apart where it loses sight of their alignment.
 template <class T, int N>
-__device__ __forceinline__ void store_whole(T* p, const Vector<T, N>& x, bool passes = false) {
+__device__ __forceinline__ void store_whole(T* p, const Vector<T, N>& x) {
   if constexpr (sizeof(T) * N % 16 == 0) {
 #pragma unroll
     for (int i = 0; i < x.kBytes / 16; ++i) {
       const uint4 v{x.word[i * 4], x.word[i * 4 + 1], x.word[i * 4 + 2], x.word[i * 4 + 3]};
-      store_words(reinterpret_cast<uint4*>(p) + i, v, passes);
+      __stwb(reinterpret_cast<uint4*>(p) + i, v);
     }
   } else if constexpr (sizeof(T) * N == 8) {
-    store_words(reinterpret_cast<uint2*>(p), uint2{x.word[0], x.word[1]}, passes);
+    __stwb(reinterpret_cast<uint2*>(p), uint2{x.word[0], x.word[1]});
   } else if constexpr (sizeof(T) * N == 4) {
     *reinterpret_cast<uint32_t*>(p) = x.word[0];
   } else {

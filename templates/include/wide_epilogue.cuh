@@ -59,6 +59,7 @@ __device__ __forceinline__ void keep(T& x) {
   }
 }
 
+#if FUSION_HOPPER
 // Stores eight neighbours if they are `inside`: what leads to the store is worked out in any case, as between branches the compiler would
 // have each eight wait for itself.
 template <class T, class X>
@@ -75,18 +76,13 @@ __device__ __forceinline__ void store_eight(bool inside, T* p, const X (&x)[8], 
 #pragma unroll
   for (auto& word : y.word) keep(word);
   keep(p);
-#if FUSION_HOPPER
 #pragma unroll
   for (int i = 0; i < y.kBytes / 16; ++i) {
     const uint4 v{y.word[i * 4], y.word[i * 4 + 1], y.word[i * 4 + 2], y.word[i * 4 + 3]};
     store_if(inside && !passes, inside && passes, reinterpret_cast<uint4*>(p) + i, v);
   }
-#else
-  if (inside) store_whole(p, y, passes);
-#endif
 }
 
-#if FUSION_HOPPER
 // Bytes of a warp's place in shared memory: eight rows of 64 sums.
 constexpr int kSumsPitch = kPanel * 4 + 32, kSumsBytes = 8 * kSumsPitch;
 constexpr int kTurnBytes = 32 * 8 * 4;  // of a warp's sums of four of them

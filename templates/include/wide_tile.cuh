@@ -60,7 +60,7 @@ struct SwappedShape {
   static constexpr int kSums = kRows / 2, kSlotBytes = (kRows + 2 * kPanel) * kPanel * 2;
   static constexpr int kSlots = (kHopperShared - 1024 - 8 * kSumsBytes - 256) / kSlotBytes;  // as many as fit beside sums and barriers
   // The tensor cores take four cycles for a row; what is copied for few rows takes longer.
-  static constexpr int kCycles = std::max(kRows * 418 / 100, 186 + kRows * 242 / 100), kEnding = 500 + (kRows + 15) / 16 * 458;
+  static constexpr int kCycles = std::max(kRows * 418 / 100, 186 + kRows * 242 / 100), kEnding = 700 + kRows * 286 / 10;
 };
 template <int kRows_>
 struct SwappedTile : RingTile<2, kRows_, 2 * kPanel, SwappedShape<kRows_>::kSlots, 1, false, SwappedShape<kRows_>::kCycles,
