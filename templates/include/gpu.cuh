@@ -113,6 +113,16 @@ void launch(void (*kernel)(Parameters...), dim3 grid, unsigned threads, size_t s
   launch_as(kernel, grid, 1, false, threads, shared, stream, what, arguments...);
 }
 
+// Has a value worked out here and kept in a register.
+template <class T>
+__device__ __forceinline__ void keep(T& x) {
+  if constexpr (sizeof(T) == 8) {
+    asm volatile("" : "+l"(x));
+  } else {
+    asm volatile("" : "+r"(x));
+  }
+}
+
 // The larger one, NaN if one is.
 __device__ __forceinline__ float max_nan(float x, float y) {
   float z;

@@ -75,11 +75,6 @@ struct Barrier {
     return passed != 0;
   }
 };
-// Where barriers lie, worked out here: the compiler would ask for the block's place in its cluster at every use.
-__device__ __forceinline__ Barrier* kept(Barrier* barriers) {
-  asm volatile("" : "+l"(barriers));
-  return barriers;
-}
 // Stores sixteen bytes that `stay` in the L2 cache, or `pass` through it, or not at all: without a branch.
 __device__ __forceinline__ void store_if(bool stay, bool pass, uint4* p, const uint4& x) {
   asm volatile(

@@ -97,7 +97,9 @@ __device__ __forceinline__ void linear_tf32_wgmma(const Tf32Operands<kProducts>&
   extern __shared__ uint4 dynamic[];
   unsigned char* const ring = reinterpret_cast<unsigned char*>(dynamic) + (1024 - shared_address(dynamic) % 1024) % 1024;
   __shared__ Barrier barriers[2 * kSlots];
-  Barrier *const full = kept(barriers), *const empty = full + kSlots;
+  Barrier* full = barriers;
+  keep(full);  // the compiler would ask for the block's place in its cluster at every use
+  Barrier* const empty = full + kSlots;
   __shared__ Mailbox mailbox;
   const int parts = x.parts, part = static_cast<int>(blockIdx.x) % parts;
   if (threadIdx.x == 0) {

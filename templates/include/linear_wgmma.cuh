@@ -16,9 +16,10 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
   if (threadIdx.x == kWarpgroup) each_map(x, [](const TensorMap& map) { prefetch_map(map); });
   extern __shared__ uint4 dynamic[];
   uint32_t ring = (shared_address(dynamic) + 1023) / 1024 * 1024;
-  keep(ring);  // the compiler would work it out at every use
   __shared__ Barrier barriers[2 * kSlots];
-  Barrier *const full = kept(barriers), *const empty = full + kSlots;
+  Barrier* full = barriers;
+  keep(ring), keep(full);  // the compiler would ask for the block's place in its cluster at every use
+  Barrier* const empty = full + kSlots;
   [[maybe_unused]] __shared__ Mailbox mailbox;
   const Share share(Tile::kShares ? x.parts : 1);
   const int warp = warp_of_block(), worker = warp / 4 - 1;

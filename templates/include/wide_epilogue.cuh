@@ -49,16 +49,6 @@ __device__ __forceinline__ void spread(Vector<T, 8>& x, int64_t column_step) {
   for (int i = 0; i < 8; ++i) x.set(i, one);
 }
 
-// Has a value worked out here and kept in a register.
-template <class T>
-__device__ __forceinline__ void keep(T& x) {
-  if constexpr (sizeof(T) == 8) {
-    asm volatile("" : "+l"(x));
-  } else {
-    asm volatile("" : "+r"(x));
-  }
-}
-
 #if FUSION_HOPPER
 // Stores eight neighbours if they are `inside`: what leads to the store is worked out in any case, as between branches the compiler would
 // have each eight wait for itself.

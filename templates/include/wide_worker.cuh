@@ -149,13 +149,6 @@ struct WideWorker {
     products(c, place.slot * Tile::kSlotBytes, first, [&] { release(used); });
     used = place.slot, place.go_on();
   }
-  // After a tile's steps: its sums are there.
-  __device__ __forceinline__ void settle_sums(int tile) {
-    if (tile + stride >= mine.tiles) let_next_begin();
-    products_wait<0>();
-    settle<Tile>(c);
-    release(used);
-  }
   // Whether nobody finds a tile's results in the L2 cache.
   __device__ __forceinline__ bool passes(int tile) const { return x.fills && tile + kKept * static_cast<int>(gridDim.x) < mine.tiles; }
 
@@ -175,6 +168,7 @@ struct WideWorker {
       n += (Tile::kApart ? Tile::kWorkers : 1) * mine.count;
     }
   }
+  // Until a tile's sums are there.
   template <class Meanwhile>
   __device__ __forceinline__ void multiply(int tile, const Meanwhile& meanwhile) {
     for (int i = 0; i < mine.count; ++i) {
@@ -182,7 +176,10 @@ struct WideWorker {
       if (i == 1) meanwhile();
     }
     if (Tile::kApart && tile + static_cast<int>(gridDim.x) < mine.tiles) arrive_threads(2 - worker, Tile::kWorkers * kWarpgroup);
-    settle_sums(tile);
+    if (tile + stride >= mine.tiles) let_next_begin();
+    products_wait<0>();
+    settle<Tile>(c);
+    release(used);
   }
   template <class... Epilogues>
   __device__ __forceinline__ void of_tile(int tile, const WidePosition<Tile>& at, const Epilogues&... epilogues) {

@@ -127,8 +127,8 @@ int misplaced(bool fills) {
   cuda_host::launch(1, Tile::kThreads, Tile::kBytes, nullptr, [&] { gpu::linear_wgmma<half, Tile, false>(x, epilogue); });
   gpu::copied = nullptr, cuda_host::passing = nullptr;
   int misplaced = 0, n = 0, next[] = {0, 1, 2, 3};
-  while (next[0] < gpu::kStepsAhead) next[0] += Tile::kCopiers;
-  while (next[1] < gpu::kStepsAhead) next[1] += Tile::kCopiers;
+  for (int& step : next)
+    while (step < gpu::kStepsAhead) step += Tile::kCopiers;
   for (const gpu::Copied& box : copied) {
     if (box.matrix != left.data()) continue;
     int turn = n++;

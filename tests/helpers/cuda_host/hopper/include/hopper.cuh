@@ -39,7 +39,6 @@ struct Barrier {
   }
   bool has_passed(int parity) const { return phase % 2 != parity; }
 };
-inline Barrier* kept(Barrier* barriers) { return barriers; }
 inline int warp_of_block() { return static_cast<int>(threadIdx.x) / 32; }
 inline int warpgroup() { return warp_of_block() / (kWarpgroup / 32); }
 inline bool is_elected() { return threadIdx.x % 32 == 0; }
