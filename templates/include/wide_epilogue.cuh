@@ -99,6 +99,7 @@ struct WarpSums {
   static constexpr int kEach = Tile::kHeight * 2, kBelow = 8;
   static constexpr int kPanels = Tile::kPanels, kParts = kEach * kPanels;
   static constexpr int kNext = 4;  // so many rows below a lane's first one of a part lies its other one
+  static constexpr bool kInTurn = false;
   unsigned char* shared;
   int to[2], from[2];
 
@@ -114,6 +115,7 @@ struct WarpSums {
     }
   }
   static __device__ __forceinline__ constexpr bool has(int, int) { return true; }
+  __device__ __forceinline__ void take(float (&eight)[8], int, int turn) const { take_eight(eight, shared, from, turn * kNext * kSumsPitch); }
   // The row of a worker's tile that a lane takes first.
   static __device__ __forceinline__ int first_row() { return threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 32 / 8; }
   // The halves of an eight change places in every other row, and in the second half of a row, so that neither what the
@@ -132,15 +134,17 @@ struct WarpSums {
       }
     }
   }
-  __device__ __forceinline__ void take(float (&eight)[8], int turn) const { take_eight(eight, shared, from, turn * kNext * kSumsPitch); }
 };
 
 // The same of a tile whose operands changed places: a worker's warps have 16 columns each of its panel. They put 32 rows of it at a time
-// together, of which each takes four of the first 16 and of the others, if a tile has them.
+// together, of which each takes four of the first 16 and of the others, if a tile has them. Of two places parts have every other one: while
+// some of the threads still take a part, others may give the next one.
 template <class Tile>
 struct WorkerSums {
   static constexpr int kPitch = kPanel * 4 + 16, kTogether = 32;
   static constexpr int kEach = (Tile::kRows + kTogether - 1) / kTogether, kParts = kEach, kBelow = kTogether, kNext = 16;
+  static constexpr bool kInTurn = true;
+  static constexpr int kPlaceBytes = 4 * kSumsBytes;
   static_assert(Tile::kPanels == 1);
   static_assert(kTogether * kPitch <= 4 * kSumsBytes);
   unsigned char* shared;
@@ -148,7 +152,7 @@ struct WorkerSums {
 
   __device__ __forceinline__ WorkerSums(unsigned char* shared, int place, int warp) : shared(shared) {
     const int lane = threadIdx.x % 32;
-    place += warp / 4 * 4 * kSumsBytes, warp %= 4;
+    place += warp / 4 * 2 * kPlaceBytes, warp %= 4;
     to = place + sum_at(lane % 4 * 2, kPitch, warp * 2, lane / 16, warp / 2) + lane / 4 % 4 * 4;
     keep(to);
 #pragma unroll
@@ -167,12 +171,14 @@ struct WorkerSums {
         if (eight >= Tile::kRows / 8) continue;
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          *reinterpret_cast<float*>(shared + to + (j * 8 + e % 2) * kPitch + e / 2 * 32) = c[0][eight][e];
+          *reinterpret_cast<float*>(shared + to + part % 2 * kPlaceBytes + (j * 8 + e % 2) * kPitch + e / 2 * 32) = c[0][eight][e];
         }
       }
     }
   }
-  __device__ __forceinline__ void take(float (&eight)[8], int turn) const { take_eight(eight, shared, from, turn * kNext * kPitch); }
+  __device__ __forceinline__ void take(float (&eight)[8], int part, int turn) const {
+    take_eight(eight, shared, from, part % 2 * kPlaceBytes + turn * kNext * kPitch);
+  }
 };
 template <class Tile>
 using TileSums = std::conditional_t<Tile::kSwaps, WorkerSums<Tile>, WarpSums<Tile>>;
@@ -225,14 +231,15 @@ struct TileEnding {
     }
   }
   using Eights = float[kTurns][Tile::kProducts][8];
-  static __device__ __forceinline__ void take(Eights& eights, const typename Tile::Sums& c, int part, const Sums& sums) {
+  // `begins`: with a tile's first part.
+  static __device__ __forceinline__ void take(Eights& eights, const typename Tile::Sums& c, int part, bool begins, const Sums& sums) {
 #pragma unroll
     for (int p = 0; p < Tile::kProducts; ++p) {
-      Sums::meet();
+      if (begins || !Sums::kInTurn) Sums::meet();
       sums.give(c, p, part);
       Sums::meet();
 #pragma unroll
-      for (int turn = 0; turn < kTurns; ++turn) sums.take(eights[turn][p], turn);
+      for (int turn = 0; turn < kTurns; ++turn) sums.take(eights[turn][p], part, turn);
     }
   }
   __device__ __forceinline__ void operator()(const typename Tile::Sums& c, int first_panel, int panels, int passes, const Sums& sums) {
@@ -240,7 +247,7 @@ struct TileEnding {
     keep(passes);
     const int end = (first_panel + panels) * Sums::kEach;
     Eights eights[2];
-    take(eights[0], c, first_panel * Sums::kEach, sums);
+    take(eights[0], c, first_panel * Sums::kEach, true, sums);
 #pragma unroll kLoops
     for (int two = first_panel * Sums::kEach / 2; two * 2 < end; ++two) {
 #pragma unroll
@@ -255,7 +262,7 @@ struct TileEnding {
           } else {
             fetch(operands[1 - i], i == 0 ? down + Sums::kBelow : down, across, operands[i]);
           }
-          take(eights[1 - i], c, part + 1, sums);
+          take(eights[1 - i], c, part + 1, false, sums);
         }
 #pragma unroll
         for (int turn = 0; turn < kTurns; ++turn) {

@@ -94,7 +94,7 @@ struct SharedEnding {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         float eight[8];
-        sums.take(eight, half);
+        sums.take(eight, part, half);
         shared.give(eight, part * 2 + half);
       }
     }

@@ -58,7 +58,7 @@ struct WideTile : RingTile<kWorkers_, (kApart_ ? 1 : kWorkers_) * kHeight_ * 64,
 template <int kRows>
 struct SwappedShape {
   static constexpr int kSums = kRows / 2, kSlotBytes = (kRows + 2 * kPanel) * kPanel * 2;
-  static constexpr int kSlots = (kHopperShared - 1024 - 8 * kSumsBytes - 256) / kSlotBytes;  // as many as fit beside sums and barriers
+  static constexpr int kSlots = (kHopperShared - 1024 - 16 * kSumsBytes - 256) / kSlotBytes;  // as many as fit beside sums and barriers
   // The tensor cores take four cycles for a row; what is copied for few rows takes longer.
   static constexpr int kCycles = std::max(kRows * 418 / 100, 186 + kRows * 242 / 100), kEnding = 700 + kRows * 286 / 10;
 };
@@ -68,7 +68,7 @@ struct SwappedTile : RingTile<2, kRows_, 2 * kPanel, SwappedShape<kRows_>::kSlot
   static constexpr int kPanels = 1, kColumns = SwappedTile::kAcross, kProducts = 1, kMost = 1;
   static constexpr bool kSwaps = true, kShares = false;
   using Sums = float[1][kRows_ / 8][4];
-  static constexpr int kBytes = 1024 + SwappedTile::kPlacesAt;
+  static constexpr int kBytes = 1024 + SwappedTile::kPlacesAt + 8 * kSumsBytes;  // sums have two places
   static_assert(kBytes + SwappedTile::kBarrierBytes <= kHopperShared);
 };
 
