@@ -145,7 +145,7 @@ inline bool are_in_pieces(const View& q, const View& k, const View& v, std::init
 template <int N>
 unsigned taking_turns(const Device& device, const AttentionShape& s, const Space<N>& batches, size_t element) {
   int64_t apart = 1;  // batches that have keys of their own
-  for (int d = 0; d < batches.rank; ++d) apart *= batches.stride[1][d] != 0 ? batches.size[d] : 1;
+  for (int d = 0; d < batches.rank; ++d) apart *= batches.axis[d].stride[1] != 0 ? batches.axis[d].size : 1;
   const int64_t bytes = s.keys * (s.depth + s.value_depth) * static_cast<int64_t>(element) * apart;
   const int64_t most = bytes > 0 ? device.cache / 2 * batches.count / bytes : 1;
   return static_cast<unsigned>(most < 1 ? 1 : most < batches.count ? most : batches.count > 0 ? batches.count : 1);

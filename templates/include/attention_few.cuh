@@ -19,7 +19,7 @@ bool is_fewest(const Args& a, int depth) {
   const void* const data[] = {a.q, a.k, a.v};
   for (int k = 0; k < 3; ++k) fits = fits && rows[k] % 4 == 0 && reinterpret_cast<uintptr_t>(data[k]) % 8 == 0;
   for (int d = 0; d < a.batches.rank; ++d) {
-    for (int k = 0; k < 3; ++k) fits = fits && a.batches.stride[k][d] % 4 == 0;
+    for (int k = 0; k < 3; ++k) fits = fits && a.batches.axis[d].stride[k] % 4 == 0;
   }
   return fits;
 }

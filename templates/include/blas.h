@@ -81,7 +81,7 @@ class Blas {
   bool multiply(const T* a, const T* b, T* c, const Product& p, const Space<N>& batches) const {
     const auto [usable, trans_a, trans_b, lda, ldb] = strides(p);
     if (!usable) return false;
-    if (p.k == 0 || batches.rank > 2 || (batches.rank == 2 && batches.size[1] > kMostCalls)) return false;
+    if (p.k == 0 || batches.rank > 2 || (batches.rank == 2 && batches.axis[1].size > kMostCalls)) return false;
     for (int64_t extent : {p.m, p.n, p.k, lda, ldb, batches.count}) {
       if (extent > INT_MAX) return false;
     }
@@ -91,19 +91,19 @@ class Blas {
     const int type = static_cast<int>(BlasTypeOf<T>::value);
     const int compute = compute_type(type);
     const int m = static_cast<int>(p.m), n = static_cast<int>(p.n), k = static_cast<int>(p.k);
-    const int64_t calls = batches.rank == 2 ? batches.size[1] : 1;
-    const int count = batches.rank > 0 ? static_cast<int>(batches.size[0]) : 1;
+    const int64_t calls = batches.rank == 2 ? batches.axis[1].size : 1;
+    const int count = batches.rank > 0 ? static_cast<int>(batches.axis[0].size) : 1;
     for (int64_t i = 0; i < calls; ++i) {
-      const T* const b_i = b + i * batches.stride[1][1];
-      const T* const a_i = a + i * batches.stride[0][1];
+      const T* const b_i = b + i * batches.axis[1].stride[1];
+      const T* const a_i = a + i * batches.axis[1].stride[0];
       T* const c_i = c + i * count * p.m * p.n;
       const int status =
           count == 1 ? functions().gemm(handle_, trans_b, trans_a, n, m, k, &alpha, b_i, type, static_cast<int>(ldb),
                                         a_i, type, static_cast<int>(lda), &beta, c_i, type, n, compute,
                                         kDefaultAlgorithm)
                      : functions().gemm_batched(handle_, trans_b, trans_a, n, m, k, &alpha, b_i, type,
-                                                static_cast<int>(ldb), batches.stride[1][0], a_i, type,
-                                                static_cast<int>(lda), batches.stride[0][0], &beta, c_i, type, n,
+                                                static_cast<int>(ldb), batches.axis[0].stride[1], a_i, type,
+                                                static_cast<int>(lda), batches.axis[0].stride[0], &beta, c_i, type, n,
                                                 p.m * p.n, count, compute, kDefaultAlgorithm);
       if (status != 0) throw Error("cuBLAS failed with status " + std::to_string(status));
     }

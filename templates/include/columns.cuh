@@ -17,8 +17,8 @@ void launch_columns(void (*kernel)(Arguments), int64_t columns, cudaStream_t str
 // Whether V columns are neighbours on a boundary in every row of operand k.
 template <int V, int N, class T>
 bool columns_pack(const Space<N>& columns, int k, int64_t step, const T* p) {
-  const bool whole = columns.rank > 0 && columns.size[0] % V == 0 && step % V == 0;
-  return whole && columns.stride[k][0] == 1 && packs<V>(columns, k, p);
+  const bool whole = columns.rank > 0 && columns.axis[0].size % V == 0 && step % V == 0;
+  return whole && columns.axis[0].stride[k] == 1 && packs<V>(columns, k, p);
 }
 
 }  // namespace fusion::gpu

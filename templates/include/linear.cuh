@@ -172,11 +172,11 @@ inline Product product(const View& a, const View& b, float alpha) {
 // of one row it becomes what they are apart.
 template <int N>
 void fold_batches(Product& p, Space<N>& batches, int64_t (&row)[N]) {
-  if (batches.rank != 1 || batches.stride[1][0] != 0) return;  // operand 1 is B, which has no rows of the product
-  const bool single = p.m == 1 && batches.stride[0][0] != 0;
+  if (batches.rank != 1 || batches.axis[0].stride[1] != 0) return;  // operand 1 is B, which has no rows of the product
+  const bool single = p.m == 1 && batches.axis[0].stride[0] != 0;
   for (int i = 0; i < N; ++i) {
-    if (single) row[i] = batches.stride[i][0];
-    if (i != 1 && batches.stride[i][0] != p.m * row[i]) return;
+    if (single) row[i] = batches.axis[0].stride[i];
+    if (i != 1 && batches.axis[0].stride[i] != p.m * row[i]) return;
   }
   p.a_row = row[0];
   p.m *= batches.count;

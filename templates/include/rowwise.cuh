@@ -148,7 +148,7 @@ struct Row {
 template <int V, int N, class T>
 bool packs(const Space<N>& rows, int k, int64_t step, const T* p) {
   bool whole = step == 1 && aligned<V>(p);
-  for (int d = 0; d < rows.rank; ++d) whole = whole && rows.stride[k][d] % V == 0;
+  for (int d = 0; d < rows.rank; ++d) whole = whole && rows.axis[d].stride[k] % V == 0;
   return whole;
 }
 

@@ -29,15 +29,15 @@ inline bool is_turn(const Ints& dims, const View& view, Turn& t) {
   const View views[] = {view};
   const Space<1> s = space<1>(dims, views);
   int side = 1;
-  while (side < s.rank && s.stride[0][side] != 1) ++side;
-  if (s.count == 0 || side >= s.rank || s.stride[0][0] == 1 || !fills_tiles(s.size[side], s.size[0])) return false;
-  t = Turn{s.size[side], s.size[0], s.stride[0][0]};
+  while (side < s.rank && s.axis[side].stride[0] != 1) ++side;
+  if (s.count == 0 || side >= s.rank || s.axis[0].stride[0] == 1 || !fills_tiles(s.axis[side].size, s.axis[0].size)) return false;
+  t = Turn{s.axis[side].size, s.axis[0].size, s.axis[0].stride[0]};
   t.across = ceil_div(t.columns, kTurnTile), t.down = ceil_div(t.rows, kTurnTile), t.blocks = t.across * t.down;
-  for (int64_t d = 0, step = 1; d < s.rank; step *= s.size[d++]) {
+  for (int64_t d = 0, step = 1; d < s.rank; step *= s.axis[d++].size) {
     if (d == side) t.to_row = step;
     if (d == 0 || d == side) continue;
-    t.size[t.others] = s.size[d], t.from[t.others] = s.stride[0][d], t.to[t.others++] = step;
-    t.blocks *= s.size[d];
+    t.size[t.others] = s.axis[d].size, t.from[t.others] = s.axis[d].stride[0], t.to[t.others++] = step;
+    t.blocks *= s.axis[d].size;
   }
   return true;
 }

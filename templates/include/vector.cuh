@@ -158,15 +158,15 @@ __device__ __forceinline__ void store_vector(T* p, int64_t step, int valid, cons
 // Vectors of V elements must not straddle the end of the innermost axis; a one-axis space may end in a part of one.
 template <int N>
 bool vectorizable(const Space<N>& s, int width) {
-  return s.rank <= 1 || s.size[0] % width == 0;
+  return s.rank <= 1 || s.axis[0].size % width == 0;
 }
 
 // Whether vectors of V elements of operand k are aligned wherever they lie, or one element each.
 template <int V, int N, class T>
 bool packs(const Space<N>& s, int k, const T* p) {
-  if (s.stride[k][0] == 0) return true;
-  bool whole = s.stride[k][0] == 1 && aligned<V>(p);
-  for (int d = 1; d < s.rank; ++d) whole = whole && s.stride[k][d] % V == 0;
+  if (s.axis[0].stride[k] == 0) return true;
+  bool whole = s.axis[0].stride[k] == 1 && aligned<V>(p);
+  for (int d = 1; d < s.rank; ++d) whole = whole && s.axis[d].stride[k] % V == 0;
   return whole;
 }
 

@@ -76,24 +76,27 @@ inline View transposed(View v) {
 // one dropped, neighbours that every operand walks as one merged: most spaces end with one or two axes.
 template <int N>
 struct Space {
+  // What a walk needs of an axis lies side by side: a launch's first reads of its parameters come line by line from memory.
+  struct Along {
+    int64_t size;
+    Divisor divisor;  // of the size, if all positions are numbers of 31 bits
+    int64_t stride[N > 0 ? N : 1];
+  };
   int rank;
-  int64_t count;
-  int64_t size[kMaxRank];
-  int64_t stride[N > 0 ? N : 1][kMaxRank];
-  Divisor divisor[kMaxRank];  // of the sizes, if all positions are numbers of 31 bits
-
   bool small;  // positions and offsets are numbers of 31 bits
+  int64_t count;
+  Along axis[kMaxRank];
 
   void prepare() {
     const bool few = count <= INT32_MAX;
     small = few;
     for (int k = 0; k < N && count > 0; ++k) {
       int64_t reach = 0;
-      for (int d = 0; d < rank; ++d) reach += (size[d] - 1) * (stride[k][d] < 0 ? -stride[k][d] : stride[k][d]);
+      for (int d = 0; d < rank; ++d) reach += (axis[d].size - 1) * std::abs(axis[d].stride[k]);
       small = small && reach <= INT32_MAX;
     }
     for (int d = 0; d < rank && count > 0 && few; ++d) {
-      divisor[d] = Divisor::of(static_cast<uint64_t>(size[d]));
+      axis[d].divisor = Divisor::of(static_cast<uint64_t>(axis[d].size));
     }
   }
 
@@ -114,8 +117,8 @@ struct Space {
   }
 
  private:
-  __device__ __forceinline__ uint32_t divided(uint32_t e, int d) const { return divisor[d].quotient(e); }
-  __device__ __forceinline__ uint64_t divided(uint64_t e, int d) const { return e / static_cast<uint64_t>(size[d]); }
+  __device__ __forceinline__ uint32_t divided(uint32_t e, int d) const { return axis[d].divisor.quotient(e); }
+  __device__ __forceinline__ uint64_t divided(uint64_t e, int d) const { return e / static_cast<uint64_t>(axis[d].size); }
 
   template <class Offset, class Index>
   __device__ __forceinline__ void walk(Index e, int64_t (&at)[N > 0 ? N : 1]) const {
@@ -134,13 +137,13 @@ struct Space {
   template <class Offset, class Index>
   __device__ __forceinline__ Index split(Index e, int d, Offset (&offset)[N > 0 ? N : 1]) const {
     const Index next = divided(e, d);
-    add(e - next * static_cast<Index>(size[d]), d, offset);
+    add(e - next * static_cast<Index>(axis[d].size), d, offset);
     return next;
   }
   template <class Offset, class Index>
   __device__ __forceinline__ void add(Index position, int d, Offset (&offset)[N > 0 ? N : 1]) const {
 #pragma unroll
-    for (int k = 0; k < N; ++k) offset[k] += static_cast<Offset>(position) * static_cast<Offset>(stride[k][d]);
+    for (int k = 0; k < N; ++k) offset[k] += static_cast<Offset>(position) * static_cast<Offset>(axis[d].stride[k]);
   }
 };
 
@@ -156,14 +159,15 @@ Space<N> space(const Ints& dims, const View (&views)[N > 0 ? N : 1], int skip = 
     if (size == 1) continue;
     bool merge = s.rank > 0;
     for (int k = 0; k < N && merge; ++k) {
-      merge = views[k].step(back) == s.stride[k][s.rank - 1] * s.size[s.rank - 1];
+      const auto& inner = s.axis[s.rank - 1];
+      merge = views[k].step(back) == inner.stride[k] * inner.size;
     }
     if (merge) {
-      s.size[s.rank - 1] *= size;
+      s.axis[s.rank - 1].size *= size;
       continue;
     }
-    s.size[s.rank] = size;
-    for (int k = 0; k < N; ++k) s.stride[k][s.rank] = views[k].step(back);
+    s.axis[s.rank].size = size;
+    for (int k = 0; k < N; ++k) s.axis[s.rank].stride[k] = views[k].step(back);
     ++s.rank;
   }
   s.prepare();

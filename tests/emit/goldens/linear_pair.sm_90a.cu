@@ -42,8 +42,8 @@ __device__ __forceinline__ void stage_0_pass_vectors(const stage_0_pass_args& a,
 #pragma unroll
   for (int u = 0; u < kVectors; ++u) {
     const int valid = gpu::valid<V, kPacked>(a.space.count - first - u * threads * V);
-    gpu::load_vector<V, kPacked>(a.in2 + at[u][0], a.space.stride[0][0], valid, x2[u]);
-    gpu::load_vector<V, kPacked>(a.in3 + at[u][1], a.space.stride[1][0], valid, x3[u]);
+    gpu::load_vector<V, kPacked>(a.in2 + at[u][0], a.space.axis[0].stride[0], valid, x2[u]);
+    gpu::load_vector<V, kPacked>(a.in3 + at[u][1], a.space.axis[0].stride[1], valid, x3[u]);
   }
 #pragma unroll
   for (int u = 0; u < kVectors; ++u) {

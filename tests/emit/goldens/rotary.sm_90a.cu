@@ -38,10 +38,10 @@ __device__ __forceinline__ void stage_0_vectors(const stage_0_args& a, unsigned 
 #pragma unroll
   for (int u = 0; u < kVectors; ++u) {
     const int valid = gpu::valid<V, kPacked>(a.space.count - first - u * threads * V);
-    gpu::load_vector<V, kPacked>(a.in0 + at[u][0], a.space.stride[0][0], valid, x0[u]);
-    gpu::load_vector<V, kPacked>(a.in1 + at[u][1], a.space.stride[1][0], valid, x1[u]);
-    gpu::load_vector<V, kPacked>(a.in2 + at[u][2], a.space.stride[2][0], valid, x2[u]);
-    gpu::load_vector<V, kPacked>(a.in3 + at[u][3], a.space.stride[3][0], valid, x3[u]);
+    gpu::load_vector<V, kPacked>(a.in0 + at[u][0], a.space.axis[0].stride[0], valid, x0[u]);
+    gpu::load_vector<V, kPacked>(a.in1 + at[u][1], a.space.axis[0].stride[1], valid, x1[u]);
+    gpu::load_vector<V, kPacked>(a.in2 + at[u][2], a.space.axis[0].stride[2], valid, x2[u]);
+    gpu::load_vector<V, kPacked>(a.in3 + at[u][3], a.space.axis[0].stride[3], valid, x3[u]);
   }
 #pragma unroll
   for (int u = 0; u < kVectors; ++u) {
@@ -64,8 +64,8 @@ __device__ __forceinline__ void stage_0_vectors(const stage_0_args& a, unsigned 
       gpu::put(y0, i, v6);
       gpu::put(y1, i, v9);
     }
-    gpu::store_vector<V, kPacked>(a.out0 + at[u][4], a.space.stride[4][0], valid, y0);
-    gpu::store_vector<V, kPacked>(a.out1 + at[u][5], a.space.stride[5][0], valid, y1);
+    gpu::store_vector<V, kPacked>(a.out0 + at[u][4], a.space.axis[0].stride[4], valid, y0);
+    gpu::store_vector<V, kPacked>(a.out1 + at[u][5], a.space.axis[0].stride[5], valid, y1);
   }
 }
 

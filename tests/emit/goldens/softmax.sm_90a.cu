@@ -17,9 +17,9 @@ struct stage_0_args {
   const float* in0;
   const float* in1;
   float* out0;
+  int64_t length;
   gpu::Space<2> space;  // of the rows
   int64_t step[2];  // between neighbours of a row
-  int64_t length;
 };
 
 // Rows that fit in the registers of their threads.
@@ -160,7 +160,7 @@ stage_0_args stage_0_of(const Ints& dims, const gpu::Tensor& t0, const gpu::Tens
       static_cast<const float*>(t0.data),
       static_cast<const float*>(t1.data),
       static_cast<float*>(t2.data),
-      gpu::space<2>(dims, views, 1), {}, dims.back()};
+      dims.back(), gpu::space<2>(dims, views, 1), {}};
   a.step[0] = views[0].step(1);
   a.step[1] = views[1].step(1);
   return a;
