@@ -66,6 +66,13 @@ class WidePart:
     steps: dict[int, tuple[str, str]]
     """How far apart in memory an operand's rows and columns are, as the kernel writes it."""
 
+    @property
+    def by_column(self) -> bool:
+        """Whether it can be computed of eight rows of a column as well: what it reads is alike in all rows, and it
+        makes one result of 16 bits."""
+        alike = all(row == "0" for row, _ in self.steps.values()) and not self.body.axes
+        return alike and len(self.body.outs) == 1 and self.stored == (self.body.outs[0].name,) and self.body.outs[0].dtype in NARROW
+
 
 @dataclass(frozen=True)
 class Wide:

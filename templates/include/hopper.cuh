@@ -145,6 +145,14 @@ __device__ __forceinline__ void copy_box(uint32_t shared, const TensorMap& map, 
   }
 }
 
+// Stores four 8x8 matrices of 16 bits transposed: lane l has two neighbours of row l / 4 of each, which become a column's, and gives the
+// address of a row, l % 8 of matrix l / 8.
+__device__ __forceinline__ void store_matrices_transposed(const uint32_t (&r)[4], void* shared) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(shared)), "r"(r[0]), "r"(r[1]),
+               "r"(r[2]), "r"(r[3])
+               : "memory");
+}
+
 // Has it know a matrix that a copy will soon be of.
 __device__ __forceinline__ void prefetch_map(const TensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");

@@ -144,7 +144,7 @@ struct WorkerSums {
   static constexpr int kPitch = kPanel * 4 + 16, kTogether = 32;
   static constexpr int kEach = (Tile::kRows + kTogether - 1) / kTogether, kParts = kEach, kBelow = kTogether, kNext = 16;
   static constexpr bool kInTurn = true;
-  static constexpr int kPlaceBytes = 4 * kSumsBytes;
+  static constexpr int kPlaceBytes = 4 * kSumsBytes, kWorkerBytes = 2 * kPlaceBytes;
   static_assert(Tile::kPanels == 1);
   static_assert(kTogether * kPitch <= 4 * kSumsBytes);
   unsigned char* shared;
@@ -152,7 +152,7 @@ struct WorkerSums {
 
   __device__ __forceinline__ WorkerSums(unsigned char* shared, int place, int warp) : shared(shared) {
     const int lane = threadIdx.x % 32;
-    place += warp / 4 * 2 * kPlaceBytes, warp %= 4;
+    place += warp / 4 * kWorkerBytes, warp %= 4;
     to = place + sum_at(lane % 4 * 2, kPitch, warp * 2, lane / 16, warp / 2) + lane / 4 % 4 * 4;
     keep(to);
 #pragma unroll

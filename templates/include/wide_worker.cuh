@@ -3,6 +3,7 @@
 #pragma once
 
 #include "include/wgmma.cuh"
+#include "include/wide_columns.cuh"
 #include "include/wide_copies.cuh"
 #include "include/wide_shared.cuh"
 
@@ -213,6 +214,10 @@ struct WideWorker {
           SharedEnding<Tile, Epilogue> end(epilogue, shared, x.rows, columns, row, of.column);
           if constexpr (kOne) multiply(tile, [] {});
           end(c, sums);
+        } else if constexpr (Tile::kSwaps && Epilogue::kByColumn) {
+          ColumnEnding<Tile, Epilogue> end(epilogue, x.rows, columns, row, of.column);
+          if constexpr (kOne) multiply(tile, [] {});
+          end(c, passes(tile), bytes + Tile::kSlots * Tile::kSlotBytes, worker);
         } else {
           TileEnding<Tile, Epilogue, kOne> end(epilogue, x.rows, columns, row, of.column);
           if constexpr (kOne) multiply(tile, [&] { end.prefetch(); });

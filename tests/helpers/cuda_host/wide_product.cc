@@ -28,7 +28,7 @@ struct Epilogue {
     fetch(x, row, column);
     x.bias = near.bias;
   }
-  static constexpr bool kReadsRows = true;
+  static constexpr bool kReadsRows = true, kByColumn = false;
   void prefetch(uint32_t row, uint32_t column) const {
     gpu::prefetch_eight(bias, 0, 1, row, column);
     gpu::prefetch_eight(matrix, columns, 1, row, column);
@@ -52,13 +52,25 @@ struct Epilogue {
   }
 };
 
+// Of which what is read is alike in all rows, and one result is made.
+struct ColumnEpilogue : Epilogue {
+  using Out = half;
+  static constexpr bool kByColumn = true;
+  void fetch_column(Operands& x, uint32_t column) const { gpu::fetch_eight(x.bias, bias + column, 0, 0, 0, 0); }
+  void spread_column(Operands& x) const { gpu::spread(x.bias, 0); }
+  Out* out(uint32_t row, uint32_t column) const { return gpu::eight_at(out0, columns, 1, row, column); }
+  void compute(float (&y)[8], const float (&sums)[1][8], const Operands& x) const {
+    for (int i = 0; i < 8; ++i) y[i] = sums[0][i] + gpu::get(x.bias, i);
+  }
+};
+
 struct Made {
   std::vector<half> right[2], out0;
   std::vector<float> out1;
   int columns;
 };
 
-template <class Tile, bool kTransB, int kChains>
+template <class Tile, bool kTransB, class End = Epilogue, int kChains>
 int wrong(int rows, int depth, const int (&columns)[kChains], unsigned grid) {
   constexpr int kProducts = Tile::kProducts;
   const auto whole = [](int i, int from, int to) { return fusion::to_half(i * 7919 % 101 % (to - from + 1) + from); };
@@ -69,7 +81,7 @@ int wrong(int rows, int depth, const int (&columns)[kChains], unsigned grid) {
   for (int i = 0; i < rows * 1024; ++i) matrix[i] = whole(i, 0, 28);
   for (int r = 0; r < rows; ++r) line[r] = r % 7;
   Made made[kChains];
-  Epilogue epilogues[4];
+  End epilogues[4];
   gpu::WideOperands<kProducts, kChains> x;
   x.rows = rows, x.depth = depth, x.early = columns[0] == 328 || kTransB, x.once = x.fills = kTransB;
   if (!gpu::describe_left<Tile>(x, left.data(), depth)) return 1;
@@ -82,12 +94,12 @@ int wrong(int rows, int depth, const int (&columns)[kChains], unsigned grid) {
       x.right[chain][p] = kTransB ? gpu::host_map(m.right[p].data(), n, depth, depth, gpu::kPanel)
                                   : gpu::host_map(m.right[p].data(), depth, n, n, gpu::kPanel);
     }
-    epilogues[chain] = {bias.data(), matrix.data(), line.data(), m.out0.data(), m.out1.data(), n};
+    static_cast<Epilogue&>(epilogues[chain]) = {bias.data(), matrix.data(), line.data(), m.out0.data(), m.out1.data(), n};
   }
   x.order = gpu::tile_order<Tile>(rows, x.columns);
   cuda_host::launch(grid, Tile::kThreads, Tile::kBytes, nullptr, [&] {
     if constexpr (kChains == 1) gpu::linear_wgmma<half, Tile, kTransB>(x, epilogues[0]);
-    else if constexpr (kTransB) gpu::linear_wgmma<half, Tile, kTransB>(x, gpu::Alike<Epilogue, 2>{epilogues[0], epilogues[1]});
+    else if constexpr (kTransB) gpu::linear_wgmma<half, Tile, kTransB>(x, gpu::Alike<End, 2>{epilogues[0], epilogues[1]});
     else gpu::linear_wgmma<half, Tile, kTransB>(x, epilogues[0], epilogues[1]);
   });
   int wrong = 0;
@@ -101,7 +113,8 @@ int wrong(int rows, int depth, const int (&columns)[kChains], unsigned grid) {
         const int i = r * m.columns + c;
         const float first = fusion::to_float(fusion::to_half(sums[0] + fusion::to_float(bias[c])));
         wrong += fusion::to_float(m.out0[i]) != first;
-        wrong += m.out1[i] != sums[kProducts - 1] * (r % 7) + fusion::to_float(matrix[i]) + (r * 3 + c) % 5;
+        const float second = sums[kProducts - 1] * (r % 7) + fusion::to_float(matrix[i]) + (r * 3 + c) % 5;
+        wrong += m.out1[i] != (End::kByColumn ? -1e9f : second);
       }
   return wrong;
 }
@@ -175,6 +188,10 @@ int main() {
     all += wrong<Tile, false>(77, 200, odd, 1) + wrong<Tile, true>(77, 72, odd, 1);
     all += wrong<Tile, false>(300, 264, wide, 2) + wrong<Tile, true>(200, 520, odd, 2);
     all += wrong<Tile, true>(200, 40, odd, 1);
+    if constexpr (Tile::kSwaps) {
+      all += wrong<Tile, false, ColumnEpilogue>(77, 200, odd, 1) + wrong<Tile, true, ColumnEpilogue>(300, 136, odd, 2);
+      all += wrong<Tile, false, ColumnEpilogue>(205, 136, two, 2) + wrong<Tile, true, ColumnEpilogue>(205, 136, alike, 2);
+    }
     all += wrong<Tile, false>(140, 136, two, 2) + wrong<Tile, true>(140, 136, alike, 2);
   };
   gpu::WideTiles<1>::Known::each(each);

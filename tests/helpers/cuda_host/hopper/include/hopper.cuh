@@ -47,6 +47,15 @@ inline void store_if(bool stay, bool pass, uint4* p, const uint4& x) {
   if (pass) __stcs(p, x);
 }
 inline void publish_barriers() {}
+inline void store_matrices_transposed(const uint32_t (&r)[4], void* row) {
+  cuda_host::show(row);
+  const unsigned lane = threadIdx.x % 32;
+  for (unsigned i = 0; i < 4; ++i)
+    for (unsigned e = 0; e < 2; ++e) {
+      const uint16_t element = static_cast<uint16_t>(r[i] >> 16 * e);
+      static_cast<uint16_t*>(cuda_host::shown<void*>(i * 8 + lane % 4 * 2 + e))[lane / 4] = element;
+    }
+}
 inline void publish_copies() {}
 
 // The copies of threads that only copy: they are there at once.
