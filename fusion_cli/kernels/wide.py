@@ -71,7 +71,8 @@ class WidePart:
         """Whether it can be computed of eight rows of a column as well: what it reads is alike in all rows, and it
         makes one result of 16 bits."""
         alike = all(row == "0" for row, _ in self.steps.values()) and not self.body.axes
-        return alike and len(self.body.outs) == 1 and self.stored == (self.body.outs[0].name,) and self.body.outs[0].dtype in NARROW
+        names = tuple(y.name for y in self.body.outs if y.dtype in NARROW)
+        return alike and len(self.body.outs) == 1 and self.stored == names
 
 
 @dataclass(frozen=True)

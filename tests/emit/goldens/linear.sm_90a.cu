@@ -248,6 +248,7 @@ struct stage_0_turned_wide0 {
     gpu::prefetch_eight(e0.in3, e0.row3, 1, row, column);
   }
   static constexpr bool kReadsRows = true;  // other elements in every row
+  static constexpr bool kByColumn = false;  // what it reads is alike in all of them
 
   __device__ __forceinline__ void spread(Operands& x) const {
     gpu::spread(x.in0_2, 1);

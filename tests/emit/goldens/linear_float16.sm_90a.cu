@@ -188,14 +188,18 @@ struct stage_0_wide0 {
   __device__ __forceinline__ void prefetch(uint32_t row, uint32_t column) const {
   }
   static constexpr bool kReadsRows = false;  // other elements in every row
+  static constexpr bool kByColumn = true;  // what it reads is alike in all of them
 
-  __device__ __forceinline__ void spread(Operands& x) const {
-    gpu::spread(x.in0_2, 1);
+  // The same of eight neighbours of a column.
+  using Out = fusion::half;
+  __device__ __forceinline__ void fetch_column(Operands& x, uint32_t column) const {
+    gpu::fetch_eight(x.in0_2, gpu::eight_at(e0.in2, 0, 1, 0, column), 0, 0, 0, 0);
   }
-
-  __device__ __forceinline__ void store(uint32_t row, uint32_t column, bool inside, const float (&sums)[1][8], const Operands& x, [[maybe_unused]] bool passes = false) const {
-    [[maybe_unused]] const int64_t e = row * e0.columns + column;
-    float y0_0[8];
+  __device__ __forceinline__ void spread_column(Operands& x) const {
+    gpu::spread(x.in0_2, 0);
+  }
+  __device__ __forceinline__ Out* out(uint32_t row, uint32_t column) const { return gpu::eight_at(e0.out0, e0.columns, 1, row, column); }
+  __device__ __forceinline__ void compute(float (&y0_0)[8], const float (&sums)[1][8], const Operands& x) const {
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       {
@@ -207,6 +211,16 @@ struct stage_0_wide0 {
         y0_0[i] = v3;
       }
     }
+  }
+
+  __device__ __forceinline__ void spread(Operands& x) const {
+    gpu::spread(x.in0_2, 1);
+  }
+
+  __device__ __forceinline__ void store(uint32_t row, uint32_t column, bool inside, const float (&sums)[1][8], const Operands& x, [[maybe_unused]] bool passes = false) const {
+    [[maybe_unused]] const int64_t e = row * e0.columns + column;
+    float y0_0[8];
+    compute(y0_0, sums, x);
     gpu::store_eight(inside, gpu::eight_at(e0.out0, e0.columns, 1, row, column), y0_0, passes);
   }
 };

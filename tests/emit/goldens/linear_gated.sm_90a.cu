@@ -396,6 +396,7 @@ struct group_0_wide0 {
   __device__ __forceinline__ void prefetch(uint32_t row, uint32_t column) const {
   }
   static constexpr bool kReadsRows = false;  // other elements in every row
+  static constexpr bool kByColumn = false;  // what it reads is alike in all of them
 
   __device__ __forceinline__ void spread(Operands& x) const {
   }

@@ -225,6 +225,7 @@ struct stage_0_turned_wide0 {
   __device__ __forceinline__ void prefetch(uint32_t row, uint32_t column) const {
   }
   static constexpr bool kReadsRows = false;  // other elements in every row
+  static constexpr bool kByColumn = false;  // what it reads is alike in all of them
 
   __device__ __forceinline__ void spread(Operands& x) const {
     gpu::spread(x.in0_2, 1);
@@ -462,6 +463,7 @@ struct group_0_turned_wide {
     gpu::prefetch_eight(e0.in2, 0, 1, row, column);
   }
   static constexpr bool kReadsRows = false;  // other elements in every row
+  static constexpr bool kByColumn = false;  // what it reads is alike in all of them
 
   __device__ __forceinline__ void spread(Operands& x) const {
     gpu::spread(x.in0_2, 1);

@@ -142,6 +142,7 @@ struct stage_2_turned_wide0 {
   __device__ __forceinline__ void prefetch(uint32_t row, uint32_t column) const {
   }
   static constexpr bool kReadsRows = false;  // other elements in every row
+  static constexpr bool kByColumn = false;  // what it reads is alike in all of them
 
   __device__ __forceinline__ void spread(Operands& x) const {
   }
@@ -454,6 +455,7 @@ struct stage_0_turned_wide0 {
   __device__ __forceinline__ void prefetch(uint32_t row, uint32_t column) const {
   }
   static constexpr bool kReadsRows = false;  // other elements in every row
+  static constexpr bool kByColumn = false;  // what it reads is alike in all of them
 
   __device__ __forceinline__ void spread(Operands& x) const {
   }
@@ -775,6 +777,7 @@ struct stage_1_turned_wide0 {
     gpu::prefetch_eight(e0.in2, e0.row2, 1, row, column);
   }
   static constexpr bool kReadsRows = true;  // other elements in every row
+  static constexpr bool kByColumn = false;  // what it reads is alike in all of them
 
   __device__ __forceinline__ void spread(Operands& x) const {
     gpu::spread(x.in0_2, 1);
