@@ -264,8 +264,8 @@ bool wide_pays(const Device& device, const Product& p) {
 }
 
 // Whether one launch of it is faster than the vendor's for each of several chains of one product. Measured on an H200, three
-// of 768 columns with a bias and a depth of 768: 4.5 us for 12.4 at 128 rows, 5.4 for 12.8 at 256, 5.8 for 13.5 at 512, 8.2 for
-// 16.1 at 1024, 13.0 for 17.6 at 1576, 29.7 for 30.1 at 4096; 30.5 for 40.8 at 128 rows, three of 4096 columns and a depth of as much.
+// of 768 columns with a bias and a depth of 768: 4.5 us for 12.4 at 128 rows, 5.4 for 12.8 at 256, 5.2 for 13.5 at 512, 7.5 for
+// 16.1 at 1024, 11.2 for 17.6 at 1576, 29.7 for 30.1 at 4096; 30.5 for 40.8 at 128 rows, three of 4096 columns and a depth of as much.
 // Where power is the limit, one whose tiles are enough for all multiprocessors in every turn: 93.4 us for 103.9 at 2048 rows, 3584, 512 and
 // 512 columns and a depth of 3584; on an H100, in a layer, 280 us for 287 with three of 4096 columns at 2048x4096, and 167 MB from memory
 // for 251.

@@ -51,10 +51,13 @@ struct WideTile : RingTile<kWorkers_, (kApart_ ? 1 : kWorkers_) * kHeight_ * 64,
 };
 
 // The same where operands change places: the tensor cores' 64 rows are columns of a result, and its rows any number of eights. Two workers
-// have 64 columns of them each. On an H200, us by such a tile, by the fastest other one, and of cuBLASLt's bare product: 8.4, 9.6 and 8.0
-// for three of 1024x768x768 with a bias each, 5.8, 6.8 and 6.0 of 512 rows, 17.3, 18.5 and 16.1 for three of 1576x1024x1024; with a residual
-// 6.1, 7.0 and 5.6 at 1576x768x768, 15.9, 16.3 and 15.1 at 2048x768x3072; with GELU 6.9, 7.3 and 6.1 at 512x3072x768, 14.9, 15.3 and 13.1 at
-// 1576 rows. One worker, two that are apart, and workers with 128 columns were slower at all of these.
+// have 64 columns of them each. On an H200, us by such a tile, by the fastest other one, and of cuBLASLt's bare product: 7.5, 9.4 and 8.0
+// for three of 1024x768x768 with a bias each, 5.2, 6.4 and 6.1 of 512 rows, 10.9, 11.8 and 10.8 of 1576; with GELU 6.5, 7.1 and 6.3 at
+// 512x3072x768, 13.8, 15.2 and 13.3 at 1576 rows; with a residual 5.6, 6.6 and 5.7 at 1576x768x768, 16.3, 15.7 and 15.1 at 2048x768x3072. One
+// worker, two that are apart, and workers with 128 columns were slower at all of these. Nor are these faster: two blocks of a cluster that
+// bring half of the right operand each for both (11.2 us for 10.5 with a residual at 1024x768x3072); warps that end a tile while its workers
+// multiply the next one (13.9 for 14.0 with GELU at 1576 rows, of which endings were 3.4: shared memory is what both wait for); a worker
+// that stays some steps behind the other one (18.3 for 14.2: what is on its way is too little then).
 template <int kRows>
 struct SwappedShape {
   static constexpr int kSums = kRows / 2, kSlotBytes = (kRows + 2 * kPanel) * kPanel * 2;

@@ -11,7 +11,7 @@ from fusion_cli.kernels import family_of
 from fusion_cli.kernels.wide import wide_of, wide_with
 from fusion_cli.planir.stages import Linear, Operand, Plan, Tensor
 from fusion_cli.types import Target
-from tests.helpers.cuda_product_plans import abreast, adding, batched, gated, linear, products
+from tests.helpers.cuda_product_plans import abreast, adding, batched, gated, gelu, linear, products
 from tests.helpers.plan_builder import Builder, Program, fused_op
 from tests.helpers.product_terms import added, plan_of
 from tests.helpers.sized_stages import sized_stages
@@ -52,6 +52,23 @@ def test_a_result_that_another_stage_reads_is_stored() -> None:
     found = wide_of(again, ((0, 1),))
     assert found is not None
     assert found.chains[0][0].stored == ("out0",)
+
+
+@pytest.mark.parametrize(
+    ("plan", "expected"),
+    [
+        pytest.param(gelu(DTYPE).plan, True, id="a bias"),
+        pytest.param(gelu("bfloat16").plan, True, id="a bias, bfloat16"),
+        pytest.param(gelu("float32").plan, False, id="a result of 32 bits"),
+        pytest.param(linear(DTYPE).plan, False, id="a matrix"),
+        pytest.param(gated(DTYPE).plan, False, id="a result that only the next epilogue reads"),
+        pytest.param(gated(DTYPE, kept=True).plan, True, id="a result that others read, too"),
+    ],
+)
+def test_an_epilogue_is_computed_by_columns_where_all_rows_read_the_same(plan: Plan, expected: bool) -> None:
+    found = wide_of(plan, ((0, 1),) if len(plan.stages) > 1 else ((0,),), takes={DTYPE, "bfloat16", "float32"})
+    assert found is not None
+    assert found.chains[0][0].by_column == expected
 
 
 @pytest.mark.parametrize("trans_b", [False, True])

@@ -121,14 +121,15 @@ int wrong(int rows, int depth, const int (&columns)[kChains], unsigned grid) {
 
 // Of one block's tiles those after the first begin with the step that the one before ended with; left operands leave the L2 cache
 // with the last tile, results with all but the last two, where results fill it.
+template <class Tile, class End>
 int misplaced(bool fills) {
-  using Tile = gpu::SmallTile;
-  constexpr int kRows = 64, kTiles = 4, kColumns = kTiles * 64, kDepth = 160, kSteps = 3;
+  constexpr int kRows = Tile::kRows, kTiles = 4, kColumns = kTiles * Tile::kColumns, kDepth = 160, kSteps = 3;
   const std::vector<half> left(kRows * kDepth), right(kDepth * kColumns), matrix(kRows * kColumns);
   const std::vector<float> line(kRows);
   std::vector<half> out0(kRows * kColumns);
   std::vector<float> out1(kRows * kColumns);
-  const Epilogue epilogue{matrix.data(), matrix.data(), line.data(), out0.data(), out1.data(), kColumns};
+  End epilogue;
+  static_cast<Epilogue&>(epilogue) = {matrix.data(), matrix.data(), line.data(), out0.data(), out1.data(), kColumns};
   gpu::WideOperands<1, 1> x;
   x.right[0][0] = gpu::host_map(right.data(), kDepth, kColumns, kColumns, gpu::kPanel);
   x.rows = kRows, x.depth = kDepth, x.columns[0] = kColumns, x.early = x.once = false, x.fills = fills;
@@ -152,8 +153,8 @@ int misplaced(bool fills) {
   }
   std::vector<int> passed(kTiles);  // the first columns come last
   for (const void* p : passing)
-    for (int i = 0; i < kRows * kColumns; ++i) passed[kTiles - 1 - i % kColumns / 64] += p == &out0[i];
-  for (int tile = 0; tile < kTiles; ++tile) misplaced += passed[tile] != (fills && tile < kTiles - 2 ? kRows * 64 / 8 : 0);
+    for (int i = 0; i < kRows * kColumns; ++i) passed[kTiles - 1 - i % kColumns / Tile::kColumns] += p == &out0[i];
+  for (int tile = 0; tile < kTiles; ++tile) misplaced += passed[tile] != (fills && tile < kTiles - 2 ? kRows * Tile::kColumns / 8 : 0);
   return misplaced + (n != kTiles * kSteps);
 }
 
@@ -179,7 +180,10 @@ int misordered(int across, int down) {
 int main() {
   gpu::have_driver();
   const int odd[] = {200}, wide[] = {328}, two[] = {72, 200}, alike[] = {200, 200};
-  int all = misplaced(false) + misplaced(true);
+  int all = 0;
+  for (const bool fills : {false, true}) {
+    all += misplaced<gpu::SmallTile, Epilogue>(fills) + misplaced<gpu::SwappedTile<48>, ColumnEpilogue>(fills);
+  }
   for (const int across : {1, 3, 48, 257})
     for (const int down : {1, 2, 15, 16, 17, 32, 33, 50}) all += misordered(across, down);
   const auto each = [&](auto tile) {
