@@ -19,7 +19,7 @@ struct AddedMatrix {
     fetch(x, row, column);
     x.bias = near.bias;
   }
-  static constexpr bool kReadsRows = true;
+  static constexpr bool kReadsRows = true, kByColumn = false;
   void prefetch(uint32_t row, uint32_t column) const {
     fusion::gpu::prefetch_eight(bias, 0, 1, row, column);
     fusion::gpu::prefetch_eight(matrix, columns, 1, row, column);
