@@ -93,9 +93,8 @@ struct Image {
     for (size_t i = 0; i < dims.size(); ++i) offset += dims[i] == 1 ? 0 : place[i] * strides[i];
     return offset;
   }
-  float load(const std::vector<int64_t>& place) const {
-    return is_virtual ? (*virtual_)[at(place)] : get(data, type, at(place));
-  }
+  float element(int64_t offset) const { return is_virtual ? (*virtual_)[offset] : get(data, type, offset); }
+  float load(const std::vector<int64_t>& place) const { return element(at(place)); }
   void store(const std::vector<int64_t>& place, float value) const {
     if (is_virtual) (*virtual_)[at(place)] = value;
     else put(data, type, at(place), value);
@@ -124,17 +123,19 @@ inline float dot(const Descriptor& how, const Image& x, const Image& w, const st
                  bool on_tensor_cores) {
   const auto dilations = how.all<int64_t>(102), strides = how.all<int64_t>(103), before = how.all<int64_t>(105);
   float sum = 0.0f;
-  Image filter = w;
-  filter.dims[0] = 1;
-  filter.each([&](std::vector<int64_t> tap) {
-    std::vector<int64_t> from{place[0], place[1] / (w.dims[0] / groups) * w.dims[1] + tap[1]};
+  Image window = w;
+  window.dims[0] = window.dims[1] = 1;
+  std::vector<int64_t> from{place[0], place[1] / (w.dims[0] / groups) * w.dims[1]};
+  from.resize(place.size());
+  window.each([&](const std::vector<int64_t>& tap) {
     for (size_t i = 2; i < tap.size(); ++i) {
-      from.push_back(place[i] * strides[i - 2] - before[i - 2] + tap[i] * dilations[i - 2]);
+      from[i] = place[i] * strides[i - 2] - before[i - 2] + tap[i] * dilations[i - 2];
       if (from[i] < 0 || from[i] >= x.dims[i]) return;
     }
-    const int64_t row = place[1] * w.strides[0];
-    const float weight = get(w.data, w.type, row + filter.at(tap));
-    sum += operand(x.load(from), x.type, on_tensor_cores) * operand(weight, w.type, on_tensor_cores);
+    int64_t there = x.at(from), weight = place[1] * w.strides[0] + window.at(tap);
+    for (int64_t channel = 0; channel < w.dims[1]; ++channel, there += x.strides[1], weight += w.strides[1]) {
+      sum += operand(x.element(there), x.type, on_tensor_cores) * operand(w.element(weight), w.type, on_tensor_cores);
+    }
   });
   return sum;
 }
