@@ -14,8 +14,8 @@ namespace fusion::gpu {
 template <class Tile, class Epilogue>
 struct ColumnEnding {
   static constexpr int kTogether = 32, kParts = (Tile::kRows + kTogether - 1) / kTogether, kEights = Tile::kRows / 8;
-  static constexpr int kPitch = kPanel * 2 + 16, kPlaceBytes = kTogether * kPitch;
-  static_assert(2 * kPlaceBytes <= WorkerSums<Tile>::kWorkerBytes);
+  static constexpr int kPitch = kPanel * 2 + 16;
+  static_assert(kTogether * kPitch <= kWorkerPlaceBytes);
   const Epilogue& epilogue;
   int rows, columns, row, column;
   typename Epilogue::Operands operands[2];
@@ -37,26 +37,25 @@ struct ColumnEnding {
       float sums[1][8], results[8];
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
-        const int eight = part * 4 + i / 2;
-        sums[0][i] = eight < kEights ? c[0][eight < kEights ? eight : 0][half * 2 + i % 2] : 0.0f;
+        const int eight = min(part * 4 + i / 2, kEights - 1);  // of rows that a tile has not nothing is stored
+        sums[0][i] = c[0][eight][half * 2 + i % 2];
       }
       epilogue.compute(results, sums, operands[half]);
 #pragma unroll
       for (int j = 0; j < 4; ++j) words[half][j] = pack<typename Epilogue::Out>(results[j * 2], results[j * 2 + 1]);
     }
   }
-  // `shared`: where the workers' places begin.
-  __device__ __forceinline__ void operator()(const typename Tile::Sums& c, int passes, unsigned char* shared, int worker) {
+  // `shared`: where the worker's places begin.
+  __device__ __forceinline__ void operator()(const typename Tile::Sums& c, int passes, unsigned char* shared) {
     keep(passes);
-    shared += worker * WorkerSums<Tile>::kWorkerBytes;
     const int to = (lane() / 16 * 8 + lane() % 8) * kPitch + warp() * 32 + lane() / 8 % 2 * 16;
     const int first = warp() * 4 + lane() / 8, from = first * kPitch + lane() % 8 * 16, there = column + lane() % 8 * 8;
 #pragma unroll
-    for (auto& x : operands) epilogue.spread_column(x);
+    for (auto& x : operands) epilogue.spread(x, true);
     WorkerSums<Tile>::meet();  // before others give the first rows
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
-      unsigned char* const place = shared + part % 2 * kPlaceBytes;
+      unsigned char* const place = shared + part % 2 * kWorkerPlaceBytes;
       uint32_t words[2][4];
       compute(words, c, part);
 #pragma unroll

@@ -75,6 +75,8 @@ __device__ __forceinline__ void store_eight(bool inside, T* p, const X (&x)[8], 
 
 // Bytes of a warp's place in shared memory: eight rows of 64 sums.
 constexpr int kSumsPitch = kPanel * 4 + 32, kSumsBytes = 8 * kSumsPitch;
+// Of a worker's sums whose operands changed places, of which parts have every other place.
+constexpr int kWorkerPlaceBytes = 4 * kSumsBytes, kWorkerSumsBytes = 2 * kWorkerPlaceBytes;
 constexpr int kTurnBytes = 32 * 8 * 4;  // of a warp's sums of four of them
 
 // A lane takes eight neighbours of a row's 64, which lie in halves that change places where an eight's are `odd`, so that they meet in no
@@ -144,15 +146,14 @@ struct WorkerSums {
   static constexpr int kPitch = kPanel * 4 + 16, kTogether = 32;
   static constexpr int kEach = (Tile::kRows + kTogether - 1) / kTogether, kParts = kEach, kBelow = kTogether, kNext = 16;
   static constexpr bool kInTurn = true;
-  static constexpr int kPlaceBytes = 4 * kSumsBytes, kWorkerBytes = 2 * kPlaceBytes;
   static_assert(Tile::kPanels == 1);
-  static_assert(kTogether * kPitch <= 4 * kSumsBytes);
+  static_assert(kTogether * kPitch <= kWorkerPlaceBytes);
   unsigned char* shared;
   int to, from[2];
 
   __device__ __forceinline__ WorkerSums(unsigned char* shared, int place, int warp) : shared(shared) {
     const int lane = threadIdx.x % 32;
-    place += warp / 4 * kWorkerBytes, warp %= 4;
+    place += warp / 4 * kWorkerSumsBytes, warp %= 4;
     to = place + sum_at(lane % 4 * 2, kPitch, warp * 2, lane / 16, warp / 2) + lane / 4 % 4 * 4;
     keep(to);
 #pragma unroll
@@ -171,13 +172,13 @@ struct WorkerSums {
         if (eight >= Tile::kRows / 8) continue;
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          *reinterpret_cast<float*>(shared + to + part % 2 * kPlaceBytes + (j * 8 + e % 2) * kPitch + e / 2 * 32) = c[0][eight][e];
+          *reinterpret_cast<float*>(shared + to + part % 2 * kWorkerPlaceBytes + (j * 8 + e % 2) * kPitch + e / 2 * 32) = c[0][eight][e];
         }
       }
     }
   }
   __device__ __forceinline__ void take(float (&eight)[8], int part, int turn) const {
-    take_eight(eight, shared, from, part % 2 * kPlaceBytes + turn * kNext * kPitch);
+    take_eight(eight, shared, from, part % 2 * kWorkerPlaceBytes + turn * kNext * kPitch);
   }
 };
 template <class Tile>

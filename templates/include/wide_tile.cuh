@@ -28,7 +28,7 @@ struct RingTile {
   static constexpr int kMany = (kEven * (1 + kWorkers) - kFew) / kWorkers / 8 * 8;
   static constexpr bool kMoves = kSums > 32 && kEven < 240;
   // Beside the ring every warp has a place for sums.
-  static constexpr int kPlacesAt = kSlots * kSlotBytes + kWorkers * 4 * kSumsBytes, kBarrierBytes = (2 * kSlots + 1) * 8;
+  static constexpr int kSumsAt = kSlots * kSlotBytes, kPlacesAt = kSumsAt + kWorkers * 4 * kSumsBytes, kBarrierBytes = (2 * kSlots + 1) * 8;
   static_assert(kAcross % kPanel == 0 && kLeftBytes % 1024 == 0 && kSums <= 144 && (!kMoves || kMany <= 240));
 };
 
@@ -56,12 +56,12 @@ struct WideTile : RingTile<kWorkers_, (kApart_ ? 1 : kWorkers_) * kHeight_ * 64,
 // 512x3072x768, 13.8, 15.2 and 13.3 at 1576 rows; with a residual 5.6, 6.6 and 5.7 at 1576x768x768, 16.3, 15.7 and 15.1 at 2048x768x3072. One
 // worker, two that are apart, and workers with 128 columns were slower at all of these. Nor are these faster: two blocks of a cluster that
 // bring half of the right operand each for both (11.2 us for 10.5 with a residual at 1024x768x3072); warps that end a tile while its workers
-// multiply the next one (13.9 for 14.0 with GELU at 1576 rows, of which endings were 3.4: shared memory is what both wait for); a worker
-// that stays some steps behind the other one (18.3 for 14.2: what is on its way is too little then).
+// multiply the next one (13.9 for 14.0 with GELU at 1576 rows); a worker that stays some steps behind the other one, with as many slots
+// fewer on their way (18.3 for 14.2).
 template <int kRows>
 struct SwappedShape {
   static constexpr int kSums = kRows / 2, kSlotBytes = (kRows + 2 * kPanel) * kPanel * 2;
-  static constexpr int kSlots = (kHopperShared - 1024 - 16 * kSumsBytes - 256) / kSlotBytes;  // as many as fit beside sums and barriers
+  static constexpr int kSlots = (kHopperShared - 1024 - 2 * kWorkerSumsBytes - 256) / kSlotBytes;  // as many as fit beside sums and barriers
   // The tensor cores take four cycles for a row; what is copied for few rows takes longer.
   static constexpr int kCycles = std::max(kRows * 418 / 100, 186 + kRows * 242 / 100), kEnding = 700 + kRows * 286 / 10;
 };
@@ -71,7 +71,7 @@ struct SwappedTile : RingTile<2, kRows_, 2 * kPanel, SwappedShape<kRows_>::kSlot
   static constexpr int kPanels = 1, kColumns = SwappedTile::kAcross, kProducts = 1, kMost = 1;
   static constexpr bool kSwaps = true, kShares = false;
   using Sums = float[1][kRows_ / 8][4];
-  static constexpr int kBytes = 1024 + SwappedTile::kPlacesAt + 8 * kSumsBytes;  // sums have two places
+  static constexpr int kBytes = 1024 + SwappedTile::kSumsAt + 2 * kWorkerSumsBytes;
   static_assert(kBytes + SwappedTile::kBarrierBytes <= kHopperShared);
 };
 

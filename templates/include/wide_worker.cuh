@@ -140,7 +140,7 @@ struct WideWorker {
         first_row(Tile::kApart || Tile::kSwaps ? 0 : worker * (Tile::kRows / Tile::kWorkers)), first_panel(Tile::kSwaps ? worker : 0),
         stride(static_cast<int>(gridDim.x) * (Tile::kApart ? Tile::kWorkers : 1)),
         products(bytes + first_row * kPanel * 2, bytes + Tile::kLeftBytes + first_panel * Tile::kBoxBytes),
-        sums(bytes, Tile::kSlots * Tile::kSlotBytes, warp - 4), place(0), used(0) {}
+        sums(bytes, Tile::kSumsAt, warp - 4), place(0), used(0) {}
 
   __device__ __forceinline__ void release(int slot) const {
     if (threadIdx.x % 32 == 0) empty[slot].arrive();
@@ -217,7 +217,7 @@ struct WideWorker {
         } else if constexpr (Tile::kSwaps && Epilogue::kByColumn) {
           ColumnEnding<Tile, Epilogue> end(epilogue, x.rows, columns, row, of.column);
           if constexpr (kOne) multiply(tile, [] {});
-          end(c, passes(tile), bytes + Tile::kSlots * Tile::kSlotBytes, worker);
+          end(c, passes(tile), bytes + Tile::kSumsAt + worker * kWorkerSumsBytes);
         } else {
           TileEnding<Tile, Epilogue, kOne> end(epilogue, x.rows, columns, row, of.column);
           if constexpr (kOne) multiply(tile, [&] { end.prefetch(); });

@@ -193,10 +193,7 @@ struct stage_0_wide0 {
   // The same of eight neighbours of a column.
   using Out = fusion::half;
   __device__ __forceinline__ void fetch_column(Operands& x, uint32_t column) const {
-    gpu::fetch_eight(x.in0_2, gpu::eight_at(e0.in2, 0, 1, 0, column), 0, 0, 0, 0);
-  }
-  __device__ __forceinline__ void spread_column(Operands& x) const {
-    gpu::spread(x.in0_2, 0);
+    gpu::fetch_eight(x.in0_2, e0.in2, 1, 0, column, 0);
   }
   __device__ __forceinline__ Out* out(uint32_t row, uint32_t column) const { return gpu::eight_at(e0.out0, e0.columns, 1, row, column); }
   __device__ __forceinline__ void compute(float (&y0_0)[8], const float (&sums)[1][8], const Operands& x) const {
@@ -213,8 +210,9 @@ struct stage_0_wide0 {
     }
   }
 
-  __device__ __forceinline__ void spread(Operands& x) const {
-    gpu::spread(x.in0_2, 1);
+  // `one`: stands for all of them.
+  __device__ __forceinline__ void spread(Operands& x, [[maybe_unused]] bool one = false) const {
+    gpu::spread(x.in0_2, one ? 0 : 1);
   }
 
   __device__ __forceinline__ void store(uint32_t row, uint32_t column, bool inside, const float (&sums)[1][8], const Operands& x, [[maybe_unused]] bool passes = false) const {

@@ -56,8 +56,8 @@ struct Epilogue {
 struct ColumnEpilogue : Epilogue {
   using Out = half;
   static constexpr bool kByColumn = true;
-  void fetch_column(Operands& x, uint32_t column) const { gpu::fetch_eight(x.bias, bias + column, 0, 0, 0, 0); }
-  void spread_column(Operands& x) const { gpu::spread(x.bias, 0); }
+  void fetch_column(Operands& x, uint32_t column) const { gpu::fetch_eight(x.bias, bias, 1, 0, column, 0); }
+  void spread(Operands& x, bool one = false) const { gpu::spread(x.bias, one ? 0 : 1); }
   Out* out(uint32_t row, uint32_t column) const { return gpu::eight_at(out0, columns, 1, row, column); }
   void compute(float (&y)[8], const float (&sums)[1][8], const Operands& x) const {
     for (int i = 0; i < 8; ++i) y[i] = sums[0][i] + gpu::get(x.bias, i);
