@@ -73,6 +73,15 @@ __device__ __forceinline__ void let_next_begin() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
+// Has addresses worked out by now, before a kernel waits for others: for that it reads its parameters, line by line from memory, at once and
+// not as each is used. Not all are 0, of which the compiler knows nothing.
+template <class... T>
+__device__ __forceinline__ void resolve([[maybe_unused]] const T*... places) {
+#if FUSION_OVERLAPS
+  const uint64_t all = (reinterpret_cast<uint64_t>(places) | ...);
+  asm volatile("{\n.reg .pred none;\nsetp.eq.u64 none, %0, 0;\n@none exit;\n}\n" ::"l"(all));
+#endif
+}
 // Has what lies there come to the L2 cache.
 __device__ __forceinline__ void bring_to_cache(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 

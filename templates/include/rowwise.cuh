@@ -77,6 +77,12 @@ struct Row {
   }
   __device__ __forceinline__ bool valid(int c, int i) const { return position(c, kPacked ? 0 : i) < length; }
 
+  // Where in a row whose elements are neighbours the first of the thread's lies.
+  template <class T>
+  __device__ __forceinline__ const T* place(const T* row) const {
+    return row + position(0, 0);
+  }
+
   template <class T>
   __device__ __forceinline__ void load(const T* row, int64_t step, Vector<T, V> (&x)[C]) const {
 #pragma unroll

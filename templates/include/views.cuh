@@ -100,10 +100,13 @@ struct Space {
     }
   }
 
-  // Element offset of every operand at linear index `e`; kSmall where the space is known to be small.
-  template <bool kSmall = false>
+  // Element offset of every operand at linear index `e`; kSmall where the space is known to be small, kFlat where it has one axis at most, too.
+  template <bool kSmall = false, bool kFlat = false>
   __device__ __forceinline__ void locate(int64_t e, int64_t (&at)[N > 0 ? N : 1]) const {
-    if (kSmall || small) {
+    if constexpr (kFlat) {
+#pragma unroll
+      for (int k = 0; k < N; ++k) at[k] = static_cast<int32_t>(e) * static_cast<int32_t>(axis[0].stride[k]);
+    } else if (kSmall || small) {
       walk<int32_t>(static_cast<uint32_t>(e), at);
     } else {
       walk<int64_t>(static_cast<uint64_t>(e), at);

@@ -40,7 +40,7 @@ template <int kWorkers_, int kHeight_, int kColumns_, int kProducts_, int kSlots
           int kEnding_, int kMost_ = 1>
 struct WideTile : RingTile<kWorkers_, (kApart_ ? 1 : kWorkers_) * kHeight_ * 64, kColumns_ * kProducts_, kSlots_, kBlocks_, kApart_,
                            kCycles_, kEnding_, kHeight_ * kColumns_ * kProducts_ / 2> {
-  static constexpr int kHeight = kHeight_, kColumns = kColumns_, kProducts = kProducts_, kMost = kMost_;
+  static constexpr int kHeight = kHeight_, kColumns = kColumns_, kProducts = kProducts_, kMost = kMost_, kBand = 16;
   static constexpr bool kSwaps = false, kShares = kMost > 1;
   using Sums = float[kHeight][WideTile::kAcross / 8][4];  // of a worker's tile, as the tensor cores leave them to its threads
   static constexpr int kPanels = kColumns / kPanel;       // of a worker
@@ -68,7 +68,7 @@ struct SwappedShape {
 template <int kRows_>
 struct SwappedTile : RingTile<2, kRows_, 2 * kPanel, SwappedShape<kRows_>::kSlots, 1, false, SwappedShape<kRows_>::kCycles,
                               SwappedShape<kRows_>::kEnding, SwappedShape<kRows_>::kSums> {
-  static constexpr int kPanels = 1, kColumns = SwappedTile::kAcross, kProducts = 1, kMost = 1;
+  static constexpr int kPanels = 1, kColumns = SwappedTile::kAcross, kProducts = 1, kMost = 1, kBand = 8;
   static constexpr bool kSwaps = true, kShares = false;
   using Sums = float[1][kRows_ / 8][4];
   static constexpr int kBytes = 1024 + SwappedTile::kSumsAt + 2 * kWorkerSumsBytes;
@@ -152,15 +152,15 @@ struct FloatTiles {
   }
 };
 
-// In which order tiles are computed: those that run at once have rows and columns in common, as they lie in bands of so many tiles below
-// one another.
+// In which order tiles are computed: those that run at once have rows and columns in common, as they lie in bands of so many tiles, which a
+// kind of tile says, below one another. A GPU fills one group of 16 multiprocessors after the other, and what several of a group read at
+// the same time comes once: on an H200 1024x768x3072 with a residual takes 10.1 us by tiles of 48x128 in bands of 8, 10.5 of 16 or 1.
 struct TileOrder {
-  static constexpr int kBand = 16;
   int across, down;    // tiles
   Divisor band, last;  // by a whole band's tiles, and by how many of the last one lie below one another
   TileOrder() = default;
-  TileOrder(int across, int down)
-      : across(across), down(down), band(Divisor::of(uint64_t{kBand} * across)), last(Divisor::of((down - 1) % kBand + 1)) {}
+  TileOrder(int across, int down, int high)
+      : across(across), down(down), band(Divisor::of(static_cast<uint64_t>(high) * across)), last(Divisor::of((down - 1) % high + 1)) {}
 };
 
 // Products of one left operand [rows, depth]: kChains times kProducts right ones [depth, columns], those of a chain
@@ -196,7 +196,7 @@ constexpr int wide_tiles(int rows, const Columns& columns) {
 }
 template <class Tile, class Columns>
 TileOrder tile_order(int rows, const Columns& columns) {
-  return {wide_across<Tile>(columns), wide_down<Tile>(rows)};
+  return {wide_across<Tile>(columns), wide_down<Tile>(rows), Tile::kBand};
 }
 
 // Where a panel begins: the chain that it is of, and that one's column.
@@ -211,7 +211,7 @@ struct WidePosition {
   int row, column;
   template <int kChains>
   __device__ __forceinline__ WidePosition(const WideOperands<Tile::kProducts, kChains>& x, int tile) {
-    constexpr int kBand = TileOrder::kBand;
+    constexpr int kBand = Tile::kBand;
     const unsigned from_end = x.order.across * x.order.down - 1 - tile, bands = x.order.band.quotient(from_end);
     const int first = static_cast<int>(bands) * kBand, below = x.order.down - first;
     const unsigned n = from_end - first * x.order.across;

@@ -23,10 +23,11 @@ struct stage_0_args {
 };
 
 // Rows that fit in the registers of their threads.
-template <int V, int C, int kThreads, bool kPacked, class Team>
+template <bool kFlat = false, int V, int C, int kThreads, bool kPacked, class Team>
 __device__ __forceinline__ void stage_0_kept_row(const stage_0_args& a, gpu::Row<V, C, kThreads, kPacked, Team> row) {
   int64_t at[3];
-  a.space.template locate<kPacked>(row.index, at);
+  a.space.template locate<kPacked, kFlat>(row.index, at);
+  gpu::resolve(a.out0, row.place(a.in0 + at[0]), row.place(a.in1 + at[1]), row.place(a.in2 + at[2]));
   gpu::await_earlier();
   gpu::Vector<float, V> x0[C];
   row.load(a.in0 + at[0], a.step[0], x0);
@@ -76,11 +77,11 @@ __device__ __forceinline__ void stage_0_kept_row(const stage_0_args& a, gpu::Row
   }
 }
 
-template <int C, int kThreads, bool kPacked>
+template <int C, int kThreads, bool kPacked, bool kFlat = false>
 __global__ void __launch_bounds__(kThreads <= 32 ? 32 * gpu::kShortWarps : kThreads) stage_0_kept(const stage_0_args a) {
   gpu::let_next_begin();
   gpu::Row<4, C, kThreads, kPacked> row(a.length);
-  if (row.index < a.space.count) stage_0_kept_row(a, row);
+  if (kThreads > 32 || row.index < a.space.count) stage_0_kept_row<kFlat>(a, row);
 }
 
 stage_0_args stage_0_of(const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2, const gpu::Tensor& t3) {

@@ -23,10 +23,11 @@ struct stage_0_args {
 };
 
 // Rows that fit in the registers of their threads.
-template <int V, int C, int kThreads, bool kPacked, class Team>
+template <bool kFlat = false, int V, int C, int kThreads, bool kPacked, class Team>
 __device__ __forceinline__ void stage_0_kept_row(const stage_0_args& a, gpu::Row<V, C, kThreads, kPacked, Team> row) {
   int64_t at[2];
-  a.space.template locate<kPacked>(row.index, at);
+  a.space.template locate<kPacked, kFlat>(row.index, at);
+  gpu::resolve(a.out0, row.place(a.in0 + at[0]), row.place(a.in1 + at[1]));
   gpu::await_earlier();
   gpu::Vector<float, V> x0[C];
   row.load(a.in0 + at[0], a.step[0], x0);
@@ -72,18 +73,18 @@ __device__ __forceinline__ void stage_0_kept_row(const stage_0_args& a, gpu::Row
   }
 }
 
-template <int C, int kThreads, bool kPacked>
+template <int C, int kThreads, bool kPacked, bool kFlat = false>
 __global__ void __launch_bounds__(kThreads <= 32 ? 32 * gpu::kShortWarps : kThreads) stage_0_kept(const stage_0_args a) {
   gpu::let_next_begin();
   gpu::Row<4, C, kThreads, kPacked> row(a.length);
-  if (row.index < a.space.count) stage_0_kept_row(a, row);
+  if (kThreads > 32 || row.index < a.space.count) stage_0_kept_row<kFlat>(a, row);
 }
 
 // Longer rows: walked once per pass, by a whole block.
-template <int V, int C, int kThreads, bool kPacked, class Team>
+template <bool kFlat = false, int V, int C, int kThreads, bool kPacked, class Team>
 __device__ __forceinline__ void stage_0_walked_row(const stage_0_args& a, gpu::Row<V, C, kThreads, kPacked, Team> row) {
   int64_t at[2];
-  a.space.template locate<kPacked>(row.index, at);
+  a.space.template locate<kPacked, kFlat>(row.index, at);
   gpu::await_earlier();
   float r3 = gpu::Max::identity<float>();
   for (row.start = 0; row.start < row.length; row.start += row.chunk()) {
@@ -147,11 +148,11 @@ __device__ __forceinline__ void stage_0_walked_row(const stage_0_args& a, gpu::R
   }
 }
 
-template <int C, int kThreads, bool kPacked>
+template <int C, int kThreads, bool kPacked, bool kFlat = false>
 __global__ void __launch_bounds__(kThreads <= 32 ? 32 * gpu::kShortWarps : kThreads) stage_0_walked(const stage_0_args a) {
   gpu::let_next_begin();
   gpu::Row<4, C, kThreads, kPacked> row(a.length);
-  if (row.index < a.space.count) stage_0_walked_row(a, row);
+  if (kThreads > 32 || row.index < a.space.count) stage_0_walked_row<kFlat>(a, row);
 }
 
 stage_0_args stage_0_of(const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2) {
@@ -181,7 +182,7 @@ void stage_0(const gpu::Device& device, cudaStream_t stream, const Ints& dims, c
   const bool packed = stage_0_packs(a);
   if (a.length <= 128) return gpu::launch_rows<4, 1, 32>(packed ? stage_0_kept<1, 32, true> : stage_0_kept<1, 32, false>, device, a.space.count, a.length, stream, "stage_0", a);
   if (packed && a.space.count <= device.multiprocessors && a.length <= 2048) {
-    return gpu::launch_rows<4, 1, 512>(stage_0_kept<1, 512, true>, device, a.space.count, a.length, stream, "stage_0", a);
+    return gpu::launch_rows<4, 1, 512>(a.space.rank <= 1 ? stage_0_kept<1, 512, true, true> : stage_0_kept<1, 512, true>, device, a.space.count, a.length, stream, "stage_0", a);
   }
   if (a.length <= 8192) return gpu::launch_rows<4, 4, 512>(packed ? stage_0_kept<4, 512, true> : stage_0_kept<4, 512, false>, device, a.space.count, a.length, stream, "stage_0", a);
   gpu::launch_rows<4, 2, 1024>(packed ? stage_0_walked<2, 1024, true> : stage_0_walked<2, 1024, false>, device, a.space.count, a.length, stream, "stage_0", a);
