@@ -141,7 +141,12 @@ def softmax(dtype: str) -> Case:
     stores = Store(out, prob), Store(flat, p("reduce_min", score))
     b.stages.append(Rowwise(tuple(map(Operand, (x, mask, per_row))), p.done(), stores, dims))
     few = {"b": 2, "h": 2, "q": 1, "k": 768}  # rows, of a space that has two axes
-    sizes = ({"b": 2, "h": 3, "q": 5, "k": 128}, {"b": 1, "h": 2, "q": 3, "k": 37}, {"b": 2, "h": 1, "q": 1, "k": 9001}, few)
+    sizes = (
+        {"b": 2, "h": 3, "q": 5, "k": 128},
+        {"b": 1, "h": 2, "q": 3, "k": 37},
+        {"b": 2, "h": 1, "q": 1, "k": 9001},
+        few,
+    )
     return Case(f"softmax_{dtype}", b.plan(), sizes, {1: ((0, 0, 1), 0)})
 
 
