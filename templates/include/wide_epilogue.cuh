@@ -196,6 +196,8 @@ struct LanePlace {
 // operands and takes its sums a part ahead: the first operands when this is made. `passes`: nobody finds the results in the L2 cache.
 // A loop of two parts where there are several epilogues, kAlone where this is the only one: their instructions, too, have to come from
 // memory. On an H200 1576x3072x768 with GELU takes 14.9 us without a loop and 15.9 with it, three of 1024x768x768 8.55 and 8.4.
+// Operands that are read two parts ahead, the first two before the products, help only tiles that are hardly ever chosen: with a residual
+// 2048x768x3072 takes 15.7 us for 15.9, but 1024x768x768 4.8 for 4.7.
 template <class Tile, class Epilogue, bool kAlone>
 struct TileEnding {
   using Sums = TileSums<Tile>;

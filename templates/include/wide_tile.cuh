@@ -103,7 +103,8 @@ using FewSwapped = SwappedTiles<72, 96, 120, 152>;
 // 128x4096x16384, 47.5 for 54.1 at 256x4096x16384, 9.7 for 10.3 at 2048x1024x1024, 25.4 for 26.2 at 512x4096x4096; the same at 1024x768x3072.
 // Larger tiles are hardly ever faster than the vendor's: 29.1 for 29.6 at 4096x768x3072, 95.9 for 95.0 at 2048x4096x4096.
 // Nor are larger ones whose steps two blocks share, though they read less: 11.9 by 128x128 and 10.6 by NarrowTile at 1024x768x3072,
-// 17.3 by 128x192 and 19.0 by SquareTile at 2048x768x3072, where the vendor's takes 15.1 without the residual.
+// 17.3 by 128x192 and 19.0 by SquareTile at 2048x768x3072, where the vendor's takes 15.1 without the residual; nor those of changed places
+// whose sums go from one block's registers to the other's memory: 12.1 by 96x128 for 10.1 by 48x128, as fewer blocks read the same.
 template <class Swapped>
 struct TriedTilesWith {
   using Known = TriedTilesWith<ManySwapped>;  // those there are where sizes are known
