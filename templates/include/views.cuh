@@ -76,11 +76,13 @@ inline View transposed(View v) {
 // one dropped, neighbours that every operand walks as one merged: most spaces end with one or two axes.
 template <int N>
 struct Space {
+  static constexpr int kOperands = N > 0 ? N : 1;  // no array has none
+  using Places = int64_t[kOperands];
   // What a walk needs of an axis lies side by side: a launch's first reads of its parameters come line by line from memory.
   struct Along {
     int64_t size;
     Divisor divisor;  // of the size, if all positions are numbers of 31 bits
-    int64_t stride[N > 0 ? N : 1];
+    int64_t stride[kOperands];
   };
   int rank;
   bool small;  // positions and offsets are numbers of 31 bits
@@ -102,7 +104,7 @@ struct Space {
 
   // Element offset of every operand at linear index `e`; kSmall where the space is known to be small, kFlat where it has one axis at most, too.
   template <bool kSmall = false, bool kFlat = false>
-  __device__ __forceinline__ void locate(int64_t e, int64_t (&at)[N > 0 ? N : 1]) const {
+  __device__ __forceinline__ void locate(int64_t e, Places& at) const {
     if constexpr (kFlat) {
 #pragma unroll
       for (int k = 0; k < N; ++k) at[k] = static_cast<int32_t>(e) * static_cast<int32_t>(axis[0].stride[k]);
@@ -115,7 +117,7 @@ struct Space {
 
   // The same of a position that is a block's, of which no launch has more than 31 bits count: what is never run would lie between
   // what is, and instructions have to come from memory, too.
-  __device__ __forceinline__ void locate_block(int64_t e, int64_t (&at)[N > 0 ? N : 1]) const {
+  __device__ __forceinline__ void locate_block(int64_t e, Places& at) const {
     walk<int64_t>(static_cast<uint32_t>(e), at);
   }
 
@@ -124,8 +126,8 @@ struct Space {
   __device__ __forceinline__ uint64_t divided(uint64_t e, int d) const { return e / static_cast<uint64_t>(axis[d].size); }
 
   template <class Offset, class Index>
-  __device__ __forceinline__ void walk(Index e, int64_t (&at)[N > 0 ? N : 1]) const {
-    Offset offset[N > 0 ? N : 1] = {};
+  __device__ __forceinline__ void walk(Index e, Places& at) const {
+    Offset offset[kOperands] = {};
     if (rank > 1) {
       e = split(e, 0, offset);
 #pragma unroll 1
@@ -138,13 +140,13 @@ struct Space {
     for (int k = 0; k < N; ++k) at[k] = offset[k];
   }
   template <class Offset, class Index>
-  __device__ __forceinline__ Index split(Index e, int d, Offset (&offset)[N > 0 ? N : 1]) const {
+  __device__ __forceinline__ Index split(Index e, int d, Offset (&offset)[kOperands]) const {
     const Index next = divided(e, d);
     add(e - next * static_cast<Index>(axis[d].size), d, offset);
     return next;
   }
   template <class Offset, class Index>
-  __device__ __forceinline__ void add(Index position, int d, Offset (&offset)[N > 0 ? N : 1]) const {
+  __device__ __forceinline__ void add(Index position, int d, Offset (&offset)[kOperands]) const {
 #pragma unroll
     for (int k = 0; k < N; ++k) offset[k] += static_cast<Offset>(position) * static_cast<Offset>(axis[d].stride[k]);
   }
