@@ -32,8 +32,8 @@ _MOST = 2_000_000
 _ON_GPUS = {
     "conv_float16", "gated_parts_bfloat16", "layer_bfloat16", "linear_products_bfloat16", "turned_parts_float16",
 }  # fmt: skip
-"""Only there: the vendor's alone, or another case in the other type of 16 bits, which would be a seventh of the library;
-smaller products and layers are tried in either."""
+"""Only there: the vendor's alone, or another case in the other type of 16 bits, which would be a seventh of the
+library; smaller products and layers are tried in either."""
 CASES = [c for c in all_cases() if c.name not in _ON_GPUS]
 ROUNDED = [c for c in CASES if c.name.startswith(ATTENTIONS) and "float32" in c.name]
 WARPGROUPS = [
