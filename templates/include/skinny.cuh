@@ -79,7 +79,7 @@ __device__ __forceinline__ void skinny_strip(const Operands& x, int64_t strip, i
     }
   }
   __syncthreads();
-  int64_t at[sizeof(x.batches.axis[0].stride) / sizeof(x.batches.axis[0].stride[0])];
+  typename decltype(x.batches)::Places at;
   x.batches.locate(0, at);
   for (int i = threadIdx.x; i < kRows * columns; i += kSkinnyThreads) {
     const int m = i / columns, c = i % columns;

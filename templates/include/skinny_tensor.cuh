@@ -177,7 +177,7 @@ __device__ __forceinline__ void few_send(int first, int warps, const FewSums<Til
 template <class Tile, class Operands, class Sent>
 __device__ __forceinline__ void few_epilogue(const Operands& x, int64_t strip, int row, int first, int warps,
                                              const FewSums<Tile>& sums, const Sent& sent) {
-  int64_t at[sizeof(x.batches.axis[0].stride) / sizeof(x.batches.axis[0].stride[0])];
+  typename decltype(x.batches)::Places at;
   x.batches.locate(0, at);
   const int rows = min(static_cast<int>(x.p.m) - row, 8);
   for (int i = threadIdx.x; i < rows * Tile::kColumns; i += Tile::kThreads) {
