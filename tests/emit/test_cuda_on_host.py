@@ -29,12 +29,7 @@ _MOST = 2_000_000
 """Elements of work that take a second here."""
 
 # ONNX Runtime's CPU provider has no convolution of 16-bit floats.
-_ON_GPUS = {
-    "conv_float16", "gated_parts_bfloat16", "layer_bfloat16", "linear_products_bfloat16", "turned_parts_float16",
-}  # fmt: skip
-"""Only there: the vendor's alone, or another case in the other type of 16 bits, which would be a seventh of the
-library; smaller products and layers are tried in either."""
-CASES = [c for c in all_cases() if c.name not in _ON_GPUS]
+CASES = [c for c in all_cases() if c.name != "conv_float16"]
 ROUNDED = [c for c in CASES if c.name.startswith(ATTENTIONS) and "float32" in c.name]
 WARPGROUPS = [
     c for c in CASES if c.name.startswith(ATTENTIONS) and "WarpgroupAttention" in emit(fused_op(c), HOPPER).text
