@@ -154,7 +154,7 @@ struct Space {
 
 // The space of `dims` without its last `skip` axes.
 template <int N>
-Space<N> space(const Ints& dims, const View (&views)[N > 0 ? N : 1], int skip = 0) {
+Space<N> space(const Ints& dims, const View (&views)[Space<N>::kOperands], int skip = 0) {
   Space<N> s{};
   s.count = 1;
   const int rank = static_cast<int>(dims.size());
