@@ -23,24 +23,11 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
   [[maybe_unused]] __shared__ Mailbox mailbox;
   const Share share(Tile::kShares ? x.parts : 1);
   const int warp = warp_of_block(), worker = warp / 4 - 1;
-  const auto meet = [] {
-    if constexpr (Tile::kShares) {
-      Mailbox::opened();
-      Mailbox::await_others();
-    } else {
-      __syncthreads();
-    }
-  };
   const WideSteps mine(x, share);
+  WideCopies<Tile, kTransB, kChains> copies(x, mine, ring, full, empty, warp);
   if (worker < 0) {
-    WideCopies<Tile, kTransB, kChains> copies(x, mine, ring, full, empty, warp);
-    copies.begin();  // before a block's threads have met
-    meet();
-    if constexpr (Tile::kMoves) give_registers<Tile::kFew>();
-    if (warp < Tile::kCopiers && is_elected()) copies.go_on();
-    return;
-  }
-  if (warp == 4 && is_elected()) {
+    copies.begin();
+  } else if (warp == 4 && is_elected()) {
 #pragma unroll
     for (int i = kStepsAhead; i < kSlots; ++i) full[i].init(1);
 #pragma unroll
@@ -49,7 +36,18 @@ __device__ __forceinline__ void linear_wgmma(const WideOperands<Tile::kProducts,
     if constexpr (Tile::kShares) mailbox.open(SharedSums<Tile>::incoming(share));
   }
   __syncwarp();
-  meet();
+  // All meet at one place: compute-sanitizer calls threads divergent that meet the same barrier at two.
+  if constexpr (Tile::kShares) {
+    Mailbox::opened();
+    Mailbox::await_others();
+  } else {
+    __syncthreads();
+  }
+  if (worker < 0) {
+    if constexpr (Tile::kMoves) give_registers<Tile::kFew>();
+    if (warp < Tile::kCopiers && is_elected()) copies.go_on();
+    return;
+  }
   await_earlier();
   if constexpr (Tile::kMoves) take_registers<Tile::kMany>();
   unsigned char* const bytes = reinterpret_cast<unsigned char*>(dynamic) + (ring - shared_address(dynamic));
