@@ -128,7 +128,7 @@ inline AttentionShape attention_shape(const View& q, const View& k, const View& 
 
 // Whether the rows of every batch are made of 16-byte pieces that are aligned if the first is.
 inline bool in_pieces(const View& x) {
-  bool whole = x.step(1) <= 1 && x.step(2) <= INT32_MAX;
+  bool whole = x.size[x.rank - 1] % 8 == 0 && x.step(1) <= 1 && x.step(2) <= INT32_MAX;
   for (int back = 2; back <= x.rank; ++back) whole = whole && x.step(back) % 8 == 0;
   return whole;
 }

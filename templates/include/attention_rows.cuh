@@ -18,26 +18,26 @@ __device__ __forceinline__ void load_panels(T* shared, const Matrix<T>& m, int r
   constexpr int kPieces = kColumns / 8, kStep = kThreads / kPieces;  // rows at a time
   static_assert(kStep % 8 == 0, "a thread's pieces are swizzled alike");
   const int thread = threadIdx.x % kThreads, piece = thread % kPieces, first = thread / kPieces;
-  const int columns = static_cast<int>(m.columns) - piece * 8, line = row + Order::from(first);
+  const int line = row + Order::from(first);
   const int rows = static_cast<int>(m.rows) - line, stride = static_cast<int>(m.row_stride);
-  const int bytes = columns <= 0 ? 0 : columns < 8 ? columns * 2 : 16;
+  const bool within = piece * 8 < static_cast<int>(m.columns);
   const T* from = m.data + line * m.row_stride + piece * 8;
   T* const to = shared + piece / 8 * kRows * kPanel + first * kPanel + (piece ^ first) % 8 * 8;
   if (row + kRows <= m.rows) {  // most tiles, with few instructions, for others need the time
-    const auto copy_all = [&](const T* from, int stride, auto size) {
+    const auto copy_all = [&](const T* from, int stride, auto is_there) {
 #pragma unroll
       for (int r = 0; r < kRows; r += kStep) {
-        copy_async(to + r * kPanel, from, size);
+        copy_async(to + r * kPanel, from, is_there);
         from += int64_t{Order::from(r + kStep) - Order::from(r)} * stride;
       }
     };
-    if (m.columns == kColumns) copy_all(from, stride, std::integral_constant<int, 16>{});
-    else copy_all(bytes > 0 ? from : m.data, bytes > 0 ? stride : 0, bytes);
+    if (m.columns == kColumns) copy_all(from, stride, std::true_type{});
+    else copy_all(within ? from : m.data, within ? stride : 0, within);
   } else {
 #pragma unroll 4
     for (int r = 0; r < kRows; r += kStep) {
-      const int size = Order::from(r) < rows ? bytes : 0;
-      copy_async(to + r * kPanel, size > 0 ? from + int64_t{Order::from(r)} * stride : m.data, size);
+      const bool is_there = within && Order::from(r) < rows;
+      copy_async(to + r * kPanel, is_there ? from + int64_t{Order::from(r)} * stride : m.data, is_there);
     }
   }
 }

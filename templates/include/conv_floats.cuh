@@ -8,9 +8,9 @@ namespace fusion::gpu {
 
 constexpr int kFloatConvDepth = 16, kMostFloatColumns = 64;
 
-// The first `bytes` (0 or 4) of one float from global memory, else zero.
-__device__ __forceinline__ void copy_float_async(void* shared, const void* global, int bytes) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(shared_address(shared)), "l"(global), "r"(bytes)
+// One float from global memory, or zero.
+__device__ __forceinline__ void copy_float_async(void* shared, const void* global, bool is_there) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(shared_address(shared)), "l"(global), "r"(is_there ? 4 : 0)
                : "memory");
 }
 
@@ -37,8 +37,8 @@ __global__ void __launch_bounds__(kConvTileThreads, 3) convolve_floats(const flo
   // A row's fours are permuted, so that eight neighbouring rows have the same four in all banks.
   const auto place = [](unsigned row, unsigned k) { return row * kFloatConvDepth + ((k / 4) ^ (row / 2 % 4)) * 4 + k % 4; };
   const auto copy = [](float* to, const float* from, bool is_there) {
-    if constexpr (kWidth == 4) copy_async(to, from, is_there ? 16 : 0);
-    else copy_float_async(to, from, is_there ? 4 : 0);
+    if constexpr (kWidth == 4) copy_async(to, from, is_there);
+    else copy_float_async(to, from, is_there);
   };
   const int piece = threadIdx.x % kPieces * kWidth, line = threadIdx.x / kPieces;
   GatheredDepth next(c, tile.begin * kFloatConvDepth + piece, tile.each);

@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kConvTileThreads) convolve_tiles(const T* x, c
       for (int i = 0; i < kMine; ++i) {
         const int position = next.is_over(c) ? -1 : mine[i].meets(c, next.tap);
         const T* const from = position < 0 ? x : tile.pixel(x, c, position, next.channel);
-        copy_async(a + (line + i * kStep) * kPitch + piece, from, position < 0 ? 0 : 16);
+        copy_async(a + (line + i * kStep) * kPitch + piece, from, position >= 0);
       }
       next.advance(c, kConvDepth, tile.each);
       load_tile<kColumns, kConvDepth, kPitch, kConvTileThreads>(tiles_b + step % kConvStages * kTileB, filter, tile.column,

@@ -14,10 +14,11 @@ struct Matrix {
   int64_t rows;
   int64_t columns;
 
-  // Whether every eight neighbouring columns make one aligned 16-byte access.
+  // Whether rows are aligned pieces of 16 bytes: what lies behind a row may not be the matrix's any more.
   __device__ __forceinline__ bool wide() const {
     constexpr int kPerAccess = 16 / sizeof(T);
-    return column_stride == 1 && row_stride % kPerAccess == 0 && reinterpret_cast<uintptr_t>(data) % 16 == 0;
+    const bool pieces = row_stride % kPerAccess == 0 && columns % kPerAccess == 0;
+    return column_stride == 1 && pieces && reinterpret_cast<uintptr_t>(data) % 16 == 0;
   }
 };
 
@@ -28,9 +29,10 @@ __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
-// The first `bytes` (0 to 16) of 16 from global memory, zeros for the rest. Of no bytes the address may be any.
-__device__ __forceinline__ void copy_async(void* shared, const void* global, int bytes = 16) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(shared_address(shared)), "l"(global), "r"(bytes)
+// A piece of 16 bytes from global memory, or zeros, for which the address may be any.
+__device__ __forceinline__ void copy_async(void* shared, const void* global, bool is_there = true) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(shared_address(shared)), "l"(global),
+               "r"(is_there ? 16 : 0)
                : "memory");
 }
 __device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
@@ -52,22 +54,18 @@ __device__ __forceinline__ void load_tile(T* shared, const Matrix<T>& m, int64_t
   constexpr int kPerAccess = 16 / sizeof(T);
   if (wide) {
     constexpr int kAccesses = kColumns / kPerAccess, kAll = kRows * kAccesses;
-    const auto bytes_at = [&](int c) {
-      const int64_t left = m.columns - (column + c);
-      return static_cast<int>((left <= 0 ? 0 : left < kPerAccess ? left : kPerAccess) * sizeof(T));
-    };
     if constexpr (kThreads % kAccesses == 0) {  // a thread stays in its columns, and what it adds to its row is known
       constexpr int kStep = kThreads / kAccesses;
       static_assert((kStep & (kStep - 1)) == 0, "an order permutes the bits of a row");
-      const int r = thread / kAccesses, c = thread % kAccesses * kPerAccess, bytes = bytes_at(c);
+      const int r = thread / kAccesses, c = thread % kAccesses * kPerAccess;
       const int64_t line = row + Order::from(r), rows = m.rows - line;
       const T* const from = m.data + line * m.row_stride + column + c;
-      const int valid = static_cast<int>(rows < kRows ? rows : kRows);
+      const int valid = column + c >= m.columns ? 0 : static_cast<int>(rows < kRows ? rows : kRows);
 #pragma unroll
       for (int n = 0; n < (kAll + kThreads - 1) / kThreads; ++n) {
         if (kAll % kThreads != 0 && r + n * kStep >= kRows) break;
         const int more = Order::from(n * kStep);
-        copy_async(shared + (r + n * kStep) * kPitch + c, from + more * m.row_stride, more < valid ? bytes : 0);
+        copy_async(shared + (r + n * kStep) * kPitch + c, from + more * m.row_stride, more < valid);
       }
     } else {
 #pragma unroll
@@ -75,7 +73,7 @@ __device__ __forceinline__ void load_tile(T* shared, const Matrix<T>& m, int64_t
         const int i = thread + n * kThreads, r = i / kAccesses, c = i % kAccesses * kPerAccess;
         if (kAll % kThreads != 0 && i >= kAll) break;
         const int64_t line = row + Order::from(r);
-        copy_async(shared + r * kPitch + c, m.data + line * m.row_stride + column + c, line < m.rows ? bytes_at(c) : 0);
+        copy_async(shared + r * kPitch + c, m.data + line * m.row_stride + column + c, line < m.rows && column + c < m.columns);
       }
     }
   } else {
@@ -96,7 +94,7 @@ __device__ __forceinline__ void load_tile(T* shared, const Matrix<T>& m, int64_t
 template <int kRows, int kColumns, int kPitch, class T>
 __device__ __forceinline__ void store_rows(const Matrix<T>& m, int64_t row, const T* shared) {
   constexpr int kPerAccess = 16 / sizeof(T), kAccesses = kColumns / kPerAccess;
-  const bool wide = m.wide() && m.columns % kPerAccess == 0;
+  const bool wide = m.wide();
   T* const data = const_cast<T*>(m.data);
   for (int i = threadIdx.x % 32; i < kRows * kAccesses; i += 32) {
     const int r = i / kAccesses, c = i % kAccesses * kPerAccess;

@@ -112,8 +112,7 @@ struct DeepRows {
     for (int n = 0; n < kCopies; ++n) {
       if (kLines % kEach != 0 && line + n * kEach >= kLines) break;
       const bool inside = first + k < depth && from[n] >= 0;
-      copy_async(to + (line + n * kEach) * Tile::kPitchDeep + k, inside ? matrix + from[n] + first : matrix,
-                 inside ? 16 : 0);
+      copy_async(to + (line + n * kEach) * Tile::kPitchDeep + k, inside ? matrix + from[n] + first : matrix, inside);
     }
   }
 };
@@ -139,8 +138,7 @@ struct WideRows {
 #pragma unroll
     for (int n = 0; n < kCopies; ++n) {
       const bool inside = first + line + n * kEach < depth && within;
-      copy_async(to + (line + n * kEach) * Tile::kPitchWide + column, inside ? tile + n * kEach * step : matrix,
-                 inside ? 16 : 0);
+      copy_async(to + (line + n * kEach) * Tile::kPitchWide + column, inside ? tile + n * kEach * step : matrix, inside);
     }
   }
 };

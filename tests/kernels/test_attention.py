@@ -95,11 +95,21 @@ def test_few_queries_have_tiles_of_their_own(dtype: str, heads: tuple[int, ...],
 
 
 @pytest.fixture(scope="module")
-def taken(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, int], tuple[int, ...]]:
+def fitting(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return host_program("fitting.cc", tmp_path_factory.mktemp("fitting"))
+
+
+@pytest.fixture(scope="module")
+def taken(fitting: Path) -> dict[tuple[int, int], tuple[int, ...]]:
     """By queries and keys the kernels that take them, in the order in which they are asked."""
-    program = host_program("fitting.cc", tmp_path_factory.mktemp("fitting"))
-    lines = ([int(x) for x in line.split()] for line in output_of(program).splitlines())
+    lines = ([int(x) for x in line.split()] for line in output_of(fitting).splitlines())
     return {(line[0], line[1]): tuple(i for i, takes in enumerate(line[2:]) if takes) for line in lines}
+
+
+@pytest.mark.parametrize(("columns", "apart", "fits"), [(24, 24, "1"), (20, 24, "0"), (24, 28, "0")])
+def test_rows_are_read_in_pieces_that_are_all_their_own(fitting: Path, columns: int, apart: int, fits: str) -> None:
+    """What lies behind a row may not be the tensor's any more."""
+    assert output_of(fitting, str(columns), str(apart)) == fits
 
 
 def kinds(fitting: Fitting) -> tuple[int, ...]:

@@ -53,9 +53,9 @@ alignas(16) inline uint4 dynamic[256 * 1024 / 16];
 namespace cuda_host {
 
 // The first of 16 bytes, zeros for the rest. Ends the program where they are not aligned, as a GPU would.
-inline void copy_piece(void* to, const void* from, int bytes) {
-  if (bytes > 0 && reinterpret_cast<uintptr_t>(from) % 16 != 0) std::fprintf(stderr, "16 bytes are copied from %p\n", from), std::abort();
-  std::memset(to, 0, 16), std::memcpy(to, from, bytes);
+inline void copy_piece(void* to, const void* from, bool is_there) {
+  if (is_there && reinterpret_cast<uintptr_t>(from) % 16 != 0) std::fprintf(stderr, "16 bytes are copied from %p\n", from), std::abort();
+  is_there ? std::memcpy(to, from, 16) : std::memset(to, 0, 16);
 }
 
 enum class At { kRunning, kWarp, kBlock, kEnd };
