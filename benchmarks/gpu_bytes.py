@@ -9,10 +9,6 @@ kernels, those that move most first, and keeps the models of earlier runs.
 
 from __future__ import annotations
 
-import csv
-import json
-import shutil
-import subprocess
 import sys
 from datetime import date
 from pathlib import Path
@@ -20,11 +16,11 @@ from pathlib import Path
 import click
 import onnx
 
+from benchmarks import nsight
 from benchmarks.gpu_bytes_page import TO_BE, Counted, Moved, summary, write_page
 from benchmarks.gpu_models import WORK
 from benchmarks.gpu_options import PAGES, results_option
 from benchmarks.gpu_write import made_path
-from benchmarks.runs import ROOT
 
 METRICS = ("dram__bytes_read.sum", "dram__bytes_write.sum")
 
@@ -36,16 +32,15 @@ METRICS = ("dram__bytes_read.sum", "dram__bytes_write.sum")
 @results_option
 def main(model: str, made: str, work: Path, results: Path | None) -> None:
     path = work.resolve() / f"{model}.onnx"
-    if shutil.which("ncu") is None:
-        raise click.ClickException("there is no ncu on PATH: it comes with Nsight Compute")
+    nsight.require()
     if not made_path(path, made).is_file():
         raise click.ClickException(f"no {made_path(path, made)}: run `python -m benchmarks.gpu_models --only {model}`")
-    said = {way: profiled(path, way) for way in ("unoptimized", made)}
+    said = {way: nsight.profiled(path, way, ("--metrics", ",".join(METRICS))) for way in ("unoptimized", made)}
     counted = Counted(
         id=model,
         made=made,
         date=date.today().isoformat(),
-        device=device(said[made]),
+        device=nsight.device(said[made]),
         nodes=len(onnx.load(made_path(path, made), load_external_data=False).graph.node),
         weights=weight_bytes(path),
         before=traffic(said["unoptimized"]),
@@ -55,38 +50,15 @@ def main(model: str, made: str, work: Path, results: Path | None) -> None:
     sys.exit(0 if counted.saved >= TO_BE else 1)
 
 
-def profiled(path: Path, way: str) -> str:
-    """What ncu says of one run, as CSV. Raises ClickException with its words where it fails."""
-    # Caches stay as the run leaves them: what one kernel finds there of another's results is not moved.
-    ncu = ["ncu", "--profile-from-start", "off", "--cache-control", "none", "--clock-control", "none", "--csv"]
-    ncu += ["--page", "raw", "--print-units", "base", "--metrics", ",".join(METRICS)]
-    command = [*ncu, sys.executable, "-m", "benchmarks.gpu_once", str(path), way]
-    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if run.returncode:
-        raise click.ClickException(f"ncu: {(run.stdout + run.stderr).strip()[-1000:]}")
-    return run.stdout
-
-
 def traffic(said: str) -> tuple[Moved, ...]:
     """What each kernel has moved, those that move most first, of ncu's raw page. Raises ClickException where it has
     none."""
-    lines = said.splitlines()
-    start = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
-    if start is None:
-        raise click.ClickException(f"ncu said nothing of any kernel: {said.strip()[-1000:]}")
     found: dict[str, list[tuple[int, int]]] = {}
-    for row in csv.DictReader(lines[start:]):
-        if row["ID"]:  # units stand in a row without an ID
-            read, written = (round(float(row[metric].replace(",", ""))) for metric in METRICS)
-            found.setdefault(row["Kernel Name"], []).append((read, written))
+    for launch in nsight.launches(said):
+        read, written = (round(nsight.number(launch, metric)) for metric in METRICS)
+        found.setdefault(launch["Kernel Name"], []).append((read, written))
     moved = [Moved(name, len(each), *map(sum, zip(*each, strict=True))) for name, each in found.items()]
     return tuple(sorted(moved, key=lambda kernel: -kernel.total))
-
-
-def device(said: str) -> str:
-    """The GPU, which `benchmarks.gpu_once` has told before."""
-    told = next((line for line in said.splitlines() if line.startswith('{"device"')), '{"device": "unknown"}')
-    return str(json.loads(told)["device"])
 
 
 def weight_bytes(path: Path) -> int:

@@ -39,9 +39,7 @@ def main(folder: Path, cases: Sequence[str]) -> None:
 def measure(case: KernelCase, path: Path) -> dict[str, Any]:
     """A case's outcome: `status` ok, wrong or error, why, microseconds and kernels of ours and of the yardsticks (those
     of the smallest also where what they read is `near`), the error, and whether two runs give the same bits."""
-    device = "cuda" if has_gpu() else "cpu"
-    torch.manual_seed(0)
-    inputs = {name: values_of(case, name).to(device) for name in case.inputs}
+    inputs = inputs_of(case)
     want = exact(case, inputs)
     us: dict[str, tuple[float, float]] = {}
     near: dict[str, float] = {}
@@ -57,7 +55,13 @@ def measure(case: KernelCase, path: Path) -> dict[str, Any]:
                 facts[name] = {"error": error_of(contender, want), "repeatable": gpu_clock.is_repeatable(contender)}
         except Exception as problem:  # one that fails must not hide the others
             failures[name] = f"{type(problem).__name__}: {problem}".splitlines()[0][:300]
-    result = {"us": us, "near": near, "made": facts, "failures": failures, "machine": machine(device)}
+    result = {
+        "us": us,
+        "near": near,
+        "made": facts,
+        "failures": failures,
+        "machine": machine("cuda" if has_gpu() else "cpu"),
+    }
     if "kernels" not in facts:
         return {"status": "error", "detail": failures.get("kernels", "no kernels were built"), **result}
     good = all(f["error"] <= TOLERANCE["f16"] and f["repeatable"] for f in facts.values())
@@ -68,6 +72,13 @@ def error_of(contender: Contender, want: Sequence[Tensor]) -> float:
     """The largest error of a run's results, over the largest magnitude of what they are to be."""
     pairs = zip(want, gpu_clock.fresh(contender), strict=True)
     return max(largest_error(a.cpu().numpy(), b.cpu().float().numpy()) for a, b in pairs)
+
+
+def inputs_of(case: KernelCase) -> dict[str, Tensor]:
+    """A case's inputs, the same each time, on the GPU if there is one."""
+    device = "cuda" if has_gpu() else "cpu"
+    torch.manual_seed(0)
+    return {name: values_of(case, name).to(device) for name in case.inputs}
 
 
 def values_of(case: KernelCase, name: str) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,17 @@ import pytest
 from click.testing import CliRunner
 
 import fusion_cli
-from benchmarks import front_page, gpu_bytes, gpu_dynamic_page, gpu_models, gpu_models_page, kernels, kernels_page
+from benchmarks import (
+    front_page,
+    gpu_bytes,
+    gpu_dynamic_page,
+    gpu_models,
+    gpu_models_page,
+    gpu_profile,
+    kernels,
+    kernels_page,
+    nsight,
+)
 from benchmarks.gpu_specs import chosen, load_specs, spec_of
 from benchmarks.kernel_cases import CASES, case_of, small
 from benchmarks.kernel_write import MODES
@@ -331,7 +342,7 @@ def test_bytes_have_a_page_that_keeps_other_models(tmp_path: Path, monkeypatch: 
     values = [onnx.helper.make_tensor_value_info(name, 1, [256]) for name in "xy"]
     model = onnx.helper.make_model(onnx.helper.make_graph([node], "g", values[:1], values[1:], [tensor]))
     said = {"unoptimized": NCU.replace("1,048,576", "8,388,608"), "quick": NCU}
-    monkeypatch.setattr(gpu_bytes, "profiled", lambda _, way: said[way])
+    monkeypatch.setattr(nsight, "profiled", lambda _, way, asked: said[way])
     monkeypatch.setattr("shutil.which", lambda _: "ncu")
     for id in ("one", "other", "one"):
         for path in (tmp_path / f"{id}.onnx", tmp_path / f"{id}.quick.onnx"):
@@ -382,3 +393,53 @@ def test_of_what_a_worker_tells_anew_the_last_holds(tmp_path: Path, monkeypatch:
         ("a", "ok", 1), ("dies", "crash", None), ("b", "ok", 2), ("c", "ok", 2)
     ]  # fmt: skip
     assert "out of memory" in found[1]["detail"]
+
+
+PROFILED = """==PROF== Connected to process 1
+{"device": "NVIDIA H200", "torch": "2.11.0"}
+"ID","Kernel Name","dram__bytes_read.sum","dram__bytes_write.sum","gpu__time_duration.sum",\
+"gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed","sm__warps_active.avg.pct_of_peak_sustained_active",\
+"smsp__issue_active.avg.per_cycle_active","sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",\
+"sm__inst_executed_pipe_tensor_op_gmma.avg.pct_of_peak_sustained_active",\
+"smsp__average_warps_issue_stalled_barrier_per_issue_active.ratio",\
+"smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio","smsp__other.ratio"
+"","","byte","byte","nsecond","%","%","inst/cycle","%","%","inst","inst",""
+"0","gemm<a|b>","2,097,152","1048576","12,340","41.6","18.75","0.254","0","88.2","0.5","3.25","9"
+"1","softmax","0","0","1500","","50","0.1","","","0","0",""
+""".replace("\\\n", "")
+
+
+def test_what_kernels_wait_for_is_told_launch_by_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ncu = tmp_path / "ncu"
+    ncu.write_text(f"#!/bin/sh\necho \"$@\" >> {tmp_path}/asked\ncat <<'END'\n{PROFILED}END\n")
+    ncu.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    for id in ("one", "other"):
+        (tmp_path / f"{id}.kernels.onnx").touch()
+    folders = ["--made", "kernels", "--work", str(tmp_path), "--results", str(tmp_path / "pages")]
+    for _ in range(2):
+        run = CliRunner().invoke(gpu_profile.main, ["one", "other", *folders])
+        assert run.exit_code == 0, run.output
+    assert run.output.count("`gemm<a|b>`  12.3  2.0  1.0  42%  88%  25%  19%  long scoreboard 3.2, barrier 0.5") == 2
+    asked = (tmp_path / "asked").read_text()
+    assert "--section WarpStateStats" in asked
+    assert f"-m benchmarks.gpu_once {tmp_path}/one.onnx kernels" in asked
+    page = (tmp_path / "pages" / "gpu-profile-nvidia-h200.md").read_text()
+    assert [line.split(",")[0] for line in page.splitlines() if line.startswith("## ")] == ["## one", "## other"]
+    assert "| `softmax` | 1.5 | 0.0 | 0.0 | 0% | 0% | 10% | 50% |" in page
+
+
+def test_a_profile_of_what_was_not_made_says_how_to_make_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda _: "ncu")
+    run = CliRunner().invoke(gpu_profile.main, ["one", "--made", "own", "--work", str(tmp_path)])
+    assert run.exit_code == 1
+    assert "python -m benchmarks.kernels --only one" in run.output
+
+
+def test_what_ncu_fails_with_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ncu = tmp_path / "ncu"
+    ncu.write_text("#!/bin/sh\necho no permission; exit 1\n")
+    ncu.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(click.ClickException, match="ncu: no permission"):
+        nsight.profiled(tmp_path / "one.onnx", "quick", ())

@@ -140,6 +140,7 @@ def test_kernels_beside_their_yardsticks(tmp_path: Path, capsys: pytest.CaptureF
     ids = ["tiny_gated_1x18944x3584", "tiny_silu_product_128x768"]
     for id in ids:
         kernel_write.main(tmp_path / f"{id}.onnx", ["kernels", "own"] if "gated" in id else ["kernels"])
+    gpu_once.main(tmp_path / f"{ids[0]}.onnx", "own")
     kernel_time.main(tmp_path, [*ids, "tiny_bias_gelu_128x3072x768"])
     *_, gated, silu, absent = said(capsys)
     assert set(gated["us"]) == {"kernels", "own", "ORT", "cuBLASLt + glu", "copy"}
