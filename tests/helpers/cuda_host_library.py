@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections.abc import Sequence
@@ -18,6 +19,8 @@ CLUSTERS = _RUNTIME / "clusters"
 """Headers of blocks that run in clusters, as programs need them whose blocks all run at once."""
 _FLAGS = ("-std=c++17", "-Og", "-w", "-U_FORTIFY_SOURCE")
 """Half the time of -O1 to compile, and hardly more to run; and fibers jump to each other's stacks."""
+MORE_FLAGS = "CUDA_HOST_FLAGS"
+"""The environment's flags of the compiler."""
 _PTX = {
     "ex2.approx": "y = std::exp2(x)",
     "max.NaN.f32": "z = x > y || x != x ? x : y",
@@ -71,7 +74,7 @@ def host_library(ops: Sequence[FusedOp], folder: Path, *, hopper: bool = False) 
     compiler = find_compiler(CPU)
     assert compiler is not None, "a C++ compiler"
     vendor = ("-DFUSION_VENDOR_FROM=cuda_host::vendor_from()", "-DFUSION_CUDNN=cuda_host::has_cudnn()")
-    flags = [*_FLAGS, "-fPIC", "-shared", *vendor]
+    flags = [*_flags(), "-fPIC", "-shared", *vendor]
     flags += [f"-I{_RUNTIME / 'hopper'}"] if hopper else []
     # Libraries share what the vendor's functions were found to be, which here lie in the first of them.
     stay = "-Wl,-z,nodelete"
@@ -86,7 +89,7 @@ def host_program(source: str, folder: Path, *more: str) -> Path:
     _write_headers(folder)
     compiler = find_compiler(CPU)
     assert compiler is not None, "a C++ compiler"
-    flags = [*_FLAGS, *more, f"-I{_RUNTIME / 'hopper'}", f"-I{folder}", f"-I{_RUNTIME}"]
+    flags = [*_flags(), *more, f"-I{_RUNTIME / 'hopper'}", f"-I{folder}", f"-I{_RUNTIME}"]
     command = [str(compiler.path), *flags, str(_RUNTIME / source), "-o", "program", "-ldl"]
     subprocess.run(command, cwd=folder, check=True)
     return folder / "program"
@@ -95,6 +98,10 @@ def host_program(source: str, folder: Path, *more: str) -> Path:
 def output_of(program: Path, *arguments: str, seconds: int = 60) -> str:
     """What a program prints that ends well in so many seconds."""
     return subprocess.run([program, *arguments], capture_output=True, text=True, check=True, timeout=seconds).stdout
+
+
+def _flags() -> list[str]:
+    return [*_FLAGS, *os.environ.get(MORE_FLAGS, "").split()]
 
 
 def _write_headers(folder: Path) -> None:

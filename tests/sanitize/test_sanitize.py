@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Mapping
 from math import prod
@@ -10,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.cuda_case import Case
+from tests.helpers.cuda_host_library import MORE_FLAGS, host_program
 from tests.helpers.cuda_plans import all_cases
 from tests.sanitize.__main__ import FAULTY, Outcome, joined, sanitized, verdict
 from tests.sanitize.cases import by_size, run_all
 from tests.sanitize.families import FAMILIES
+from tests.sanitize.on_host import environment, libasan
 
 
 def test_every_case_is_of_one_family() -> None:
@@ -106,3 +109,16 @@ def test_a_command_under_a_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert sanitized([sys.executable, "-c", "raise SystemExit(1)"], "memcheck", 60).verdict.startswith("exit code 1")
     slow = sanitized([sys.executable, "-c", "import time; print('ran a', flush=True); time.sleep(9)"], "memcheck", 1)
     assert (slow.verdict, slow.ran) == ("not done in time", 1)
+
+
+def test_what_reads_past_a_tensors_end_is_found_without_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = libasan()
+    if library is None:
+        pytest.skip("there is no libasan")
+    watched = environment(library)
+    monkeypatch.setenv(MORE_FLAGS, watched[MORE_FLAGS])
+    program = host_program("past.cc", tmp_path)
+    for bytes, code in (("16", 0), ("8", 1)):
+        run = subprocess.run([program, bytes], env=watched, capture_output=True, text=True, check=False)
+        assert run.returncode == code, run.stderr
+    assert "heap-buffer-overflow" in run.stderr
