@@ -1,6 +1,7 @@
 """The family of shapes that open inputs are tried with, the likeliest first.
 
-Sizes are small and all different (a width of 12 is 3 heads of 4), so that what fits fits for a reason.
+Sizes are small and different (a width of 12 is 3 heads of 4), so that what fits fits for a reason; but of as many rows
+as columns are products of what nobody has turned.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from fusion_cli.sessions import Array
 Shape = tuple[int, ...]
 HIDDEN = 36
 """The width of what a product with a weight gives first: of three parts as wide as the input, or of two halves."""
-_BASE: Sequence[Shape] = ((2, 8, 12), (2, 3, 8, 4), (6, 12), (2, 6, 7, 10), (2, 3, 2, 8, 4), (12,))
+_BASE: Sequence[Shape] = ((2, 8, 12), (2, 12, 12), (2, 3, 8, 4), (6, 12), (2, 6, 7, 10), (2, 3, 2, 8, 4), (12,))
 
 
 @dataclass(frozen=True, eq=False)

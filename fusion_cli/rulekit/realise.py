@@ -26,9 +26,9 @@ from fusion_cli.rulekit.sketch import Sketch, Step
 from fusion_cli.rulekit.steps import Places, State, attribute_choices, does_nothing, open_parameters, places_of, read_by
 from fusion_cli.sessions import Array
 
-MAX_TRIES, _MORE_TRIES, _LONG = 1500, 20_000, 30
+MAX_TRIES, MORE_TRIES, LONG = 1500, 20_000, 30
 """Inputs tried before a sketch is given up: most need a few dozen, those of whole layers, of more than so many steps,
-thousands."""
+may need thousands."""
 _PER_STEP = 1500
 
 
@@ -69,10 +69,10 @@ class Stuck:
     reason: str
 
 
-def realise(sketch: Sketch, executor: Executor, turn: int = 0) -> Concrete | Stuck:
+def realise(sketch: Sketch, executor: Executor, turn: int = 0, most: int = MAX_TRIES) -> Concrete | Stuck:
     """The first shapes with which the sketch runs and its conditions hold, or what is in the way of those tried.
-    `turn` rotates which shapes are tried first."""
-    solver = _Solver(sketch, executor, turn)
+    `turn` rotates which shapes are tried first; `most` inputs are tried."""
+    solver = _Solver(sketch, executor, turn, most)
     if solver.solve(0) is not None:
         return solver.stuck()
     state = solver.state
@@ -81,12 +81,12 @@ def realise(sketch: Sketch, executor: Executor, turn: int = 0) -> Concrete | Stu
 
 
 class _Solver:
-    def __init__(self, sketch: Sketch, executor: Executor, turn: int) -> None:
+    def __init__(self, sketch: Sketch, executor: Executor, turn: int, most: int) -> None:
         self.sketch = sketch
         self.executor = executor
         self.turn = turn
         self.tries = 0
-        self.most = _MORE_TRIES if len(sketch.steps) > _LONG else MAX_TRIES
+        self.most = most
         self.furthest: tuple[int, Obstacle] = (0, Obstacle.INPUTS)
         self.unmet: dict[str, None] = {}
         """How far the search came, and the conditions that did not hold there."""

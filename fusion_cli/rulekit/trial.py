@@ -21,13 +21,13 @@ from fusion_cli.rulekit.execute import Executor
 from fusion_cli.rulekit.find import ready, region_of
 from fusion_cli.rulekit.findings import read_all
 from fusion_cli.rulekit.kernels import Kernel, try_kernels
-from fusion_cli.rulekit.realise import Concrete, Stuck, realise
+from fusion_cli.rulekit.realise import LONG, MAX_TRIES, MORE_TRIES, Concrete, Stuck, realise
 from fusion_cli.rulekit.sketch import Impossible, Sketcher
 from fusion_cli.rulekit.witnesses import witnessed
 
 NEWEST_OPSET = 23
 """Graphs are made in the rule's own opset, at least in this one."""
-_ATTEMPTS, _VARIATIONS = 3, 6
+_ATTEMPTS, _VARIATIONS = 4, 6
 Status = Literal["ok", "matched", "failed", "no graph"]
 
 
@@ -155,16 +155,25 @@ class Trial:
         for number, variation in enumerate(sketcher.variations(pattern)[: max(self.limits.graphs, _VARIATIONS)]):
             if found and number >= self.limits.graphs:
                 break
-            for turn in range(_ATTEMPTS):
-                try:
-                    graph = realise(sketcher.sketch(pattern, variation, turn // 2), self.executor, turn)
-                except Impossible:
-                    continue
+            for graph in self._attempts(sketcher, pattern, variation):
                 if isinstance(graph, Concrete):
                     found.append(graph)
                     break
                 stuck = max(stuck, graph, key=lambda s: s.step)
         return found, stuck.reason
+
+    def _attempts(
+        self, sketcher: Sketcher, pattern: Pattern, variation: Mapping[int, int]
+    ) -> Iterator[Concrete | Stuck]:
+        """Other shapes each time, of every sketch a few before many of any."""
+        for most in (MAX_TRIES, MORE_TRIES):
+            for turn in range(_ATTEMPTS):
+                try:
+                    sketch = sketcher.sketch(pattern, variation, turn // 2)
+                except Impossible:
+                    continue
+                if most == MAX_TRIES or len(sketch.steps) > LONG:
+                    yield realise(sketch, self.executor, turn, most)
 
     def _match(self, components: Sequence[Component], fold: bool) -> dict[str, str]:
         """Why the rule was not found where it should be, by the components' prefixes."""

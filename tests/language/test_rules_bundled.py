@@ -41,6 +41,12 @@ def test_every_overload_is_found_in_graphs_made_from_it(path: Path) -> None:
     assert sum(o.graphs for o in found) >= len(found) > 0
 
 
+def test_every_overload_of_a_whole_layer_has_several_graphs() -> None:
+    """Of fifty operators and more, for which shapes are found among thousands."""
+    (path,) = (p for p in FUSIONS if p.stem == "transformer_layer")
+    assert {o.graphs for o in outcomes(path)} == {3}
+
+
 @needs_compiler
 @pytest.mark.parametrize("path", FUSIONS, ids=[p.stem for p in FUSIONS])
 def test_every_fusion_has_a_kernel_that_computes_the_same(path: Path) -> None:
