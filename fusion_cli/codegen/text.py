@@ -6,6 +6,7 @@ import re
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import jinja2
@@ -122,12 +123,11 @@ def is_unit(plan: Plan, tensor: int, axis: int) -> bool:
     return last
 
 
-def render(backend: str, template_paths: Sequence[Path], name: str, variables: dict[str, object]) -> str:
-    """A template of a back end ("cpu" or "cuda"), rendered; the user's folders come before the bundled ones. Raises
-    TemplateError with the template's file and line."""
-    bundled = resource_dir("templates")
-    folders = [*map(str, template_paths), str(bundled / backend), str(bundled)]
-    env = jinja2.Environment(
+@lru_cache(maxsize=16)
+def _environment(folders: tuple[str, ...]) -> jinja2.Environment:
+    """That of templates in these folders. It keeps them compiled, which takes longer than to render them, and compiles
+    again those whose files have changed."""
+    return jinja2.Environment(
         loader=jinja2.FileSystemLoader(folders),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -135,6 +135,13 @@ def render(backend: str, template_paths: Sequence[Path], name: str, variables: d
         keep_trailing_newline=True,
         autoescape=False,
     )
+
+
+def render(backend: str, template_paths: Sequence[Path], name: str, variables: dict[str, object]) -> str:
+    """A template of a back end ("cpu" or "cuda"), rendered; the user's folders come before the bundled ones. Raises
+    TemplateError with the template's file and line."""
+    bundled = resource_dir("templates")
+    env = _environment((*map(str, template_paths), str(bundled / backend), str(bundled)))
     try:
         return env.get_template(name).render(variables)
     except jinja2.TemplateNotFound as e:

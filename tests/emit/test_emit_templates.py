@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
+import jinja2
 import numpy as np
 import onnx_ir as ir
 import pytest
@@ -48,6 +50,24 @@ def test_a_users_template_becomes_a_kernel(tmp_path: Path) -> None:
     session = open_session(op, library([op], tmp_path / "lib", [tmp_path]).path)
     x = np.linspace(-2, 2, 9, dtype="f4")
     np.testing.assert_allclose(run(session, x)[0], np.where(x < 0, np.float32(0.3) * x, x))
+
+
+def test_a_template_that_is_changed_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "leaky.cc.jinja"
+    for number, text in enumerate(("one", "another")):
+        path.write_text(text)
+        os.utime(path, (number, number))
+        assert emit(leaky(), CPU, template_paths=[tmp_path]).text.endswith(text)
+
+
+def test_templates_are_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "leaky.cc.jinja").write_text("once")
+    compiled = []
+    compile = jinja2.Environment.compile
+    monkeypatch.setattr(jinja2.Environment, "compile", lambda *a, **k: compiled.append(a[2]) or compile(*a, **k))
+    for _ in range(2):
+        emit(leaky(), CPU, template_paths=[tmp_path])
+    assert sorted(compiled) == sorted(set(compiled)) != []
 
 
 @pytest.mark.parametrize(
