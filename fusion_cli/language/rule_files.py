@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -67,6 +68,12 @@ def rule_files(folders: Iterable[Path]) -> list[RuleFile]:
 def rules_of(files: Sequence[RuleFile]) -> RuleSet:
     """All rules of these files, a later one in the place of an earlier one of its name. Raises RuleError with the first
     error in any of them."""
+    return _rules_of(tuple(files))
+
+
+@lru_cache(maxsize=8)
+def _rules_of(files: tuple[RuleFile, ...]) -> RuleSet:
+    """Once for the same files, which are so as long as their texts are."""
     _raise_first(lint_files(files))
     _raise_first(lint_together(files))
     rules = {r.name: r for file in files for r in _rules(file)}

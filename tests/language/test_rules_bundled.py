@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fusion_cli.language.rule_files import load_rules
 from fusion_cli.match import Rule, RuleSet
 from fusion_cli.resources import resource_dir
 from fusion_cli.rulekit.trial import Limits, Outcome, failures, rules_to_try, try_rules
@@ -55,3 +56,15 @@ def test_every_fusion_has_a_kernel_that_computes_the_same(path: Path) -> None:
     for rule in {o.rule for o in found}:
         errors = [o.error for o in found if o.rule == rule and o.kernel == "ok"]
         assert errors, f"{rule}: {[o.detail for o in found if o.rule == rule]}"
+
+
+def test_rules_are_read_again_where_their_files_have_changed(tmp_path: Path) -> None:
+    """Those of an unchanged file are the same objects."""
+    path = tmp_path / "mine.rule"
+    rules = []
+    for op in ("Neg", "Neg", "Abs"):
+        path.write_text(f"# summary: two\nMine (x) => (y) {{\n    a = {op} (x)\n    y = Exp (a)\n}}\n")
+        (mine,) = (r for r in load_rules(rule_paths=[tmp_path]).fusions if r.name == "Mine")
+        rules.append(mine)
+    assert rules[0] is rules[1]
+    assert [c.op for c in rules[2].patterns[0].calls] == ["Abs", "Exp"]

@@ -10,7 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -105,6 +105,12 @@ def read_rule_file(path: Path, kind: Kind) -> RuleFile:
         lines = text.split("\n")
         message = f"the byte 0x{e.object[e.start]:02x} here is not UTF-8: save the file as UTF-8 text"
         return RuleFile(path, kind, text, (), [("FUS007", Token("", len(lines), len(lines[-1]) + 1), message)])
+    return _parsed(path, kind, text)
+
+
+@lru_cache(maxsize=512)
+def _parsed(path: Path, kind: Kind, text: str) -> RuleFile:
+    """Once for each text: a process reads the bundled rules anew for every model."""
     faults: list[Fault] = []
     functions: list[FunctionText] = []
     keys: list[Key] = []
