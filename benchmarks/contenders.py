@@ -68,6 +68,11 @@ def has_gpu() -> bool:
     return torch.cuda.is_available() and "CUDAExecutionProvider" in ort.get_available_providers()
 
 
+def device() -> str:
+    """Where everything runs."""
+    return "cuda" if has_gpu() else "cpu"
+
+
 def open_session(path: Path, setting: Setting, stream: torch.cuda.Stream | None) -> ort.InferenceSession:
     """A session on `stream`, on the CPU without one. Raises RuntimeError where a library that should run does not."""
     options = ort.SessionOptions()

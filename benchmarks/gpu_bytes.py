@@ -16,26 +16,21 @@ from pathlib import Path
 import click
 import onnx
 
-from benchmarks import nsight
+from benchmarks import gpu_models, nsight
 from benchmarks.gpu_bytes_page import TO_BE, Counted, Moved, summary, write_page
-from benchmarks.gpu_models import WORK
 from benchmarks.gpu_options import PAGES, results_option
 from benchmarks.gpu_write import made_path
-
-METRICS = ("dram__bytes_read.sum", "dram__bytes_write.sum")
 
 
 @click.command(help=(__doc__ or "").split("\n\n")[0])
 @click.option("--model", default="decomposed_b1_s2048_d4096", show_default=True, metavar="ID")
 @click.option("--made", type=click.Choice(["fused", "quick"]), default="fused", show_default=True)
-@click.option("--work", type=click.Path(path_type=Path), default=WORK, show_default=True)
+@click.option("--work", type=click.Path(path_type=Path), default=gpu_models.WORK, show_default=True)
 @results_option
 def main(model: str, made: str, work: Path, results: Path | None) -> None:
     path = work.resolve() / f"{model}.onnx"
-    nsight.require()
-    if not made_path(path, made).is_file():
-        raise click.ClickException(f"no {made_path(path, made)}: run `python -m benchmarks.gpu_models --only {model}`")
-    said = {way: nsight.profiled(path, way, ("--metrics", ",".join(METRICS))) for way in ("unoptimized", made)}
+    nsight.require(path, made, gpu_models.__name__)
+    said = {way: nsight.profiled(path, way, ("--metrics", ",".join(nsight.MOVED))) for way in ("unoptimized", made)}
     counted = Counted(
         id=model,
         made=made,
@@ -55,8 +50,7 @@ def traffic(said: str) -> tuple[Moved, ...]:
     none."""
     found: dict[str, list[tuple[int, int]]] = {}
     for launch in nsight.launches(said):
-        read, written = (round(nsight.number(launch, metric)) for metric in METRICS)
-        found.setdefault(launch["Kernel Name"], []).append((read, written))
+        found.setdefault(launch["Kernel Name"], []).append(nsight.moved(launch))
     moved = [Moved(name, len(each), *map(sum, zip(*each, strict=True))) for name, each in found.items()]
     return tuple(sorted(moved, key=lambda kernel: -kernel.total))
 

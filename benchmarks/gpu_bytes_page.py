@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.gpu_models_page import slug
+from benchmarks.kept_page import keep
+from benchmarks.nsight import mib, short
 from benchmarks.tally import table
 from fusion_cli.structuring import structured
 
 TO_BE = 0.85
 """The share of the activations' bytes that is to be saved."""
-_NAME = 100
-"""Characters of a kernel's name that are shown: of libraries' kernels they are endless."""
-_MIB = 2**20
 
 
 @dataclass(frozen=True)
@@ -55,14 +52,14 @@ class Counted:
 def write_page(counted: Counted, folder: Path) -> Path:
     """Write `gpu-bytes-DEVICE.md` and `.json` into `folder`, with the other models that are there already; returns the
     path of the page."""
-    path = folder / f"gpu-bytes-{slug(counted.device)}.md"
-    record = path.with_suffix(".json")
-    earlier = json.loads(record.read_text()) if record.is_file() else []
-    by_id = {found.id: found for found in (*(structured(Counted, row) for row in earlier), counted)}
-    folder.mkdir(parents=True, exist_ok=True)
-    record.write_text(json.dumps([asdict(found) for found in by_id.values()], indent=1) + "\n")
-    path.write_text(page(list(by_id.values())))
-    return path
+    return keep(
+        "gpu-bytes",
+        counted.device,
+        [asdict(counted)],
+        ("id",),
+        folder,
+        lambda rows: page([structured(Counted, row) for row in rows]),
+    )
 
 
 def page(models: Sequence[Counted]) -> str:
@@ -98,30 +95,30 @@ def page(models: Sequence[Counted]) -> str:
 def summary(counted: Counted) -> str:
     """A model's bytes in short, and the kernels that move most of them."""
     lines = [
-        f"{way}: {_mib(_total(moved))} MiB by {_launches(moved)} kernels,"
-        f" without weights {_mib(_total(moved) - counted.weights)} MiB"
+        f"{way}: {mib(_total(moved))} MiB by {_launches(moved)} kernels,"
+        f" without weights {mib(_total(moved) - counted.weights)} MiB"
         for way, moved in (("unoptimized", counted.before), (counted.made, counted.after))
     ]
-    lines += [f"  {_mib(k.read):>5} + {_mib(k.written):>5} MiB  {k.launches} x {k.name[:_NAME]}" for k in counted.after]
+    lines += [f"  {mib(k.read):>5} + {mib(k.written):>5} MiB  {k.launches} x {short(k.name)}" for k in counted.after]
     saved = f"{counted.saved:.1%} of the activations' bytes saved (to be {TO_BE:.0%}); {counted.nodes} nodes"
     return "\n".join([*lines, saved])
 
 
 def _row(counted: Counted) -> list[str]:
-    sides = [cell for moved in (counted.before, counted.after) for cell in (_mib(_total(moved)), str(_launches(moved)))]
+    sides = [cell for moved in (counted.before, counted.after) for cell in (mib(_total(moved)), str(_launches(moved)))]
     return [
         counted.id,
         counted.made,
         str(counted.nodes),
         *sides,
-        _mib(counted.weights),
+        mib(counted.weights),
         f"{counted.saved:.1%}",
         counted.date,
     ]
 
 
 def _kernel(kernel: Moved) -> list[str]:
-    return [f"`{kernel.name[:_NAME]}`", str(kernel.launches), _mib(kernel.read), _mib(kernel.written)]
+    return [f"`{short(kernel.name)}`", str(kernel.launches), mib(kernel.read), mib(kernel.written)]
 
 
 def _total(moved: Sequence[Moved]) -> int:
@@ -130,7 +127,3 @@ def _total(moved: Sequence[Moved]) -> int:
 
 def _launches(moved: Sequence[Moved]) -> int:
     return sum(kernel.launches for kernel in moved)
-
-
-def _mib(count: int) -> str:
-    return f"{count / _MIB:.1f}"

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from benchmarks import gpu_clock
-from benchmarks.contenders import COMPILED, SESSIONS, Contender, flat, has_gpu, of_session, of_torch
+from benchmarks.contenders import COMPILED, SESSIONS, Contender, device, flat, of_session, of_torch
 from benchmarks.gpu_specs import spec_of
 from benchmarks.gpu_write import made_path
 from benchmarks.gpu_zoo import Example, build
@@ -39,7 +39,7 @@ class Case:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.device = "cuda" if has_gpu() else "cpu"
+        self.device = device()
 
     @cached_property
     def example(self) -> Example:

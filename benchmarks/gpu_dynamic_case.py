@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from benchmarks import gpu_clock
-from benchmarks.contenders import Setting, bound, flat, has_gpu, open_session
+from benchmarks.contenders import Setting, bound, device, flat, has_gpu, open_session
 from benchmarks.gpu_case import machine
 from benchmarks.gpu_specs import spec_of
 from benchmarks.gpu_write import made_path
@@ -40,7 +40,7 @@ class Sessions:
 
     def __init__(self, path: Path, made: str) -> None:
         self.spec, self.path, self.made = spec_of(path.stem), path, made_path(path, made)
-        self.device = "cuda" if has_gpu() else "cpu"
+        self.device = device()
         self.stream = torch.cuda.Stream() if has_gpu() else None
         self.setting = Setting(made)
 

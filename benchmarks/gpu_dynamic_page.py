@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.gpu_models_page import slug
+from benchmarks.kept_page import slug
 from benchmarks.runs import GOOD, Result
 from benchmarks.tally import table
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from benchmarks.gpu_specs import spec_of
+from benchmarks.kept_page import Row, keep
 from benchmarks.runs import GOOD
 from benchmarks.tally import table
 
-Row = Mapping[str, Any]
 ORT = ("ORT", "ORT, graph", "ORT, captured", "ORT, NHWC", "ORT, NHWC, graph", "ORT, NHWC, captured")
 TORCH = ("torch", "torch, graph", "torch, compiled")
 
@@ -30,19 +27,7 @@ def write_page(rows: Sequence[Row], folder: Path) -> Path:
     """Write `gpu-models-DEVICE.md` and `.json` into `folder`, with the models that are there already and not among
     `rows`; returns the path of the page."""
     device = next((r["machine"]["device"] for row in rows for r in row["times"].values() if "machine" in r), "unknown")
-    path = folder / f"gpu-models-{slug(device)}.md"
-    record = path.with_suffix(".json")
-    earlier = json.loads(record.read_text()) if record.is_file() else []
-    by_id = {row["id"]: row for row in (*earlier, *rows)}
-    folder.mkdir(parents=True, exist_ok=True)
-    record.write_text(json.dumps(list(by_id.values()), indent=1) + "\n")
-    path.write_text(page(list(by_id.values()), device))
-    return path
-
-
-def slug(device: str) -> str:
-    """A device's name as part of a file's."""
-    return re.sub("[^a-z0-9]+", "-", device.lower()).strip("-")
+    return keep("gpu-models", device, rows, ("id",), folder, lambda found: page(found, device))
 
 
 def page(rows: Sequence[Row], device: str) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.contenders import Contender, Setting, has_gpu, of_session
+from benchmarks.contenders import Contender, Setting, device, has_gpu, of_session
 from benchmarks.gpu_case import Case, machine
 from benchmarks.gpu_clock import fresh
 from benchmarks.gpu_write import made_path
@@ -27,14 +27,13 @@ from benchmarks.kernel_yardsticks import exact
 
 
 def main(path: Path, way: str) -> None:
-    device = "cuda" if has_gpu() else "cpu"
-    print(json.dumps(machine(device)), flush=True)
+    print(json.dumps(machine(device())), flush=True)
     contender = of_kernel(path, way) if way in MODES else of_model(path, way)
     fresh(contender)
-    if device == "cuda":
+    if has_gpu():
         torch.cuda.cudart().cudaProfilerStart()
     contender.call()
-    if device == "cuda":
+    if has_gpu():
         torch.cuda.synchronize()
         torch.cuda.cudart().cudaProfilerStop()
 

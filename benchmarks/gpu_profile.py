@@ -19,12 +19,10 @@ import click
 from benchmarks import gpu_models, kernels, nsight
 from benchmarks.gpu_options import PAGES, results_option
 from benchmarks.gpu_profile_page import Launch, Profile, summary, write_page
-from benchmarks.gpu_write import made_path
 
 MADE = {"fused": gpu_models, "quick": gpu_models, "kernels": kernels, "own": kernels}
 """What a way was made by."""
 SECTIONS = ("SpeedOfLight", "ComputeWorkloadAnalysis", "Occupancy", "SchedulerStats", "WarpStateStats")
-_METRICS = ("dram__bytes_read.sum", "dram__bytes_write.sum")
 _TENSOR = re.compile(r"sm__\w*pipe_tensor\w*\.avg\.pct_of_peak_sustained_active")
 """Architectures name the tensor cores' pipes differently."""
 _STALL = re.compile(r"smsp__average_warps_issue_stalled_(\w+)_per_issue_active\.ratio")
@@ -36,14 +34,10 @@ _STALL = re.compile(r"smsp__average_warps_issue_stalled_(\w+)_per_issue_active\.
 @click.option("--work", type=click.Path(path_type=Path), help="Folder of what was made. [default: its benchmark's]")
 @results_option
 def main(ids: Sequence[str], made: str, work: Path | None, results: Path | None) -> None:
-    nsight.require()
     maker = MADE[made]
     paths = [(work or maker.WORK).resolve() / f"{id}.onnx" for id in ids]
     for path in paths:
-        if not made_path(path, made).is_file():
-            raise click.ClickException(
-                f"no {made_path(path, made)}: run `python -m {maker.__name__} --only {path.stem}`"
-            )
+        nsight.require(path, made, maker.__name__)
     for path in paths:
         said = nsight.profiled(path, made, asked())
         found = tuple(launch(metrics) for metrics in nsight.launches(said))
@@ -53,7 +47,7 @@ def main(ids: Sequence[str], made: str, work: Path | None, results: Path | None)
 
 def asked() -> list[str]:
     """ncu's options for the metrics that `launch` reads."""
-    return [*(word for section in SECTIONS for word in ("--section", section)), "--metrics", ",".join(_METRICS)]
+    return [*(word for section in SECTIONS for word in ("--section", section)), "--metrics", ",".join(nsight.MOVED)]
 
 
 def launch(metrics: Mapping[str, str]) -> Launch:
@@ -63,11 +57,12 @@ def launch(metrics: Mapping[str, str]) -> Launch:
         return nsight.number(metrics, metric) if metrics.get(metric) else 0.0
 
     stalls = {match[1]: of(name) for name in metrics if (match := _STALL.fullmatch(name))}
+    read, written = nsight.moved(metrics)
     return Launch(
         name=metrics["Kernel Name"],
         us=of("gpu__time_duration.sum") / 1e3,
-        read=round(of(_METRICS[0])),
-        written=round(of(_METRICS[1])),
+        read=read,
+        written=written,
         memory=of("gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"),
         tensor=max((of(name) for name in metrics if _TENSOR.fullmatch(name)), default=0.0),
         issue=100 * of("smsp__issue_active.avg.per_cycle_active"),

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.gpu_models_page import slug
+from benchmarks.kept_page import keep
+from benchmarks.nsight import mib, short
 from benchmarks.tally import table
 from fusion_cli.structuring import structured
 
-_NAME = 100
-"""Characters of a kernel's name that are shown."""
 _REASONS = 3
 """Of a kernel's warps, the foremost, that are shown."""
-_MIB = 2**20
 _HEAD = (
     "kernel",
     "us",
@@ -60,14 +57,14 @@ class Profile:
 def write_page(profile: Profile, folder: Path) -> Path:
     """Write `gpu-profile-DEVICE.md` and `.json` into `folder`, with the others that are there already; returns the
     path of the page."""
-    path = folder / f"gpu-profile-{slug(profile.device)}.md"
-    record = path.with_suffix(".json")
-    earlier = json.loads(record.read_text()) if record.is_file() else []
-    by_id = {(found.id, found.made): found for found in (*(structured(Profile, row) for row in earlier), profile)}
-    folder.mkdir(parents=True, exist_ok=True)
-    record.write_text(json.dumps([asdict(found) for found in by_id.values()], indent=1) + "\n")
-    path.write_text(page(list(by_id.values())))
-    return path
+    return keep(
+        "gpu-profile",
+        profile.device,
+        [asdict(profile)],
+        ("id", "made"),
+        folder,
+        lambda rows: page([structured(Profile, row) for row in rows]),
+    )
 
 
 def page(profiles: Sequence[Profile]) -> str:
@@ -94,9 +91,10 @@ def summary(profile: Profile) -> str:
 def _row(launch: Launch) -> list[str]:
     shares = (launch.memory, launch.tensor, launch.issue, launch.warps)
     return [
-        f"`{launch.name[:_NAME]}`",
+        f"`{short(launch.name)}`",
         f"{launch.us:.1f}",
-        *(f"{count / _MIB:.1f}" for count in (launch.read, launch.written)),
+        mib(launch.read),
+        mib(launch.written),
         *(f"{share:.0f}%" for share in shares),
         ", ".join(f"{reason.replace('_', ' ')} {cycles:.1f}" for reason, cycles in launch.stalls[:_REASONS]),
     ]

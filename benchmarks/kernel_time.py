@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from benchmarks import gpu_clock
-from benchmarks.contenders import Contender, Setting, flat, has_gpu, of_session
+from benchmarks.contenders import Contender, Setting, device, flat, has_gpu, of_session
 from benchmarks.gpu_case import machine
 from benchmarks.gpu_write import made_path
 from benchmarks.kernel_cases import KernelCase, case_of, is_weight
@@ -55,13 +55,7 @@ def measure(case: KernelCase, path: Path) -> dict[str, Any]:
                 facts[name] = {"error": error_of(contender, want), "repeatable": gpu_clock.is_repeatable(contender)}
         except Exception as problem:  # one that fails must not hide the others
             failures[name] = f"{type(problem).__name__}: {problem}".splitlines()[0][:300]
-    result = {
-        "us": us,
-        "near": near,
-        "made": facts,
-        "failures": failures,
-        "machine": machine("cuda" if has_gpu() else "cpu"),
-    }
+    result = {"us": us, "near": near, "made": facts, "failures": failures, "machine": machine(device())}
     if "kernels" not in facts:
         return {"status": "error", "detail": failures.get("kernels", "no kernels were built"), **result}
     good = all(f["error"] <= TOLERANCE["f16"] and f["repeatable"] for f in facts.values())
@@ -76,9 +70,8 @@ def error_of(contender: Contender, want: Sequence[Tensor]) -> float:
 
 def inputs_of(case: KernelCase) -> dict[str, Tensor]:
     """A case's inputs, the same each time, on the GPU if there is one."""
-    device = "cuda" if has_gpu() else "cpu"
     torch.manual_seed(0)
-    return {name: values_of(case, name).to(device) for name in case.inputs}
+    return {name: values_of(case, name).to(device()) for name in case.inputs}
 
 
 def values_of(case: KernelCase, name: str) -> Tensor:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.gpu_models_page import slug
+from benchmarks.kept_page import slug
 from benchmarks.kernel_cases import KernelCase
 from benchmarks.kernel_write import MODES, ORIGINAL
 from benchmarks.runs import GOOD, Result

@@ -12,13 +12,22 @@ from pathlib import Path
 
 import click
 
+from benchmarks.gpu_write import made_path
 from benchmarks.runs import ROOT
 
+MOVED = ("dram__bytes_read.sum", "dram__bytes_write.sum")
+"""The metrics of what a launch reads from memory and writes there."""
+_NAME = 100
+"""Characters of a kernel's name that are shown: of libraries' kernels they are endless."""
+_MIB = 2**20
 
-def require() -> None:
-    """Raises ClickException where there is no ncu."""
+
+def require(path: Path, made: str, maker: str) -> None:
+    """Raises ClickException where there is no ncu, or nothing that the module `maker` made of what lies at `path`."""
     if shutil.which("ncu") is None:
         raise click.ClickException("there is no ncu on PATH: it comes with Nsight Compute")
+    if not made_path(path, made).is_file():
+        raise click.ClickException(f"no {made_path(path, made)}: run `python -m {maker} --only {path.stem}`")
 
 
 def profiled(path: Path, way: str, asked: Sequence[str]) -> str:
@@ -46,6 +55,21 @@ def launches(said: str) -> list[dict[str, str]]:
 def number(launch: Mapping[str, str], metric: str) -> float:
     """A metric's value, of which thousands may be apart."""
     return float(launch[metric].replace(",", ""))
+
+
+def moved(launch: Mapping[str, str]) -> tuple[int, int]:
+    """The bytes that a launch reads from memory and writes there."""
+    read, written = (round(number(launch, metric)) for metric in MOVED)
+    return read, written
+
+
+def mib(count: int) -> str:
+    return f"{count / _MIB:.1f}"
+
+
+def short(kernel: str) -> str:
+    """A kernel's name as it is shown."""
+    return kernel[:_NAME]
 
 
 def device(said: str) -> str:

@@ -21,7 +21,7 @@ from benchmarks import gpu_clock
 from benchmarks.contenders import Contender, Setting, flat, has_gpu, of_session
 from benchmarks.gpu_write import made_path
 from benchmarks.kernel_cases import KernelCase, case_of
-from benchmarks.kernel_time import error_of, values_of
+from benchmarks.kernel_time import error_of, inputs_of
 from benchmarks.kernel_yardsticks import exact, yardsticks
 from benchmarks.runs import TOLERANCE
 from benchmarks.wide_tiles import TILE
@@ -40,8 +40,7 @@ def main(folder: Path, rounds: int, cases: list[str]) -> None:
 
 def rows_of(case: KernelCase, folder: Path, rounds: int) -> Iterator[str]:
     """A line for each tile that a case can be computed by, the quickest first, and for what it is held against."""
-    torch.manual_seed(0)
-    inputs = {name: values_of(case, name).to("cuda" if has_gpu() else "cpu") for name in case.inputs}
+    inputs = inputs_of(case)
     want = exact(case, inputs)
     made = made_path(folder / f"{case.id}.onnx", "kernels")
     ours = of_session(made, Setting("kernels"), inputs, [t.half() for t in want])

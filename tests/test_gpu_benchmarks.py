@@ -409,11 +409,16 @@ PROFILED = """==PROF== Connected to process 1
 """.replace("\\\n", "")
 
 
-def test_what_kernels_wait_for_is_told_launch_by_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ncu = tmp_path / "ncu"
-    ncu.write_text(f"#!/bin/sh\necho \"$@\" >> {tmp_path}/asked\ncat <<'END'\n{PROFILED}END\n")
+def put_ncu(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """A shell's script as the first ncu on PATH."""
+    ncu = folder / "ncu"
+    ncu.write_text(f"#!/bin/sh\n{script}")
     ncu.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+def test_what_kernels_wait_for_is_told_launch_by_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_ncu(tmp_path, monkeypatch, f"echo \"$@\" >> {tmp_path}/asked\ncat <<'END'\n{PROFILED}END\n")
     for id in ("one", "other"):
         (tmp_path / f"{id}.kernels.onnx").touch()
     folders = ["--made", "kernels", "--work", str(tmp_path), "--results", str(tmp_path / "pages")]
@@ -437,9 +442,6 @@ def test_a_profile_of_what_was_not_made_says_how_to_make_it(tmp_path: Path, monk
 
 
 def test_what_ncu_fails_with_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ncu = tmp_path / "ncu"
-    ncu.write_text("#!/bin/sh\necho no permission; exit 1\n")
-    ncu.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    put_ncu(tmp_path, monkeypatch, "echo no permission; exit 1\n")
     with pytest.raises(click.ClickException, match="ncu: no permission"):
         nsight.profiled(tmp_path / "one.onnx", "quick", ())
