@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import click
 import onnx
 
 import fusion_cli
@@ -54,6 +55,12 @@ def run_mode(path: Path, mode: str) -> dict[str, Any]:
 def made_path(path: Path, mode: str) -> Path:
     """Where the optimized model of an export lies."""
     return path.with_suffix(f".{mode}.onnx")
+
+
+def require_made(path: Path, mode: str, maker: str) -> None:
+    """Raises ClickException where there is nothing that the module `maker` made of what lies at `path`."""
+    if not made_path(path, mode).is_file():
+        raise click.ClickException(f"no {made_path(path, mode)}: run `python -m {maker} --only {path.stem}`")
 
 
 def facts(report: Report) -> dict[str, Any]:

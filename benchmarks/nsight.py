@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from benchmarks.gpu_write import made_path
+from benchmarks.gpu_write import require_made
 from benchmarks.runs import ROOT
 
 MOVED = ("dram__bytes_read.sum", "dram__bytes_write.sum")
@@ -26,8 +26,7 @@ def require(path: Path, made: str, maker: str) -> None:
     """Raises ClickException where there is no ncu, or nothing that the module `maker` made of what lies at `path`."""
     if shutil.which("ncu") is None:
         raise click.ClickException("there is no ncu on PATH: it comes with Nsight Compute")
-    if not made_path(path, made).is_file():
-        raise click.ClickException(f"no {made_path(path, made)}: run `python -m {maker} --only {path.stem}`")
+    require_made(path, made, maker)
 
 
 def profiled(path: Path, way: str, asked: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from benchmarks import (
     gpu_dynamic_page,
     gpu_models,
     gpu_models_page,
+    gpu_power,
     gpu_profile,
     kernels,
     kernels_page,
@@ -409,16 +411,16 @@ PROFILED = """==PROF== Connected to process 1
 """.replace("\\\n", "")
 
 
-def put_ncu(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    """A shell's script as the first ncu on PATH."""
-    ncu = folder / "ncu"
-    ncu.write_text(f"#!/bin/sh\n{script}")
-    ncu.chmod(0o755)
+def put_tool(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """A shell's script as the first tool of the name on PATH."""
+    tool = folder / name
+    tool.write_text(f"#!/bin/sh\n{script}")
+    tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
 
 
 def test_what_kernels_wait_for_is_told_launch_by_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put_ncu(tmp_path, monkeypatch, f"echo \"$@\" >> {tmp_path}/asked\ncat <<'END'\n{PROFILED}END\n")
+    put_tool("ncu", tmp_path, monkeypatch, f"echo \"$@\" >> {tmp_path}/asked\ncat <<'END'\n{PROFILED}END\n")
     for id in ("one", "other"):
         (tmp_path / f"{id}.kernels.onnx").touch()
     folders = ["--made", "kernels", "--work", str(tmp_path), "--results", str(tmp_path / "pages")]
@@ -442,6 +444,46 @@ def test_a_profile_of_what_was_not_made_says_how_to_make_it(tmp_path: Path, monk
 
 
 def test_what_ncu_fails_with_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put_ncu(tmp_path, monkeypatch, "echo no permission; exit 1\n")
+    put_tool("ncu", tmp_path, monkeypatch, "echo no permission; exit 1\n")
     with pytest.raises(click.ClickException, match="ncu: no permission"):
         nsight.profiled(tmp_path / "one.onnx", "quick", ())
+
+
+COLD, CAPPED = "1980, 1980, 120.5, 700.00, Not Active", "1470, 1980, 692.1, 700.00, Active"
+FREE = "1755, 1980, 650.1, 700.00, Not Active"
+
+
+def test_whether_power_is_the_limit_is_told_of_a_warm_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = "\n".join([COLD] * 10 + [CAPPED] * 3 + [FREE, "1470, 19"])
+    script = f"cat <<'END'\n{lines}\nEND\necho \"$@\" > {tmp_path}/asked\nexec sleep 60\n"
+    put_tool("nvidia-smi", tmp_path, monkeypatch, script)
+    (tmp_path / "one.quick.onnx").touch()
+
+    def watched(path: Path, made: str, seconds: float) -> tuple[float, list[gpu_power.Sample]]:
+        with gpu_power.told("GPU-1") as lines:
+            while not (tmp_path / "asked").exists():
+                time.sleep(0.01)
+        return seconds, gpu_power.samples(lines)
+
+    monkeypatch.setattr(gpu_power, "watched", watched)
+    run = CliRunner().invoke(gpu_power.main, ["one", "--work", str(tmp_path), "--seconds", "2"])
+    assert run.output == (
+        "one, quick: 2.0000 ms a run at 1470 of 1980 MHz and 692 of 700 W, slower for its power 75% of the time\n"
+    )
+    assert "-i GPU-1 --query-gpu=clocks.sm," in (tmp_path / "asked").read_text()
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [([COLD] * 10, "told too little: 10 times"), (["1980, 1980, [N/A], 700, Active"], "does not tell a number")],
+)
+def test_a_gpu_that_tells_nothing_of_its_power_is_an_error(lines: list[str], why: str) -> None:
+    with pytest.raises(click.ClickException, match=why):
+        gpu_power.samples(lines)
+
+
+def test_power_of_what_was_not_made_says_how_to_make_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_tool("nvidia-smi", tmp_path, monkeypatch, "")
+    run = CliRunner().invoke(gpu_power.main, ["one", "--work", str(tmp_path)])
+    assert run.exit_code == 1
+    assert "python -m benchmarks.gpu_models --only one" in run.output
