@@ -112,6 +112,9 @@ struct Row {
   }
 
   // Combines the threads' partial results; every thread of the row gets the whole. All of them must call it.
+  // Tried: a mean and a variance in 16 bits by one exchange, each warp counting from one of its elements. On an H200 1.73
+  // times an empty kernel for 1.76 with a residual and LayerNorm of 128x768, but 64.6 us for 63.4 at 8192x4096 and 262 for
+  // 254 at 16384x8192.
   template <class Op, class X>
   __device__ __forceinline__ X reduce(X x, Op op) {
     x = across<kThreads < 32 ? kThreads : 32>(x, op);

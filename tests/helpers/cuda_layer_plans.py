@@ -51,7 +51,7 @@ def layer(dtype: str) -> Case:
 
 
 def ended(dtype: str) -> Case:
-    """Rows of a table and their norm, a product of that with the rows as residual, and the norm of the result."""
+    """Rows of a table and their norm, a product of that with the rows as residual, and the result's LayerNorm."""
     b = Builder()
     shape: Shape = ("b", "s", "n")
     table, numbers = b.input(dtype, 6, "n"), b.input("int64", "b", "s", 1)
@@ -61,7 +61,7 @@ def ended(dtype: str) -> Case:
     rows = Operand(table, rows=2), Operand(weights[0]), Operand(numbers)
     _normed(b, rows, (normed, x), dims)
     _product(b, (normed, right, x), "Add", hidden, dims)
-    _normed(b, (Operand(hidden), Operand(weights[1])), (b.output(dtype, shape, dims),), dims)
+    _normed(b, (Operand(hidden), Operand(weights[1])), (b.output(dtype, shape, dims),), dims, centred=True)
     sizes = (
         {"b": 1, "s": 1, "n": 1024},
         {"b": 2, "s": 3, "n": 136},
@@ -113,11 +113,15 @@ def _attended(b: Builder, q: int, k: int, v: int) -> int:
     return attended
 
 
-def _normed(b: Builder, operands: tuple[Operand, ...], outs: tuple[int, ...], dims: int) -> None:
-    """The RMS norm of the first operand times the second, and after it the operand itself if that is stored, too."""
+def _normed(
+    b: Builder, operands: tuple[Operand, ...], outs: tuple[int, ...], dims: int, *, centred: bool = False
+) -> None:
+    """The RMS norm of the first operand times the second, and after it the operand itself if that is stored, too;
+    `centred`: of its distances from its mean."""
     dtype = b.tensors[outs[0]].dtype
     p = Program()
     x = p.load(0, dtype)
+    x = p("Sub", x, p("reduce_mean", x)) if centred else x
     inverse = p("Reciprocal", p("Sqrt", p("Add", p("reduce_mean", p("Mul", x, x)), p.const(1e-5))))
     value = p("Mul", p("Mul", x, inverse), p.load(1, dtype))
     stores = tuple(Store(out, made) for out, made in zip(outs, (value, x), strict=False))

@@ -25,6 +25,7 @@ from tests.helpers.cuda_product_plans import (
 )
 from tests.helpers.cuda_row_plans import (
     columns,
+    far_norm,
     integers,
     layer_norm,
     looked_up,
@@ -83,6 +84,10 @@ def all_cases() -> list[Case]:
         layer_norm("float16", 56),  # rows of a part of a warp each
         layer_norm("bfloat16", 45),
         layer_norm("float32", 20),
+        far_norm("float16"),
+        far_norm("bfloat16", 768),
+        far_norm("float16", 45),
+        far_norm("float32", 768),
         looked_up("float16"),
         ranges("float16"),
         ranges("float32"),

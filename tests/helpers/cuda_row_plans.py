@@ -107,6 +107,25 @@ def layer_norm(dtype: str, length: int | str = "d") -> Case:
     return Case(f"layer_norm_{dtype}_{length}", b.plan(), tuple(sizes), {0: ((0, 1, 3), float("nan"))})
 
 
+def far_norm(dtype: str, length: int | str = "d") -> Case:
+    """LayerNorm alone, of rows far from zero: the first element of one lies far from its others, another has one
+    that is infinite, and of a third the first 300 lie beside the rest."""
+    b = Builder()
+    inputs = [b.input(dtype, "b", length) for _ in range(3)]
+    p = Program()
+    value = p("Add", p("Add", p.load(0, dtype), p.load(1, dtype)), p("Add", p.load(2, dtype), p.const(1000.0)))
+    centred = p("Sub", value, p("reduce_mean", value))
+    variance = p("reduce_mean", p("Mul", centred, centred))
+    result = p("Div", centred, p("Sqrt", p("Add", variance, p.const(1e-5))))
+    dims = b.dims(inputs[0])
+    out = b.output(dtype, ("b", length), dims)
+    b.stages.append(Rowwise(operands(*inputs), p.done(), (Store(out, result),), dims))
+    lengths = (1, 64, 77, 301, 768, 2056, 2057) if isinstance(length, str) else (length,)
+    sizes = [{"b": rows, "d": d} for d in lengths for rows in (3, 150)]  # 150: more than there are multiprocessors
+    planted = {0: ((0, 0), 3e4), 1: ((1, 5), float("inf")), 2: ((2, slice(300)), 20.0)}
+    return Case(f"layer_norm_far_{dtype}_{length}", b.plan(), tuple(sizes), planted)
+
+
 def ranges(dtype: str) -> Case:
     """Extremes of rows and what lies between; an operand may have one element for a whole row."""
     b = Builder()
