@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 
 from fusion_cli.costs import Score, Terms
-from fusion_cli.devices.work import Work, total_bytes
+from fusion_cli.devices.work import Work, launches, total_bytes
 from fusion_cli.errors import Unsupported
 from fusion_cli.operators.image_axes import IMAGE, to_first, to_last
 from fusion_cli.plan import Planner
@@ -144,7 +144,7 @@ def _changed(score: Score, old: Candidate, new: Candidate, baseline: Baseline, s
         score,
         after=score.after + _terms(after, baseline) + _terms(before, baseline) * -1,
         bytes_after=score.bytes_after + (sum(map(total_bytes, after)) - sum(map(total_bytes, before))) // n,
-        launches_after=score.launches_after + max(map(len, after)) - max(map(len, before)),
+        launches_after=score.launches_after + max(map(launches, after)) - max(map(launches, before)),
     )
 
 

@@ -42,6 +42,8 @@ class Work:
     """Those of the bytes that are of constants."""
     turned: float = 0.0
     """Bytes that kernels around it move, one after the other (see `turned_bytes`)."""
+    is_joined: bool = False
+    """Whether the launch of the work before it does this, too."""
 
     def terms(self, profile: DeviceProfile) -> Terms:
         """Device time, dispatch aside. Two cores of a CPU share what takes longer than waking the second."""
@@ -55,7 +57,7 @@ class Work:
     def _terms(self, profile: DeviceProfile) -> Terms:
         arithmetic = self.simple / (profile.simple_gops * 1e3) + self.special / (profile.special_gops * 1e3)
         moved = self._moving(profile)
-        launch = profile.launch(self.name) if self.bytes else 0.0
+        launch = profile.launch(self.name) if self.bytes and not self.is_joined else 0.0
         if not self.flops:
             if moved.total < arithmetic:
                 return Terms(compute=arithmetic, launch=launch)
@@ -101,6 +103,10 @@ def runs_by_group(groups: int, filters: Sequence[int]) -> bool:
 
 def count(dims: Sequence[int]) -> int:
     return math.prod(dims)
+
+
+def launches(works: Iterable[Work]) -> int:
+    return sum(not w.is_joined for w in works)
 
 
 def total_bytes(works: Iterable[Work]) -> int:

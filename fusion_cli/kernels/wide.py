@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusion_cli.codegen.cuda_parts import Body, Names
 from fusion_cli.devices.work import Work
@@ -28,6 +28,9 @@ _ARCH, _EIGHT = "sm_90a", 8
 _SLOWDOWN = 1.05
 """Beside the vendor's bare product: 10.1 us for 9.6 on an H200 with GELU at 1024x3072x768, 365 for 359 with SiLU at
 2048x16384x4096. Where it would be slower than that and its pass, that is taken (wide_pays in wide_choice.cuh)."""
+_SIDE_BY_SIDE = 1.0
+"""Of several chains, beside one product as wide as all of them: 7.5 us for 8.0 with three of 1024x768x768, 92 for 90 at
+2048x4608x3584."""
 _READING = 1.1
 """Where its end reads a matrix besides: 374 us for 339 with a residual at 2048x4096x16384, 10.4 for 9.6 at
 1024x768x3072."""
@@ -181,12 +184,18 @@ def is_chain(wide: Wide | None) -> bool:
 
 
 def work_together(at: Sized) -> Work | None:
-    """What one of the products of such a chain has to do at these sizes, nobody storing what only the chain reads; None
-    where they do not run together."""
-    chains = chains_with(at.plan, at.plan.stages.index(at.stage))
-    if len(chains) != 1 or wide_of(at.plan, chains) is None:
+    """What one of the products that have one launch has to do at these sizes: the first reads their left operand, and
+    nobody stores what only a chain reads. None where they do not run together."""
+    position = at.plan.stages.index(at.stage)
+    chains = chains_with(at.plan, position)
+    if not chains or wide_of(at.plan, chains) is None:
         return None
-    return _work(at, [t for t in at.stage.tensors if not _is_private(at.plan, chains[0], t)], _SLOWDOWN)
+    is_joined = position != min(map(min, chains))
+    left = {at.stage.operands[at.stage.a].tensor} if is_joined else set()
+    chain = next(c for c in chains if position in c)
+    moved = [t for t in at.stage.tensors if t not in left and not _is_private(at.plan, chain, t)]
+    work = _work(at, moved, _SLOWDOWN if len(chains) == 1 else _SIDE_BY_SIDE)
+    return None if work is None else replace(work, is_joined=is_joined)
 
 
 def work_alone(at: Sized) -> Work | None:

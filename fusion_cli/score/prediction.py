@@ -10,7 +10,7 @@ import onnx_ir as ir
 from fusion_cli.codes import score as codes
 from fusion_cli.costs import Score, Terms
 from fusion_cli.devices.profile import DeviceProfile
-from fusion_cli.devices.work import EPILOGUE, Work, count, total_bytes
+from fusion_cli.devices.work import EPILOGUE, Work, count, launches, total_bytes
 from fusion_cli.errors import Unsupported
 from fusion_cli.kernels import Kind, Sized, family_of
 from fusion_cli.plan.shape_program import run_shape_program
@@ -86,7 +86,7 @@ def score_region(
         bytes_before=sum(total_bytes(c.before) for c in costs) // n,
         bytes_after=sum(total_bytes(c.after) for c in costs) // n,
         launches_before=max(sum(w.bytes > 0 for w in c.before) for c in costs),
-        launches_after=max(len(c.after) for c in costs),
+        launches_after=max(launches(c.after) for c in costs),
         uncertainty_us=sum(uncertainty_us(c.before, c.after, profile) for c in costs) / n,
         operations=sum(w.flops + w.simple + w.special for c in costs for w in c.after) / n,
     )

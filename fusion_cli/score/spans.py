@@ -8,7 +8,7 @@ from typing import Self
 
 from fusion_cli.costs import Terms
 from fusion_cli.devices.profile import DeviceProfile
-from fusion_cli.devices.work import Work
+from fusion_cli.devices.work import Work, launches
 from fusion_cli.kernels.family import REPLAYED
 
 
@@ -47,8 +47,8 @@ def nodes_span(works: Sequence[Work], profile: DeviceProfile) -> Span:
 
 def operator_span(works: Sequence[Work], profile: DeviceProfile) -> Span:
     """These kernels, run by one operator of ours, which lets a graph of them take no longer than a few launches."""
-    launches = min(len(works), REPLAYED) if profile.overlapped else len(works)
-    return Span(profile.op_us + profile.kernel_us * (launches - 1), _device(works, profile))
+    count = min(launches(works), REPLAYED) if profile.overlapped else launches(works)
+    return Span(profile.op_us + profile.kernel_us * (count - 1), _device(works, profile))
 
 
 def _device(works: Iterable[Work], profile: DeviceProfile) -> Terms:

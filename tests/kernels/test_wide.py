@@ -183,13 +183,15 @@ def test_more_products_than_a_kernel_has_epilogues_for_stay_apart() -> None:
 SIZES = {"b": 2, "s": 512, "k": 256, "n": 1024}
 
 
-def test_the_score_counts_neither_passes_nor_what_nobody_stores() -> None:
+def test_the_score_counts_one_launch_that_reads_the_left_operand_once_and_nothing_that_nobody_stores() -> None:
     stages = sized_stages(gated(DTYPE).plan, SIZES, "cuda")
     rows, inner, bias = 2 * 512, 256, 1024
     hidden, left, right = rows * 1024, rows * inner, inner * 1024
     works = [family_of(at.plan, at.stage, "cuda").work(at) for at in stages]
     assert [len(w) for w in works] == [1, 1]
-    assert [w.bytes for (w,) in works] == [2 * (left + right + bias), 2 * (left + right + hidden)]
+    assert [w.bytes for (w,) in works] == [2 * (left + right + bias), 2 * (right + hidden)]
+    profile = stages[0].profile
+    assert [w.terms(profile).launch for (w,) in works] == [profile.launch("Linear"), 0]
     assert all(w.flops == 2.0 * rows * inner * 1024 for (w,) in works)
 
 
@@ -202,6 +204,21 @@ def test_the_score_knows_a_product_with_the_kernel_to_itself() -> None:
     assert works(linear(DTYPE).plan, **sizes) == ["Linear"]
     assert works(linear("float32").plan, **sizes) == ["Linear", "Epilogue"]
     assert works(linear(DTYPE).plan, **sizes, n=1028) == ["Linear", "Epilogue"]
+
+
+@pytest.mark.parametrize(
+    ("plan", "sizes", "slowdowns"),
+    [
+        pytest.param(gelu(DTYPE).plan, {"m": 512}, [1.05], id="an activation"),
+        pytest.param(linear(DTYPE).plan, {"m": 512}, [1.1], id="a matrix is read at its end"),
+        pytest.param(gated(DTYPE).plan, {}, [1.05, 1.05], id="one for the other"),
+        pytest.param(abreast(DTYPE).plan, {"m": 512}, [1.0, 1.0, 1.0], id="side by side"),
+    ],
+)
+def test_what_products_take_beside_the_vendors(plan: Plan, sizes: dict[str, int], slowdowns: list[float]) -> None:
+    stages = sized_stages(plan, SIZES | sizes, "cuda")
+    works = [work for at in stages for work in family_of(at.plan, at.stage, "cuda").work(at)]
+    assert [w.slowdown for w in works] == slowdowns
 
 
 @pytest.mark.parametrize("change", [{"b": 1, "s": 63}, {"n": 1028}, {"k": 260}])
