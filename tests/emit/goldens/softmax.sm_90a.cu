@@ -81,10 +81,10 @@ __global__ void __launch_bounds__(kThreads <= 32 ? 32 * gpu::kShortWarps : kThre
 }
 
 // Longer rows: walked once per pass, by a whole block.
-template <bool kFlat = false, int V, int C, int kThreads, bool kPacked, class Team>
+template <int V, int C, int kThreads, bool kPacked, class Team>
 __device__ __forceinline__ void stage_0_walked_row(const stage_0_args& a, gpu::Row<V, C, kThreads, kPacked, Team> row) {
   int64_t at[2];
-  a.space.template locate<kPacked, kFlat>(row.index, at);
+  a.space.template locate<kPacked>(row.index, at);
   gpu::await_earlier();
   float r3 = gpu::Max::identity<float>();
   for (row.start = 0; row.start < row.length; row.start += row.chunk()) {
@@ -148,11 +148,11 @@ __device__ __forceinline__ void stage_0_walked_row(const stage_0_args& a, gpu::R
   }
 }
 
-template <int C, int kThreads, bool kPacked, bool kFlat = false>
+template <int C, int kThreads, bool kPacked>
 __global__ void __launch_bounds__(kThreads <= 32 ? 32 * gpu::kShortWarps : kThreads) stage_0_walked(const stage_0_args a) {
   gpu::let_next_begin();
   gpu::Row<4, C, kThreads, kPacked> row(a.length);
-  if (kThreads > 32 || row.index < a.space.count) stage_0_walked_row<kFlat>(a, row);
+  if (kThreads > 32 || row.index < a.space.count) stage_0_walked_row(a, row);
 }
 
 stage_0_args stage_0_of(const Ints& dims, const gpu::Tensor& t0, const gpu::Tensor& t1, const gpu::Tensor& t2) {
