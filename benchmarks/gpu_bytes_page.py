@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.kept_page import keep
+from benchmarks.kept_page import keep_found
 from benchmarks.nsight import mib, short
 from benchmarks.tally import table
-from fusion_cli.structuring import structured
 
 TO_BE = 0.85
 """The share of the activations' bytes that is to be saved."""
@@ -52,14 +51,7 @@ class Counted:
 def write_page(counted: Counted, folder: Path) -> Path:
     """Write `gpu-bytes-DEVICE.md` and `.json` into `folder`, with the other models that are there already; returns the
     path of the page."""
-    return keep(
-        "gpu-bytes",
-        counted.device,
-        [asdict(counted)],
-        ("id",),
-        folder,
-        lambda rows: page([structured(Counted, row) for row in rows]),
-    )
+    return keep_found("gpu-bytes", counted, ("id",), folder, page)
 
 
 def page(models: Sequence[Counted]) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.kept_page import keep
+from benchmarks.kept_page import keep_found
 from benchmarks.nsight import mib, short
 from benchmarks.tally import table
-from fusion_cli.structuring import structured
 
 _REASONS = 3
 """Of a kernel's warps, the foremost, that are shown."""
@@ -57,14 +56,7 @@ class Profile:
 def write_page(profile: Profile, folder: Path) -> Path:
     """Write `gpu-profile-DEVICE.md` and `.json` into `folder`, with the others that are there already; returns the
     path of the page."""
-    return keep(
-        "gpu-profile",
-        profile.device,
-        [asdict(profile)],
-        ("id", "made"),
-        folder,
-        lambda rows: page([structured(Profile, row) for row in rows]),
-    )
+    return keep_found("gpu-profile", profile, ("id", "made"), folder, page)
 
 
 def page(profiles: Sequence[Profile]) -> str:

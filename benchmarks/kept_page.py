@@ -5,10 +5,25 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from fusion_cli.structuring import structured
 
 Row = Mapping[str, Any]
+
+
+class Found(Protocol):
+    """What a run has found on a device, as a dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def device(self) -> str: ...
+
+
+_Found = TypeVar("_Found", bound=Found)
 
 
 def keep(
@@ -25,6 +40,15 @@ def keep(
     record.write_text(json.dumps(everything, indent=1) + "\n")
     path.write_text(page(everything))
     return path
+
+
+def keep_found(
+    name: str, found: _Found, keys: Sequence[str], folder: Path, page: Callable[[list[_Found]], str]
+) -> Path:
+    """The same of a dataclass, in whose fields the `keys` are; the `page` is of all such."""
+    return keep(
+        name, found.device, [asdict(found)], keys, folder, lambda rows: page([structured(type(found), r) for r in rows])
+    )
 
 
 def slug(device: str) -> str:
