@@ -14,7 +14,7 @@ from fusion_cli.kernels.addends import is_row, lies_dense
 from fusion_cli.kernels.family import Schedule, Sized
 from fusion_cli.kernels.skinny import chains_of, rows_of
 from fusion_cli.operators.dtypes import NARROW
-from fusion_cli.planir.stages import Linear, Operand, Plan
+from fusion_cli.planir.stages import Linear, Operand, Plan, own_operands
 
 _MOST = 2
 """Products of a chain: their sums share the registers."""
@@ -190,28 +190,47 @@ def work_together(at: Sized) -> Work | None:
     chains = chains_with(at.plan, position)
     if not chains or wide_of(at.plan, chains) is None:
         return None
-    is_joined = position != min(map(min, chains))
+    flat = [i for chain in chains for i in chain]
+    if not all(_suits(replace(at, stage=stage)) for stage in linears(at.plan, flat)):
+        return None
+    is_joined = position != min(flat)
     left = {at.stage.operands[at.stage.a].tensor} if is_joined else set()
     chain = next(c for c in chains if position in c)
     moved = [t for t in at.stage.tensors if t not in left and not _is_private(at.plan, chain, t)]
-    work = _work(at, moved, _SLOWDOWN if len(chains) == 1 else _SIDE_BY_SIDE)
-    return None if work is None else replace(work, is_joined=is_joined)
+    return _work(at, moved, _SLOWDOWN if len(chains) == 1 else _SIDE_BY_SIDE, is_joined)
 
 
 def work_alone(at: Sized) -> Work | None:
     """What a product that has this kernel to itself has to do at these sizes; None where they do not suit it."""
-    others = {*range(len(at.stage.operands))} - {at.stage.a, at.stage.b}
+    if not _suits(at):
+        return None
+    others = set(range(len(at.stage.operands))) - set(own_operands(at.stage))
     reads = any(math.prod(at.shape(k)) >= at.space for k in others)
     return _work(at, at.stage.tensors, _READING if reads else _SLOWDOWN)
 
 
-def _work(at: Sized, tensors: Sequence[int], slowdown: float) -> Work | None:
+def _suits(at: Sized) -> bool:
+    """Whether the kernel takes a product of these sizes."""
+    rows, columns = math.prod(at.dims[at.stage.dims][:-1]), at.dims[at.stage.dims][-1]
+    return at.profile.arch == _ARCH and rows >= ROWS and columns % _EIGHT == 0 and _depth(at) % _EIGHT == 0
+
+
+def _work(at: Sized, tensors: Sequence[int], slowdown: float, is_joined: bool = False) -> Work:
     """Of a product that moves these tensors."""
-    rows, columns, depth = math.prod(at.dims[at.stage.dims][:-1]), at.dims[at.stage.dims][-1], at.shape(at.stage.a)[-1]
-    if at.profile.arch != _ARCH or rows < ROWS or columns % _EIGHT or depth % _EIGHT:
-        return None
-    moved, weights, flops = at.moved(tensors), at.constants(at.stage.tensors), 2.0 * at.space * depth
-    return Work("Linear", moved, flops, at.dtype(at.stage.a), slowdown=slowdown, grid=at.grid, weights=weights)
+    return Work(
+        "Linear",
+        at.moved(tensors),
+        2.0 * at.space * _depth(at),
+        at.dtype(at.stage.a),
+        slowdown=slowdown,
+        grid=at.grid,
+        weights=at.constants(at.stage.tensors),
+        is_joined=is_joined,
+    )
+
+
+def _depth(at: Sized) -> int:
+    return at.shape(at.stage.a)[-1]
 
 
 def _body(plan: Plan, stage: Linear, n: int, made: dict[int, str]) -> Body:

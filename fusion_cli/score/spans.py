@@ -47,8 +47,9 @@ def nodes_span(works: Sequence[Work], profile: DeviceProfile) -> Span:
 
 def operator_span(works: Sequence[Work], profile: DeviceProfile) -> Span:
     """These kernels, run by one operator of ours, which lets a graph of them take no longer than a few launches."""
-    count = min(launches(works), REPLAYED) if profile.overlapped else launches(works)
-    return Span(profile.op_us + profile.kernel_us * (count - 1), _device(works, profile))
+    count = launches(works)
+    more = (min(count, REPLAYED) if profile.overlapped else count) - 1
+    return Span(profile.op_us + profile.kernel_us * more, _device(works, profile))
 
 
 def _device(works: Iterable[Work], profile: DeviceProfile) -> Terms:

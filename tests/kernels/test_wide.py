@@ -227,6 +227,13 @@ def test_sizes_that_do_not_suit_the_kernel_have_a_pass(change: dict[str, int]) -
     assert len(family_of(at.plan, at.stage, "cuda").work(at)) == 2
 
 
+def test_products_run_together_where_all_of_them_suit_the_kernel() -> None:
+    """`m` columns are the second's and the third's."""
+    stages = sized_stages(abreast(DTYPE).plan, SIZES | {"m": 516}, "cuda")
+    works = [work for at in stages for work in family_of(at.plan, at.stage, "cuda").work(at)]
+    assert not any(work.is_joined for work in works)
+
+
 def test_other_gpus_have_a_pass() -> None:
     at = sized_stages(gated(DTYPE).plan, SIZES, "cuda")[0]
     older = replace(at, profile=replace(at.profile, arch="sm_80"))

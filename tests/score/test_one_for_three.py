@@ -30,8 +30,6 @@ BLOCK = """block (float16[1, 28, s, 128] q, float16[1, 28, s, 128] k, float16[1,
     d = MatMul (f, down) y = Add (h, d)
 }"""
 WEIGHTS = {"o": (3584, 3584), "scale": (3584,), "gate": (3584, 18944), "up": (3584, 18944), "down": (18944, 3584)}
-
-
 SILU = """silu (float16[1, 2048, 4096] x) => (float16[1, 2048, 16384] y) {
     p = MatMul (x, w) z = Add (p, b) s = Sigmoid (z) y = Mul (z, s)
 }"""
