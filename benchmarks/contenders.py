@@ -33,6 +33,8 @@ class Contender:
     stream: torch.cuda.Stream | None = None
     captured: Contender | None = None
     """Of what `call` replays a graph, whose memory it uses."""
+    inputs: Mapping[str, Tensor] | None = None
+    """What a session reads that knows only where they lie."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ def bound(
         session.run_with_iobinding(binding, options)
         return outputs
 
-    return Contender(call, stream)
+    return Contender(call, stream, inputs=inputs)
 
 
 def of_session(path: Path, setting: Setting, inputs: Mapping[str, Tensor], like: Sequence[Tensor]) -> Contender:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +18,7 @@ from onnx.reference import ReferenceEvaluator
 torch = pytest.importorskip("torch")
 
 from benchmarks import gpu_case, gpu_clock, gpu_dynamic_case, gpu_once, gpu_write, kernel_time, kernel_write  # noqa: E402
-from benchmarks.contenders import Contender, Setting, open_session  # noqa: E402
+from benchmarks.contenders import Contender, Setting, of_session, open_session  # noqa: E402
 from benchmarks.gpu_specs import load_specs, spec_of  # noqa: E402
 from benchmarks.gpu_zoo import KINDS, build  # noqa: E402
 from benchmarks.kernel_cases import CASES, case_of  # noqa: E402
@@ -101,6 +103,16 @@ def test_one_run_for_a_profiler(written: Path) -> None:
     with torch.no_grad():
         gpu_once.main(written, "unoptimized")
         gpu_once.main(written, "quick")
+
+
+def test_inputs_live_as_long_as_what_reads_them(written: Path) -> None:
+    """A session knows no more of them than where they lie."""
+    case = gpu_case.Case(written)
+    alive = [weakref.ref(x) for x in case.example.inputs.values()]
+    contender = of_session(written, Setting(), case.example.inputs, case.like)
+    del case
+    gc.collect()
+    assert contender.call() and alive and all(x() is not None for x in alive)
 
 
 def test_every_model_of_the_table_has_a_builder() -> None:
