@@ -112,7 +112,9 @@ def test_inputs_live_as_long_as_what_reads_them(written: Path) -> None:
     contender = of_session(written, Setting(), case.example.inputs, case.like)
     del case
     gc.collect()
-    assert contender.call() and alive and all(x() is not None for x in alive)
+    assert contender.call()
+    assert alive
+    assert all(x() is not None for x in alive)
 
 
 def test_every_model_of_the_table_has_a_builder() -> None:
