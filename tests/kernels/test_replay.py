@@ -38,6 +38,9 @@ def test_calls_that_come_again_are_replayed(tmp_path: Path) -> None:
         "many": (16 * 3 + 4 * 4, 4 * sum(range(1, 21)), 16),
         "long_ago": (1 + 69 + 3, 1 + sum(range(2, 71)) + 3, 1),
         "gpu_bound": (8, 4 + 8, 0),
+        "gpu_takes_longer": (4, 4, 0),
+        "session_takes_as_long": (3, 4, 1),
+        "somebody_waits": (4, 4, 0),
         "not_captured": (3 + 1, 3, 0),  # tried once
         "stream_that_waits": (3, 3, 0),
         "in_a_graph": (3 + 3, 3 + 3, 1),  # of the session's own, and afterwards

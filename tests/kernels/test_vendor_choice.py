@@ -28,6 +28,8 @@ def test_the_first_kernel_is_taken_unless_another_one_is_clearly_better(tmp_path
         "other_operator": ("1",),
         "gone": ("0",),
         "full": (tried(0, 1) + "1",),  # no memory to push out of the cache what is there
+        "host_is_late": ("00" + tried(0, 1) + "1",),  # what the GPU waits for the host in does not count
+        "host_is_always_late": ("0000" + tried(0) + "1111" + tried(1) + "1",),
         "own_is_faster": (tried(0, 1, "o") + "o", "o"),
         "own_is_slower": (tried(0, 1, "o") + "1", "1"),
         "own_alone": (tried(0, "o") + "o", "o"),

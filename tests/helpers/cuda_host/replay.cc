@@ -1,7 +1,9 @@
 // How an operator's launches are replayed: of every case how often its launches were asked for, how often its work was done, and how
 // many graphs there then are.
+#include <chrono>
 #include <cstdio>
 #include <stdexcept>
+#include <thread>
 
 #include "include/replay.cuh"
 
@@ -19,6 +21,24 @@ void run(gpu::Replay& replay, std::initializer_list<int64_t> sizes, bool may_be_
       cuda_host::enqueue([size] { done += size; });
     });
   }
+}
+
+// Four calls with launches that take a while, of which the GPU takes `times` as long, and `between` as long from one call to the next.
+void run_slowly(gpu::Replay& replay, float times, int between) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds kLaunches(30);
+  const fusion::Ints dims{1, 3};
+  for (int i = 0; i < 4; ++i) {
+    replay(nullptr, gpu::call_of(nullptr, {&dims}, {&asked}), [&] {
+      ++asked;
+      const Clock::time_point begun = Clock::now();
+      std::this_thread::sleep_for(kLaunches);
+      cuda_host_took = times * std::chrono::duration<float, std::milli>(Clock::now() - begun).count();
+      cuda_host::enqueue([] { ++done; });
+    });
+    std::this_thread::sleep_for(between * kLaunches);
+  }
+  cuda_host_took = 0.0f;
 }
 
 template <class Body>
@@ -51,6 +71,9 @@ int main() {
     run(replay, {2, 2, 2, 2});
     cuda_host_took = 0.0f;
   });
+  tell("gpu_takes_longer", [](auto& replay) { run_slowly(replay, 2.0f, 0); });
+  tell("session_takes_as_long", [](auto& replay) { run_slowly(replay, 2.0f, 2); });
+  tell("somebody_waits", [](auto& replay) { run_slowly(replay, 3.0f, 4); });
   tell("not_captured", [](auto& replay) { run(replay, {1, 1, 1}, false); });
   tell("stream_that_waits", [](auto& replay) {
     cuda_host_stream = cudaStreamDefault;

@@ -76,6 +76,11 @@ int main() {
   tell("other_operator", second_is_faster, [&p](gpu::BlasLt& lt) { run(lt, p); });
   tell("gone", {{20, 1, 1.0f}}, [&p](gpu::BlasLt& lt) { run(lt, p); });
   tell("full", second_is_faster, [p = few()](gpu::BlasLt& lt) { cuda_host_full = true, run(lt, p), cuda_host_full = false; });
+  const auto late = [&](int times, const gpu::Product& p) {
+    return [=](gpu::BlasLt& lt) { cuda_host_waits = times, run(lt, p), cuda_host_waits = 0; };
+  };
+  tell("host_is_late", second_is_faster, late(2, few()));
+  tell("host_is_always_late", second_is_faster, late(1000, few()));
   const gpu::Product wide = product(2048, 4096, 4096), tall = product(4096, 2048, 4096);
   const auto beside = [](float ms, const gpu::Product& p, const half* residual = &data[1]) {
     return [=](gpu::BlasLt& lt) { own_takes[0] = ms, run(lt, p, residual, true), run(lt, p, residual, true); };
