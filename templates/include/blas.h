@@ -65,12 +65,14 @@ class Blas {
     if (functions().get_stream(handle, &current) != 0) return blas;
     if (current != stream && functions().set_stream(handle, stream) != 0) return blas;
     blas.tf32_ = allows_tf32(api, context);
+    blas.log_ = Log(api, context);
     blas.handle_ = handle;
     return blas;
   }
 
   explicit operator bool() const { return handle_ != nullptr; }
   void* handle() const { return handle_; }
+  const Log& log() const { return log_; }
   // Whether products of float32 may be rounded.
   bool tf32() const { return tf32_; }
   // CUBLAS_COMPUTE_32F_FAST_TF32, CUBLAS_COMPUTE_32F
@@ -144,6 +146,7 @@ class Blas {
 
   void* handle_ = nullptr;
   bool tf32_ = false;
+  Log log_;
 };
 
 }  // namespace fusion::gpu

@@ -80,7 +80,7 @@ class BlasLt {
       const float alone = least_time(stream, flush, [&] { return run(x) == 0; });
       return x.is_own() && alone >= 0.0f ? std::max(alone - kHeadStart, 0.0f) : alone;
     };
-    if (!plan.settled) plan.settle(form, can_try, took);
+    if (!plan.settled) plan.settle(form, can_try, took, blas.log());
     int status = run(plan.best);
     if (status == kRefused && plan.best.own > 0) status = run({{}, 0});  // rows for which a second tile is not close
     if (status == kRefused) status = run(plan.kernels.front());
@@ -111,6 +111,7 @@ class BlasLt {
     Choice vendor{};
     int own = -1;
     bool is_own() const { return own >= 0; }
+    const char* whose() const { return is_own() ? "ours" : "cuBLASLt's"; }
     bool operator==(const Kernel& other) const { return own == other.own && vendor.algorithm == other.vendor.algorithm; }
   };
   static constexpr int kRefused = -1;
@@ -183,7 +184,7 @@ class BlasLt {
     }
     // Finds the best, once that is known or `can_try` says that `took` may tell how long one takes.
     template <class CanTry, class Took>
-    void settle(const Form& f, const CanTry& can_try, const Took& took) {
+    void settle(const Form& f, const CanTry& can_try, const Took& took, const Log& log) {
       static std::mutex mutex;
       static std::map<std::pair<int, std::array<int64_t, 12>>, Kernel> all;
       auto kind = std::make_pair(0, f.key);
@@ -193,23 +194,28 @@ class BlasLt {
       auto known = all.find(kind);
       if (known == all.end()) {
         if (!can_try()) return;
-        known = all.emplace(kind, fastest(took)).first;
+        known = all.emplace(kind, fastest(f, took, log)).first;
       }
       const auto found = std::find(kernels.begin(), kernels.end(), known->second);
       if (found != kernels.end()) best = *found;
       settled = true;
     }
     template <class Took>
-    Kernel fastest(const Took& took) const {
+    Kernel fastest(const Form& f, const Took& took, const Log& log) const {
       const Flush flush;
-      Kernel winner = kernels.front();
-      const float first = took(winner, flush);
-      float least = first < 0.0f ? inf<float>() : first * kClearly;
-      for (size_t i = 1; i < kernels.size(); ++i) {
-        const float found = took(kernels[i], flush);
-        if (found >= 0.0f && found < least) least = found, winner = kernels[i];
+      Tried tried("a product of " + std::to_string(f.m) + "x" + std::to_string(f.n) + "x" + std::to_string(f.k));
+      std::vector<float> all;
+      for (const Kernel& x : kernels) {
+        all.push_back(took(x, flush));
+        tried.add(x.whose(), all.back());
       }
-      return winner;
+      size_t winner = 0;
+      float least = all[0] < 0.0f ? inf<float>() : all[0] * kClearly;
+      for (size_t i = 1; i < all.size(); ++i) {
+        if (all[i] >= 0.0f && all[i] < least) least = all[i], winner = i;
+      }
+      log(tried.taken(kernels[winner].whose(), all[winner]));
+      return kernels[winner];
     }
     static bool layout(void** made, int type, int64_t rows, int64_t columns, int transposed, int64_t leading) {
       if (transposed) std::swap(rows, columns);

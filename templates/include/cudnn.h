@@ -56,17 +56,20 @@ class Cudnn {
     if (functions.get_stream(handle, &current) != 0) return found;
     if (current != stream && functions.set_stream(handle, stream) != 0) return found;
     found.tf32_ = gpu::allows_tf32(api, context);
+    found.log_ = Log(api, context);
     found.handle_ = handle;
     return found;
   }
 
   explicit operator bool() const { return handle_ != nullptr; }
   void* handle() const { return handle_; }
+  const Log& log() const { return log_; }
   bool allows_tf32() const { return tf32_; }
 
  private:
   void* handle_ = nullptr;
   bool tf32_ = false;
+  Log log_;
 };
 
 // One of cuDNN's descriptors, destroyed with this; `ok` as long as every call went well.

@@ -234,34 +234,38 @@ class CudnnConv {
   // The fastest of them and ours, by a short trial; while a graph is captured nothing can be timed.
   template <class Own>
   static Choice choose(const Cudnn& cudnn, cudaStream_t stream, void* work, const Form& f, const Data& data, const Own& own) {
-    std::vector<Plan> tried = plans(cudnn, f);
+    std::vector<Plan> named = plans(cudnn, f);
     Choice best;
+    Tried tried("a convolution with " + std::to_string(f.c.results()) + " results, each of " + std::to_string(f.c.depth()));
     const bool timed = can_time(stream);
-    for (Plan& plan : tried) {
+    for (Plan& plan : named) {
       const float took = timed ? time(stream, work, [&] { return plan.run(cudnn.handle(), data, work); }) : 0.0f;
+      tried.add("cuDNN's", took);
       if (took < 0.0f || (!best.plans.empty() && took >= best.milliseconds)) continue;
       best.milliseconds = took;
       best.plans.clear();
       best.plans.push_back(std::move(plan));
     }
     const float took = timed ? time(stream, work, [&] { return own(f.is_bare()); }) : 0.0f;
+    tried.add("ours", took);
     const bool is_own = best.plans.empty() ? took >= 0.0f : timed && took >= 0.0f && took < best.milliseconds;
+    if (timed) cudnn.log()(is_own ? tried.taken("ours", took) : tried.taken("cuDNN's", best.plans.empty() ? -1.0f : best.milliseconds));
     return is_own ? Choice{{}, took, true} : std::move(best);
   }
 
-  // Milliseconds of a run, of several in a row; less than zero where it fails.
+  // Milliseconds of a run, of several in a row, with so much to do first that the host is ahead of them; less than zero where it fails.
   template <class Run>
   static float time(cudaStream_t stream, void* work, const Run& run) {
-    constexpr int kRuns = 10, kAhead = 8;
+    constexpr int kRuns = 10, kMostAhead = 128;
+    int memsets = 8;
     if (!run()) return -1.0f;
-    Stopwatch watch;
-    // With that much to do first, the host is ahead of what is timed.
-    for (int i = 0; i < kAhead; ++i) check(cudaMemsetAsync(work, 0, kLtWorkspace, stream), "cudaMemsetAsync");
-    bool ran = watch.start(stream) == cudaSuccess;
-    for (int i = 0; i < kRuns; ++i) ran = run() && ran;
-    ran = watch.stop(stream) == cudaSuccess && watch.wait() == cudaSuccess && ran;
-    const float took = watch.took();
-    return ran && took >= 0.0f ? took / kRuns : -1.0f;
+    const auto ahead = [&] { check(cudaMemsetAsync(work, 0, kLtWorkspace, stream), "cudaMemsetAsync"); };
+    const auto runs = [&] {
+      bool ran = true;
+      for (int i = 0; i < kRuns; ++i) ran = run() && ran;
+      return ran;
+    };
+    return time_behind(ahead, memsets, kMostAhead, stream, runs) / kRuns;
   }
 
   std::mutex mutex_;

@@ -1,5 +1,7 @@
-// What ONNX Runtime's CUDA provider lends to operators: its libraries' handles, and what its options allow.
+// What ONNX Runtime's CUDA provider lends to operators: its libraries' handles, what its options allow, and the session's log.
 #pragma once
+
+#include <string>
 
 #include "ort/abi.h"
 
@@ -20,5 +22,26 @@ inline bool allows_tf32(const Api& api, const OrtKernelContext* context) {
   void* allowed = nullptr;
   return obtain(api, context, kUseTf32, &allowed) && allowed != nullptr;
 }
+
+// The log of the session that a call belongs to.
+class Log {
+ public:
+  Log() = default;
+  Log(const Api& api, const OrtKernelContext* context) : api_(&api), context_(context) {}
+
+  // What somebody sees who asks for information; a log that cannot be had is no failure.
+  void operator()(const std::string& text) const {
+    constexpr int kInfo = 1;
+    const OrtLogger* logger = nullptr;
+    if (api_ == nullptr) return;
+    OrtStatus* status = api_->KernelContext_GetLogger(context_, &logger);
+    if (status == nullptr) status = api_->Logger_LogMessage(logger, kInfo, text.c_str(), "fusion-cli", 0, "trial");
+    if (status != nullptr) api_->ReleaseStatus(status);
+  }
+
+ private:
+  const Api* api_ = nullptr;
+  const OrtKernelContext* context_ = nullptr;
+};
 
 }  // namespace fusion::gpu

@@ -3,6 +3,11 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <string>
+
 #include "include/gpu.cuh"
 
 namespace fusion::gpu {
@@ -20,8 +25,8 @@ class Stopwatch {
     cudaEventDestroy(end_);
   }
 
-  cudaError_t start(cudaStream_t stream) { return cudaEventRecord(begin_, stream); }
-  cudaError_t stop(cudaStream_t stream) { return cudaEventRecord(end_, stream); }
+  cudaError_t start(cudaStream_t stream) const { return cudaEventRecord(begin_, stream); }
+  cudaError_t stop(cudaStream_t stream) const { return cudaEventRecord(end_, stream); }
   cudaError_t wait() const { return cudaEventSynchronize(end_); }
   // Whether the GPU has come to the beginning.
   bool has_begun() const {
@@ -83,27 +88,47 @@ class Flush {
   void* data_ = nullptr;
 };
 
-// Milliseconds of the fastest of some runs, each after so much flushing that the host has asked for all of it before the GPU begins: what
-// that waits for the host would count as the run's. Less than zero where a run fails.
+// Milliseconds of a run that is asked for while the GPU does what `ahead` has it do `times` times; twice as often where the host was not
+// done asking by then, up to `most`, as the time that a GPU waits for it would count. Less than zero where a run fails.
+template <class Ahead, class Run>
+float time_behind(const Ahead& ahead, int& times, int most, cudaStream_t stream, const Run& run) {
+  const Stopwatch watch;
+  for (;; times *= 2) {
+    for (int i = 0; i < times; ++i) ahead();
+    const bool ran = watch.start(stream) == cudaSuccess && run() && watch.stop(stream) == cudaSuccess;
+    const bool is_late = watch.has_begun();
+    if (!ran || watch.wait() != cudaSuccess) return -1.0f;
+    if (!is_late || times >= most) return watch.took();
+  }
+}
+
+// Milliseconds of the fastest of some runs, each after `flush`. Less than zero where a run fails.
 template <class Run>
 float least_time(cudaStream_t stream, const Flush& flush, const Run& run) {
   constexpr int kRuns = 5, kMostFlushes = 16;
-  Stopwatch watch;
-  float least = -1.0f;
-  for (int runs = 0, flushes = 1; runs < kRuns;) {
-    for (int i = 0; i < flushes; ++i) flush(stream);
-    const bool ran = watch.start(stream) == cudaSuccess && run() && watch.stop(stream) == cudaSuccess;
-    const bool is_late = watch.has_begun();
-    const bool is_done = watch.wait() == cudaSuccess;
-    const float took = watch.took();
-    if (!ran || !is_done || took < 0.0f) return -1.0f;
-    if (is_late && flushes < kMostFlushes) {
-      flushes *= 2;
-      continue;
-    }
-    if (runs++ == 0 || took < least) least = took;
+  int flushes = 1;
+  float least = inf<float>();
+  for (int i = 0; i < kRuns && least >= 0.0f; ++i) {
+    least = std::min(least, time_behind([&] { flush(stream); }, flushes, kMostFlushes, stream, run));
   }
   return least;
 }
+
+// What has been tried, in words.
+class Tried {
+ public:
+  explicit Tried(const std::string& what) : text_("fusion-cli tried " + what) {}
+  void add(const char* whose, float milliseconds) { text_ += ", " + one(whose, milliseconds); }
+  std::string taken(const char* whose, float milliseconds) const { return text_ + "; taken is " + one(whose, milliseconds); }
+
+ private:
+  static std::string one(const char* whose, float milliseconds) {
+    std::array<char, 64> text;
+    std::snprintf(text.data(), text.size(), milliseconds < 0.0f ? "%s, which fails" : "%s of %.2f us", whose, 1e3f * milliseconds);
+    return text.data();
+  }
+
+  std::string text_;
+};
 
 }  // namespace fusion::gpu

@@ -20,6 +20,7 @@ struct OrtCustomOpDomain;
 struct OrtTensorTypeAndShapeInfo;
 struct OrtOp;
 struct OrtOpAttr;
+struct OrtLogger;
 
 struct OrtApi {
   void (*slot[279])();
@@ -138,6 +139,13 @@ class Api {
   FUSION_INLINE void ReleaseOp(OrtOp* op) const { call<void>(215, op); }
   FUSION_INLINE OrtStatus* KernelInfo_GetNodeName(const OrtKernelInfo* info, char* out, size_t* size) const {
     return call(244, info, out, size);
+  }
+  FUSION_INLINE OrtStatus* KernelContext_GetLogger(const OrtKernelContext* context, const OrtLogger** out) const {
+    return call(246, context, out);
+  }
+  FUSION_INLINE OrtStatus* Logger_LogMessage(const OrtLogger* logger, int severity, const char* text, const char* file, int line,
+                                             const char* function) const {
+    return call(247, logger, severity, text, file, line, function);
   }
   FUSION_INLINE OrtStatus* KernelInfoGetConstantInput_tensor(const OrtKernelInfo* info, size_t i, int* is_constant,
                                                const OrtValue** out) const {

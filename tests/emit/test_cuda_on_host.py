@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,8 @@ _BEYOND, _UNTOUCHED = 256, 0xA5
 """Bytes behind each result, and what is in them."""
 _MOST = 2_000_000
 """Elements of work that take a second here."""
+_INFO, _WARNING = 1, 2
+"""Of ONNX Runtime's log; the second is what it has unless told otherwise."""
 
 # ONNX Runtime's CPU provider has no convolution of 16-bit floats.
 CASES = [c for c in all_cases() if c.name != "conv_float16"]
@@ -184,6 +187,18 @@ def test_one_nan_makes_the_row_nan(case: Case, library: Path) -> None:
 @pytest.mark.parametrize("case", PRODUCTS, ids=lambda c: c.name)
 def test_product_by_the_vendor_agrees_with_fp64(case: Case, vendor: Path) -> None:
     compare(case, vendor)
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS, ids=lambda c: c.name)
+def test_the_log_tells_what_was_tried(case: Case, library: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    op, inputs = fused_op(case), case.inputs(case.sizes[0], np.random.default_rng(0))
+    ort.set_default_logger_severity(_INFO)
+    try:
+        run_within(open_session(op, library), op, inputs, interpret(case.plan, inputs))
+    finally:
+        ort.set_default_logger_severity(_WARNING)
+    told = r"fusion-cli tried a convolution with \d+ results.*, cuDNN's of [\d.]+ us, ours of .* us; taken is .* us"
+    assert re.search(told, capfd.readouterr().err)
 
 
 _EDGES = [0, -0.0, 1, -4, -10, -50, 50, -200, 200, 6e4, -6e4, math.inf, -math.inf, math.nan]
