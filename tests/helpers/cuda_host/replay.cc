@@ -26,7 +26,7 @@ void run(gpu::Replay& replay, std::initializer_list<int64_t> sizes, bool may_be_
 // Four calls with launches that take a while, of which the GPU takes `times` as long, and `between` as long from one call to the next.
 void run_slowly(gpu::Replay& replay, float times, int between) {
   using Clock = std::chrono::steady_clock;
-  constexpr std::chrono::milliseconds kLaunches(30);
+  constexpr std::chrono::milliseconds kLaunches(60);
   const fusion::Ints dims{1, 3};
   for (int i = 0; i < 4; ++i) {
     replay(nullptr, gpu::call_of(nullptr, {&dims}, {&asked}), [&] {
@@ -71,8 +71,9 @@ int main() {
     run(replay, {2, 2, 2, 2});
     cuda_host_took = 0.0f;
   });
-  tell("gpu_takes_longer", [](auto& replay) { run_slowly(replay, 2.0f, 0); });
-  tell("session_takes_as_long", [](auto& replay) { run_slowly(replay, 2.0f, 2); });
+  tell("gpu_takes_longer", [](auto& replay) { run_slowly(replay, 1.6f, 0); });
+  tell("session_takes_as_long", [](auto& replay) { run_slowly(replay, 1.6f, 2); });
+  tell("last_kernel_takes_longer", [](auto& replay) { run_slowly(replay, 1.2f, 0); });
   tell("somebody_waits", [](auto& replay) { run_slowly(replay, 3.0f, 4); });
   tell("not_captured", [](auto& replay) { run(replay, {1, 1, 1}, false); });
   tell("stream_that_waits", [](auto& replay) {
