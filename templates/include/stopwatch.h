@@ -117,7 +117,7 @@ float least_time(cudaStream_t stream, const Flush& flush, const Run& run) {
 // What has been tried, in words.
 class Tried {
  public:
-  explicit Tried(const std::string& what) : text_("fusion-cli tried " + what) {}
+  explicit Tried(const std::string& what) : text_("tried " + what) {}
   void add(const char* whose, float milliseconds) { text_ += ", " + one(whose, milliseconds); }
   std::string taken(const char* whose, float milliseconds) const { return text_ + "; taken is " + one(whose, milliseconds); }
 

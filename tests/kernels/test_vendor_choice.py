@@ -16,7 +16,7 @@ def test_the_first_kernel_is_taken_unless_another_one_is_clearly_better(tmp_path
     *lines, told_runs, told = output_of(host_program("vendor_choice.cc", tmp_path)).splitlines()
     assert told_runs.strip() == tried(0, 1, "o") + "o"
     assert told == (
-        "fusion-cli tried a product of 128x4096x16384, cuBLASLt's of 40.40 us, cuBLASLt's of 41.20 us,"
+        "tried a product of 128x4096x16384, cuBLASLt's of 40.40 us, cuBLASLt's of 41.20 us,"
         " ours of 36.30 us, ours, which fails; taken is ours of 36.30 us"
     )
     found = {name: tuple(runs) for name, *runs in (line.split() for line in lines)}
