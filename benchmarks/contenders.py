@@ -31,10 +31,8 @@ class Contender:
 
     call: Callable[[], Sequence[Tensor]]
     stream: torch.cuda.Stream | None = None
-    captured: Contender | None = None
-    """Of what `call` replays a graph, whose memory it uses."""
-    inputs: Mapping[str, Tensor] | None = None
-    """What a session reads that knows only where they lie."""
+    uses: object = None
+    """Kept while `call` is, which knows only where its memory lies: a session's inputs, or what a graph is of."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +126,7 @@ def bound(
         session.run_with_iobinding(binding, options)
         return outputs
 
-    return Contender(call, stream, inputs=inputs)
+    return Contender(call, stream, inputs)
 
 
 def of_session(path: Path, setting: Setting, inputs: Mapping[str, Tensor], like: Sequence[Tensor]) -> Contender:

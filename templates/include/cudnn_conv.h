@@ -261,9 +261,10 @@ class CudnnConv {
     if (!run()) return -1.0f;
     const auto ahead = [&] { check(cudaMemsetAsync(work, 0, kLtWorkspace, stream), "cudaMemsetAsync"); };
     const auto runs = [&] {
-      bool ran = true;
-      for (int i = 0; i < kRuns; ++i) ran = run() && ran;
-      return ran;
+      for (int i = 0; i < kRuns; ++i) {
+        if (!run()) return false;
+      }
+      return true;
     };
     return time_behind(ahead, memsets, kMostAhead, stream, runs) / kRuns;
   }
