@@ -108,6 +108,7 @@ class Bench:
             "id": spec.id,
             "made": self.made,
             "date": date.today().isoformat(),
+            "core": "quietest",
             "written": {r["mode"]: r for r in written},
             "times": {r["mode"]: r for r in times},
         }

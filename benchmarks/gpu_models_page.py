@@ -36,9 +36,10 @@ def page(rows: Sequence[Row], device: str) -> str:
     return "\n\n".join(
         [
             f"# Whole models on {device}",
-            "Made by `python -m benchmarks.gpu_models`. Milliseconds per run: medians of rounds in which"
-            " every way runs some times in a row, so that the card is as hot for one as for the other; each from when"
-            " the GPU is free for it until it is done. *graph* is a CUDA graph that ONNX Runtime keeps"
+            "Made by `python -m benchmarks.gpu_models`. Milliseconds per run: medians of rounds in which every way runs"
+            " some times in a row, so that the card is as hot for one as for the other; each from when the GPU is free"
+            " for it until it is done. The host's thread is kept on the core that is quickest just then;"
+            " with a dagger, it was not. *graph* is a CUDA graph that ONNX Runtime keeps"
             " (`enable_cuda_graph`) and waits for after every run, *captured* one that the caller makes of a run, as"
             " PyTorch's *graph* is. *NHWC* is ONNX Runtime's `prefer_nhwc`, *compiled* `torch.compile` with"
             " max-autotune. ONNX Runtime has all its optimizations on and multiplies float32 matrices as TF32, as it"
@@ -95,7 +96,7 @@ def _versions(rows: Sequence[Row]) -> str:
 
 
 def _times(row: Row) -> list[str]:
-    name = row["id"] + " \\*" * (row["made"] == "quick")
+    name = row["id"] + " \\*" * (row["made"] == "quick") + " †" * ("core" not in row)
     return [name, *(_number(ms(row, way)) for way in (*fused_ways(row["made"]), *ORT, *TORCH))]
 
 

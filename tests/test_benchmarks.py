@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import corpus, idioms, repeat, runs, tally
+from benchmarks import corpus, idioms, quiet_core, repeat, runs, tally
 from fusion_cli.match import load_rules
 
 ENTRIES: list[dict[str, Any]] = [
@@ -143,3 +144,18 @@ def test_runs_differ_by_their_files_and_by_what_of_the_report_is_not_measured(tm
     failed.parent.mkdir()
     (failed.parent / "error.txt").write_text("error: no")
     assert repeat.differ([first, failed])
+
+
+def test_a_thread_is_kept_on_the_core_that_is_quickest_then_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    allowed = os.sched_getaffinity(0)
+    first, last = min(allowed), max(allowed)
+    quick = {last}
+    monkeypatch.setattr(quiet_core, "_loop", lambda: 1e-5 if os.sched_getaffinity(0) == quick else 2e-5)
+    with quiet_core.QuietestCore() as core:
+        assert os.sched_getaffinity(0) == {last}
+        core.look_again()
+        assert os.sched_getaffinity(0) == {last}
+        quick = {first}
+        core.look_again()
+        assert os.sched_getaffinity(0) == {first}
+    assert os.sched_getaffinity(0) == allowed

@@ -181,7 +181,7 @@ def test_an_unknown_model_is_a_usage_error(tmp_path: Path) -> None:
 
 def timed_row(id: str, **ms: float) -> dict[str, Any]:
     times = {w: {"mode": w, "status": "ok", "ms": t, "error": 1e-3, "machine": MACHINE} for w, t in ms.items()}
-    return {"id": id, "made": "fused", "date": "2026-01-01", "written": {}, "times": times}
+    return {"id": id, "made": "fused", "date": "2026-01-01", "core": "quietest", "written": {}, "times": times}
 
 
 def test_the_page_keeps_models_that_were_not_measured_now(tmp_path: Path) -> None:

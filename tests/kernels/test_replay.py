@@ -39,8 +39,8 @@ def test_calls_that_come_again_are_replayed(tmp_path: Path) -> None:
         "long_ago": (1 + 69 + 3, 1 + sum(range(2, 71)) + 3, 1),
         "gpu_bound": (8, 4 + 8, 0),
         "gpu_takes_longer": (4, 4, 0),
+        "host_may_be_slower": (3, 4, 1),
         "session_takes_as_long": (3, 4, 1),
-        "last_kernel_takes_longer": (3, 4, 1),
         "somebody_waits": (4, 4, 0),
         "not_captured": (3 + 1, 3, 0),  # tried once
         "stream_that_waits": (3, 3, 0),

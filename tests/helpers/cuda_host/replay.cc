@@ -71,10 +71,10 @@ int main() {
     run(replay, {2, 2, 2, 2});
     cuda_host_took = 0.0f;
   });
-  tell("gpu_takes_longer", [](auto& replay) { run_slowly(replay, 1.6f, 0); });
-  tell("session_takes_as_long", [](auto& replay) { run_slowly(replay, 1.6f, 2); });
-  tell("last_kernel_takes_longer", [](auto& replay) { run_slowly(replay, 1.2f, 0); });
-  tell("somebody_waits", [](auto& replay) { run_slowly(replay, 3.0f, 4); });
+  tell("gpu_takes_longer", [](auto& replay) { run_slowly(replay, 2.6f, 0); });
+  tell("host_may_be_slower", [](auto& replay) { run_slowly(replay, 1.6f, 0); });
+  tell("session_takes_as_long", [](auto& replay) { run_slowly(replay, 2.6f, 2); });
+  tell("somebody_waits", [](auto& replay) { run_slowly(replay, 5.0f, 4); });
   tell("not_captured", [](auto& replay) { run(replay, {1, 1, 1}, false); });
   tell("stream_that_waits", [](auto& replay) {
     cuda_host_stream = cudaStreamDefault;
