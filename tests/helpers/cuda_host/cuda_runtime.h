@@ -371,6 +371,9 @@ inline cudaError_t cudaEventElapsedTime(float* took, cudaEvent_t, cudaEvent_t) {
   return *took = cuda_host_took, cuda_host_took < 0 ? cudaErrorNotReady : cudaSuccess;
 }
 inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+inline bool cuda_host_busy = false;
+inline int cuda_host_queries = 0;
+inline cudaError_t cudaStreamQuery(cudaStream_t) { return ++cuda_host_queries, cuda_host_busy ? cudaErrorNotReady : cudaSuccess; }
 inline size_t cuda_host_free = size_t{1} << 36;
 inline cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   return *free = cuda_host_free, *total = size_t{1} << 36, cudaSuccess;

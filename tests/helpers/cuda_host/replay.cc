@@ -1,5 +1,5 @@
-// How an operator's launches are replayed: of every case how often its launches were asked for, how often its work was done, and how
-// many graphs there then are.
+// How an operator's launches are replayed: of every case how often its launches were asked for, how often its work was done, how
+// often whether the GPU is busy, and how many graphs there then are.
 #include <chrono>
 #include <cstdio>
 #include <stdexcept>
@@ -23,12 +23,14 @@ void run(gpu::Replay& replay, std::initializer_list<int64_t> sizes, bool may_be_
   }
 }
 
-// Four calls with launches that take a while, of which the GPU takes `times` as long, and `between` as long from one call to the next.
-void run_slowly(gpu::Replay& replay, float times, int between) {
+// Calls with launches that take a while, of which the GPU takes `times` as long, and `between` as long from one call to the next; of each
+// whether it comes while the GPU is busy.
+void run_slowly(gpu::Replay& replay, float times, int between, std::initializer_list<bool> busy = {false, false, false, false}) {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::milliseconds kLaunches(60);
   const fusion::Ints dims{1, 3};
-  for (int i = 0; i < 4; ++i) {
+  for (const bool is_busy : busy) {
+    cuda_host_busy = is_busy;
     replay(nullptr, gpu::call_of(nullptr, {&dims}, {&asked}), [&] {
       ++asked;
       const Clock::time_point begun = Clock::now();
@@ -39,15 +41,16 @@ void run_slowly(gpu::Replay& replay, float times, int between) {
     std::this_thread::sleep_for(between * kLaunches);
   }
   cuda_host_took = 0.0f;
+  cuda_host_busy = false;
 }
 
 template <class Body>
 void tell(const char* what, Body body) {
-  asked = done = 0;
+  asked = done = cuda_host_queries = 0;
   {
     gpu::Replay replay;
     body(replay);
-    std::printf("%s %d %d %ld\n", what, asked, done, cuda_host_graphs);
+    std::printf("%s %d %d %d %ld\n", what, asked, done, cuda_host_queries, cuda_host_graphs);
   }
   if (cuda_host_graphs != 0) std::printf("%s left %ld graphs\n", what, cuda_host_graphs);
 }
@@ -71,6 +74,8 @@ int main() {
     run(replay, {2, 2, 2, 2});
     cuda_host_took = 0.0f;
   });
+  tell("gpu_is_behind", [](auto& replay) { run_slowly(replay, 0.5f, 0, {false, false, true, true, false, true}); });
+  tell("gpu_is_behind_for_now", [](auto& replay) { run_slowly(replay, 1.6f, 0, {false, false, true, false, true, false}); });
   tell("gpu_takes_longer", [](auto& replay) { run_slowly(replay, 2.6f, 0); });
   tell("host_may_be_slower", [](auto& replay) { run_slowly(replay, 1.6f, 0); });
   tell("session_takes_as_long", [](auto& replay) { run_slowly(replay, 2.6f, 2); });
@@ -78,7 +83,7 @@ int main() {
   tell("not_captured", [](auto& replay) { run(replay, {1, 1, 1}, false); });
   tell("stream_that_waits", [](auto& replay) {
     cuda_host_stream = cudaStreamDefault;
-    run(replay, {1, 1, 1});
+    run(replay, {1, 1, 1, 1});
     cuda_host_stream = cudaStreamNonBlocking;
   });
   tell("in_a_graph", [](auto& replay) {
