@@ -74,7 +74,14 @@ int main() {
     run(replay, {2, 2, 2, 2});
     cuda_host_took = 0.0f;
   });
-  tell("gpu_is_behind", [](auto& replay) { run_slowly(replay, 0.5f, 0, {false, false, true, true, false, true}); });
+  tell("not_known_yet", [](auto& replay) {
+    run(replay, {1, 1});
+    cuda_host_took = -1.0f;
+    run(replay, {1});
+    cuda_host_took = 0.0f;
+    run(replay, {1, 1});
+  });
+  tell("gpu_is_behind", [](auto& replay) { run_slowly(replay, 0.5f, 0, {false, false, true, true}); });
   tell("gpu_is_behind_for_now", [](auto& replay) { run_slowly(replay, 1.6f, 0, {false, false, true, false, true, false}); });
   tell("gpu_takes_longer", [](auto& replay) { run_slowly(replay, 2.6f, 0); });
   tell("host_may_be_slower", [](auto& replay) { run_slowly(replay, 1.6f, 0); });
