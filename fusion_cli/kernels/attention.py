@@ -63,8 +63,10 @@ class AttentionFamily(Family):
         scores = float(count(out[:-2])) * visible(stage, out[-2], keys, depth, at.profile)
         check_room(at.profile, stage, at.dtype(stage.q), _padded(depth), _padded(value_depth))
         programs = (*stage.program, *stage.prob_program)
-        simple, special = operations(programs)
-        # The softmax itself is part of what the efficiencies were measured on.
+        # The softmax itself is part of what the efficiencies were measured on; so is what hides later keys
+        # on GPUs, where it is done in the tiles that have some.
+        hides_alone = at.profile.kind == "cuda" and is_bare(stage)
+        simple, special = (0, 0) if hides_alone else operations(programs)
         flops = 2 * scores * (depth + value_depth)
         moved, dtype = at.moved(at.stage.tensors), at.dtype(stage.q)
         deepest, masked = max(depth, value_depth), any(i.op == "load" for i in programs)

@@ -14,7 +14,7 @@ from fusion_cli.emit import emit
 from fusion_cli.errors import Unsupported
 from fusion_cli.kernels.attention import AttentionFamily
 from fusion_cli.kernels.attention_stage import AttentionStage, Fitting
-from fusion_cli.kernels.attention_work import block_bytes, check_room, visible
+from fusion_cli.kernels.attention_work import block_bytes, check_room, efficiency, visible
 from fusion_cli.planir.stages import Attention
 from fusion_cli.score import load_profile
 from fusion_cli.types import Target
@@ -204,6 +204,17 @@ def test_kernels_leave_lowered_keys_out_where_they_tell_that_these_do_not_count(
     assert 0.5 < share(lowered("float16"), hopper) < 0.51
     assert share(lowered("float16"), ampere) == share(bare("float16"), hopper) == 1
     assert share(lowered("float16"), hopper, sink=0) == share(lowered("float16"), hopper, scale=-1.0) == 1
+
+
+@pytest.mark.parametrize(
+    ("target", "dtype", "share"), [("sm_90a", "float16", 0.695), ("sm_90a", "float32", 0.5), ("sm_89", "float16", 0.5)]
+)
+def test_scores_take_as_long_with_heads_half_as_deep(target: str, dtype: str, share: float) -> None:
+    """Of Hopper's own kernel, whose products are as fast as they can be; the others' take most of the time."""
+    profile = load_profile(Target(target, "cuda", target))
+    for has_mask in (False, True):
+        half, whole = (depth / efficiency(profile, dtype, depth, has_mask) for depth in (64, 128))
+        assert half / whole == pytest.approx(share)
 
 
 @pytest.mark.parametrize(

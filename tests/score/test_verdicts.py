@@ -180,9 +180,9 @@ def test_attention_of_float32_runs_on_tensor_cores(target: Target) -> None:
 
 def test_a_causal_attention_costs_half_where_its_kernel_skips_later_keys() -> None:
     whole, half = (verdict(CAUSAL.format(c), H200, at(1, 8192), opset=23, force=True).after_us for c in (0, 1))
-    assert 0.45 < half / whole < 0.65  # what begins and ends it is not halved
+    assert 0.45 < half / whole < 0.52  # what begins and ends it is not halved; later keys are hidden in few tiles
     whole, half = (verdict(CAUSAL.format(c), CPU, at(1, 512), opset=23, force=True).after_us for c in (0, 1))
-    assert half >= whole
+    assert half > whole
 
 
 CACHED = """g (float16[b, 4, 4, s, 128] q, float16[b, 4, 1, k, 128] key, float16[b, 4, 1, k, 128] v,
