@@ -14,7 +14,7 @@ from fusion_cli.emit import emit
 from fusion_cli.errors import Unsupported
 from fusion_cli.kernels.attention import AttentionFamily
 from fusion_cli.kernels.attention_stage import AttentionStage, Fitting
-from fusion_cli.kernels.attention_work import block_bytes, check_room, efficiency, visible
+from fusion_cli.kernels.attention_work import at_a_time, block_bytes, check_room, efficiency, goes_round, visible
 from fusion_cli.planir.stages import Attention
 from fusion_cli.score import load_profile
 from fusion_cli.types import Target
@@ -215,6 +215,30 @@ def test_scores_take_as_long_with_heads_half_as_deep(target: str, dtype: str, sh
     for has_mask in (False, True):
         half, whole = (depth / efficiency(profile, dtype, depth, has_mask) for depth in (64, 128))
         assert half / whole == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
+    ("target", "dtype", "queries", "keys", "depth", "found"),
+    [
+        ("sm_90a", "float16", 2048, 2048, 128, True),
+        ("sm_90a", "float32", 2048, 2048, 128, False),
+        ("sm_90a", "float16", 2048, 256, 128, False),  # short
+        ("sm_90a", "float16", 2048, 512, 64, False),  # a ring
+        ("sm_90a", "float16", 2048, 513, 64, True),
+        ("sm_90a", "float16", 64, 2048, 128, False),  # keys are shared
+        ("sm_90a", "float16", 2048, 2048, 256, False),
+        ("sm_80", "float16", 2048, 2048, 128, False),
+    ],
+)
+def test_long_attentions_go_round(target: str, dtype: str, queries: int, keys: int, depth: int, found: bool) -> None:
+    assert goes_round(load_profile(Target(target, "cuda", target)), dtype, queries, keys, depth, depth) == found
+
+
+def test_the_last_round_of_tiles_takes_as_long_as_a_full_one() -> None:
+    """28 heads of 2,048 queries are 448 tiles, four rounds of 132 multiprocessors."""
+    profile = load_profile(Target("sm_90a", "cuda", "sm_90a"))
+    assert profile.idleness(at_a_time(profile, 28, 2048, 1, True)) == pytest.approx(4 * 132 / 448)
+    assert at_a_time(profile, 28, 2000, 3, False) == 28 * 32 * 3
 
 
 @pytest.mark.parametrize(
