@@ -130,9 +130,13 @@ class DeviceProfile:
             found.append(waves * self.multiprocessors / parts * tile_rows * tile_columns / result / share)
         return max(1.0, min(found))
 
-    def idleness(self, blocks: float) -> float:
-        """How many times as long a kernel takes that has so few pieces of work: one multiprocessor each."""
-        return max(1.0, self.multiprocessors / blocks) if blocks else 1.0
+    def idleness(self, blocks: float, in_rounds: bool = False) -> float:
+        """How many times as long a kernel takes that has so few pieces of work: one multiprocessor each; `in_rounds`:
+        the last of them, too, which may be fewer than there are multiprocessors."""
+        idle = self.multiprocessors / blocks if blocks else 1.0
+        if in_rounds and self.multiprocessors:
+            return math.ceil(blocks / self.multiprocessors) * idle
+        return max(1.0, idle)
 
     def uncertainty(self, kernel: str) -> float:
         """By how much the time of a kernel of this name may be off, relative to it."""

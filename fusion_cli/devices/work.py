@@ -38,6 +38,8 @@ class Work:
     """Batches, rows and columns of a product's result, which tiles have to cover."""
     blocks: float = 0.0
     """Of an attention: pieces of its work that multiprocessors share; 0 where that is not known."""
+    in_rounds: bool = False
+    """Whether a multiprocessor works on one of them at a time."""
     weights: float = 0.0
     """Those of the bytes that are of constants."""
     turned: float = 0.0
@@ -63,7 +65,7 @@ class Work:
                 return Terms(compute=arithmetic, launch=launch)
             return moved + Terms(launch=launch)
         matrix = self.flops / profile.matrix_rate(self.dtype)
-        spread = profile.spread(*self.grid) if self.grid else profile.idleness(self.blocks)
+        spread = profile.spread(*self.grid) if self.grid else profile.idleness(self.blocks, self.in_rounds)
         if matrix * spread < moved.total:
             return moved * self.slowdown + Terms(compute=arithmetic, launch=launch)
         tiles = matrix * (spread - 1) * self.slowdown

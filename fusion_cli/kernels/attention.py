@@ -11,15 +11,14 @@ from fusion_cli.codegen.cpu_parts import CpuStage, common, product_dtype
 from fusion_cli.codegen.cuda_parts import Body, Buffer, Load, Member, Names, Out, result
 from fusion_cli.codegen.text import ints
 from fusion_cli.codes import emit as codes
-from fusion_cli.devices.work import Work, count
+from fusion_cli.devices.work import ATTENTION_ROWS, Work, count
 from fusion_cli.errors import Unsupported
 from fusion_cli.kernels.attention_hidden import Hidden
 from fusion_cli.kernels.attention_rows import softmax_program
 from fusion_cli.kernels.attention_stage import FEW_QUERIES, AttentionStage, Fitting
 from fusion_cli.kernels.attention_work import (
-    LEAST_SHARE,
     SHALLOW,
-    at_a_time,
+    TILE_ROWS,
     check_room,
     efficiency,
     goes_round,
@@ -38,6 +37,8 @@ HEAD_DIMS = (16, 32, 64, 96, 128, 192, 256)
 DYNAMIC_HEAD_DIMS = (64, 128, 256)
 """Those compiled in when the head dimension is known at run time only."""
 _PROB = {"identity": "kIdentity", "zero_empty": "kZeroEmpty", "zero_nan": "kZeroNaN", "general": "kGeneral"}
+_LEAST_SHARE = 256
+"""Keys, of those that blocks may share, that one of them has at the least."""
 _NOTHING = Body((), (), (), ())
 
 
@@ -74,10 +75,12 @@ class AttentionFamily(Family):
         slowdown = 1 / efficiency(at.profile, dtype, deepest, masked)
         if at.profile.kind == "cuda" and out[-2] <= FEW_QUERIES and dtype != "float32" and _splits(stage):
             return [Work("DecodeAttention", moved, flops, dtype, simple * scores, special * scores)]
-        shared = math.ceil(keys / LEAST_SHARE) if _splits(stage) else 1
-        rounded = goes_round(at.profile, dtype, out[-2], keys, depth, value_depth)
-        blocks = at_a_time(at.profile, count(out[:-2]), out[-2], shared, rounded)
-        return [Work("Attention", moved, flops, dtype, simple * scores, special * scores, slowdown, blocks=blocks)]
+        in_rounds = goes_round(at.profile, dtype, out[-2], keys, depth, value_depth)
+        rows = TILE_ROWS if in_rounds else ATTENTION_ROWS
+        shared = math.ceil(keys / _LEAST_SHARE) if _splits(stage) and not in_rounds else 1
+        blocks = float(count(out[:-2]) * math.ceil(out[-2] / rows) * shared)
+        arithmetic = (simple * scores, special * scores, slowdown)
+        return [Work("Attention", moved, flops, dtype, *arithmetic, blocks=blocks, in_rounds=in_rounds)]
 
     def schedules(self, plan: Plan, stage: Attention, kind: Kind) -> tuple[Schedule, ...]:
         if kind == "cpu":

@@ -24,11 +24,9 @@ on an H100: four heads of 256 at 1,024 tokens, half as many blocks as multiproce
 _SCORES_SHARE = 0.39
 """Of the time of Hopper's own kernel at heads of `DEEP`, what scores take, which is as much at less deep ones, and not
 products. Measured on an H200 without a mask: 0.81 ps a pair of query and key at 128, 0.57 at 64."""
-LEAST_SHARE = 256
-"""Keys, of those that blocks may share, that one of them has at the least."""
-_RING_KEYS = 512
-"""So many of shallow heads are all in shared memory, for blocks of which a multiprocessor has several."""
-_TILE_ROWS = 128
+_SHORT_KEYS, _RING_KEYS = 256, 512
+"""So many, and so many of shallow heads, are all in shared memory, for blocks of which a multiprocessor has several."""
+TILE_ROWS = 128
 """Of Hopper's kernel whose blocks go from tile to tile, one to a multiprocessor."""
 SHALLOW = 64
 """Heads of which a multiprocessor has the tiles of several blocks, and those larger tiles."""
@@ -88,18 +86,9 @@ def efficiency(profile: DeviceProfile, dtype: str, depth: int, masked: bool) -> 
 
 def goes_round(profile: DeviceProfile, dtype: str, queries: int, keys: int, depth: int, value_depth: int) -> bool:
     """Whether Hopper's kernel walks them whose blocks go from tile to tile."""
-    most = _RING_KEYS if max(depth, value_depth) <= SHALLOW else LEAST_SHARE
+    most = _RING_KEYS if max(depth, value_depth) <= SHALLOW else _SHORT_KEYS
     fits = profile.target == _ARCH and dtype != "float32" and panels_of(depth, value_depth) is not None
     return fits and queries > ATTENTION_ROWS and keys > most
-
-
-def at_a_time(profile: DeviceProfile, heads: int, queries: int, shared: int, rounded: bool) -> float:
-    """Pieces that are worked on at a time, where as many blocks share the keys; `rounded`: on the average of rounds of
-    all multiprocessors, the last of which is not full."""
-    if not (rounded and profile.multiprocessors):
-        return float(heads * math.ceil(queries / ATTENTION_ROWS) * shared)
-    tiles = heads * math.ceil(queries / _TILE_ROWS)
-    return tiles / math.ceil(tiles / profile.multiprocessors)
 
 
 def check_room(profile: DeviceProfile, stage: Attention, dtype: str, depth: int, value_depth: int) -> None:

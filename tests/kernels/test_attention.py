@@ -14,7 +14,7 @@ from fusion_cli.emit import emit
 from fusion_cli.errors import Unsupported
 from fusion_cli.kernels.attention import AttentionFamily
 from fusion_cli.kernels.attention_stage import AttentionStage, Fitting
-from fusion_cli.kernels.attention_work import at_a_time, block_bytes, check_room, efficiency, goes_round, visible
+from fusion_cli.kernels.attention_work import block_bytes, check_room, efficiency, goes_round, visible
 from fusion_cli.planir.stages import Attention
 from fusion_cli.score import load_profile
 from fusion_cli.types import Target
@@ -22,6 +22,7 @@ from tests.helpers.cuda_attention_plans import alibi, attention, bare, causal, l
 from tests.helpers.cuda_case import Case, fused_op
 from tests.helpers.cuda_host_library import host_program, output_of
 from tests.helpers.cuda_product_plans import knowing
+from tests.helpers.sized_stages import sized_stages
 
 
 @pytest.fixture(scope="module")
@@ -234,11 +235,14 @@ def test_long_attentions_go_round(target: str, dtype: str, queries: int, keys: i
     assert goes_round(load_profile(Target(target, "cuda", target)), dtype, queries, keys, depth, depth) == found
 
 
-def test_the_last_round_of_tiles_takes_as_long_as_a_full_one() -> None:
-    """28 heads of 2,048 queries are 448 tiles, four rounds of 132 multiprocessors."""
-    profile = load_profile(Target("sm_90a", "cuda", "sm_90a"))
-    assert profile.idleness(at_a_time(profile, 28, 2048, 1, True)) == pytest.approx(4 * 132 / 448)
-    assert at_a_time(profile, 28, 2000, 3, False) == 28 * 32 * 3
+@pytest.mark.parametrize(
+    ("dtype", "tokens", "blocks", "in_rounds"),
+    [("float16", 2048, 28 * 16, True), ("float16", 200, 28 * 4, False), ("float32", 600, 28 * 10 * 3, False)],
+)
+def test_the_score_has_as_many_pieces_as_the_kernel(dtype: str, tokens: int, blocks: int, in_rounds: bool) -> None:
+    (at,) = sized_stages(bare(dtype, 128).plan, {"b": 1, "h": 28, "s": tokens}, "cuda")
+    (work,) = AttentionFamily().work(replace(at, profile=load_profile(Target("sm_90a", "cuda", "sm_90a"))))
+    assert (work.blocks, work.in_rounds) == (blocks, in_rounds)
 
 
 @pytest.mark.parametrize(

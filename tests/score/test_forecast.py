@@ -119,6 +119,14 @@ def test_few_heads_leave_multiprocessors_idle() -> None:
     assert Work("Attention", 1.0, 1e9, "float16").terms(H200).tiles == 0
 
 
+def test_the_last_round_of_tiles_takes_as_long_as_a_full_one() -> None:
+    """28 heads of 2,048 queries are 448 tiles, four rounds of 132 multiprocessors."""
+    terms = Work("Attention", 1.0, 1e9, "float16", blocks=28 * 16, in_rounds=True).terms(H200)
+    assert terms.tiles == pytest.approx(terms.compute * (4 * 132 / 448 - 1))
+    assert H200.idleness(28 * 32 * 3) == 1
+    assert replace(H200, multiprocessors=0).idleness(28 * 16, in_rounds=True) == 1
+
+
 def test_the_host_and_a_gpu_overlap_and_a_cpu_does_both() -> None:
     span = Span(10.0, Terms(compute=4.0))
     assert span.terms(H200) == Terms(dispatch=10.0)
