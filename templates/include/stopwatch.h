@@ -37,7 +37,9 @@ class Stopwatch {
   // Milliseconds, or less than none where the GPU is not done with it.
   float took() const {
     float found = 0.0f;
-    return cudaEventElapsedTime(&found, begin_, end_) == cudaSuccess ? found : -1.0f;
+    const bool is_done = cudaEventElapsedTime(&found, begin_, end_) == cudaSuccess;
+    cudaGetLastError();  // nor is anybody to find that
+    return is_done ? found : -1.0f;
   }
 
  private:
