@@ -54,7 +54,8 @@ def page(rows: Sequence[Row], device: str) -> str:
             " there were rounds: every way has run by itself.",
             table(_AGAINST, map(_against, rows)),
             "## What was written, and its numbers",
-            "Errors are the largest difference over the largest magnitude, against PyTorch in double precision.",
+            "Errors are the largest difference over the largest magnitude, against PyTorch in double precision. Kernels"
+            " that were in the cache are not compiled: *optimize* takes a few seconds then.",
             table(_WRITTEN, map(_written, rows)),
             "## Failed",
             table(["model", "what", "outcome", "why"], failed) if failed else "Nothing.",

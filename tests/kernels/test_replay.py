@@ -39,11 +39,14 @@ def test_calls_that_come_again_are_replayed(tmp_path: Path) -> None:
         "long_ago": (1 + 69 + 3, 1 + sum(range(2, 71)) + 3, 0, 1),
         "gpu_bound": (8, 4 + 8, 0, 0),
         "not_known_yet": (4, 5, 0, 1),
-        "gpu_is_behind": (3, 4, 0, 1),  # by what another operator has left it
-        "gpu_is_behind_for_now": (5, 6, 4, 1),
+        "always_host_bound": (3, 6, 0, 1),
+        "enough_to_do": (5, 6, 2, 1),  # after two graphs, by calls that cost something
+        "done_sooner": (3, 6, 1, 1),
+        "out_of_work_by_then": (3, 5, 0, 1),
+        "enough_of_another": (4 + 3, 4 + 3, 1, 1),
         "gpu_takes_longer": (4, 4, 0, 0),
-        "host_may_be_slower": (3, 4, 2, 1),
-        "session_takes_as_long": (3, 4, 2, 1),
+        "host_may_be_slower": (3, 4, 0, 1),
+        "session_takes_as_long": (3, 4, 0, 1),
         "somebody_waits": (4, 4, 0, 0),
         "not_captured": (3 + 1, 3, 0, 0),  # tried once
         "stream_that_waits": (4, 4, 0, 0),

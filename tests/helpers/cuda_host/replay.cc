@@ -25,17 +25,16 @@ void run(gpu::Replay& replay, std::initializer_list<int64_t> sizes, bool may_be_
 
 // Calls with launches that take a while, of which the GPU takes `times` as long, and `between` as long from one call to the next; of each
 // whether it comes while the GPU is busy.
-void run_slowly(gpu::Replay& replay, float times, int between, std::initializer_list<bool> busy = {false, false, false, false}) {
-  using Clock = std::chrono::steady_clock;
+void run_slowly(gpu::Replay& replay, float times, int between, std::initializer_list<bool> busy = {true, true, true, true}) {
   constexpr std::chrono::milliseconds kLaunches(60);
   const fusion::Ints dims{1, 3};
   for (const bool is_busy : busy) {
     cuda_host_busy = is_busy;
     replay(nullptr, gpu::call_of(nullptr, {&dims}, {&asked}), [&] {
       ++asked;
-      const Clock::time_point begun = Clock::now();
+      const gpu::Clock::time_point begun = gpu::Clock::now();
       std::this_thread::sleep_for(kLaunches);
-      cuda_host_took = times * std::chrono::duration<float, std::milli>(Clock::now() - begun).count();
+      cuda_host_took = times * gpu::Milliseconds(gpu::Clock::now() - begun).count();
       cuda_host::enqueue([] { ++done; });
     });
     std::this_thread::sleep_for(between * kLaunches);
@@ -47,6 +46,7 @@ void run_slowly(gpu::Replay& replay, float times, int between, std::initializer_
 template <class Body>
 void tell(const char* what, Body body) {
   asked = done = cuda_host_queries = 0;
+  gpu::Progress::of_thread() = {gpu::Clock::now(), gpu::Clock::now()};
   {
     gpu::Replay replay;
     body(replay);
@@ -81,8 +81,16 @@ int main() {
     cuda_host_took = 0.0f;
     run(replay, {1, 1});
   });
-  tell("gpu_is_behind", [](auto& replay) { run_slowly(replay, 0.5f, 0, {false, false, true, true}); });
-  tell("gpu_is_behind_for_now", [](auto& replay) { run_slowly(replay, 1.6f, 0, {false, false, true, false, true, false}); });
+  tell("always_host_bound", [](auto& replay) { run_slowly(replay, 0.9f, 0, {true, true, true, true, true, true}); });
+  tell("enough_to_do", [](auto& replay) { run_slowly(replay, 1.6f, 0, {true, true, true, true, true, true}); });
+  tell("done_sooner", [](auto& replay) { run_slowly(replay, 1.6f, 0, {true, true, true, true, false, true}); });
+  tell("out_of_work_by_then", [](auto& replay) { run_slowly(replay, 1.6f, 2, {true, true, true, true, true}); });
+  tell("enough_of_another", [](auto& replay) {
+    gpu::Replay other;
+    run_slowly(replay, 1.6f, 0, {true, true, true});
+    run_slowly(other, 5.0f, 0, {true, true, true});
+    run_slowly(replay, 1.6f, 0, {true});
+  });
   tell("gpu_takes_longer", [](auto& replay) { run_slowly(replay, 2.6f, 0); });
   tell("host_may_be_slower", [](auto& replay) { run_slowly(replay, 1.6f, 0); });
   tell("session_takes_as_long", [](auto& replay) { run_slowly(replay, 2.6f, 2); });
