@@ -134,9 +134,8 @@ class DeviceProfile:
         """How many times as long a kernel takes that has so few pieces of work: one multiprocessor each; `in_rounds`:
         the last of them, too, which may be fewer than there are multiprocessors."""
         idle = self.multiprocessors / blocks if blocks else 1.0
-        if in_rounds and self.multiprocessors:
-            return math.ceil(blocks / self.multiprocessors) * idle
-        return max(1.0, idle)
+        rounds = math.ceil(blocks / self.multiprocessors) if in_rounds and self.multiprocessors else 1
+        return max(1.0, rounds * idle)
 
     def uncertainty(self, kernel: str) -> float:
         """By how much the time of a kernel of this name may be off, relative to it."""

@@ -13,15 +13,14 @@ from fusion_cli.codegen.text import ints
 from fusion_cli.codes import emit as codes
 from fusion_cli.devices.work import ATTENTION_ROWS, Work, count
 from fusion_cli.errors import Unsupported
+from fusion_cli.kernels.attention_fitting import FEW_QUERIES, TILE_ROWS, Fitting, goes_round
 from fusion_cli.kernels.attention_hidden import Hidden
 from fusion_cli.kernels.attention_rows import softmax_program
-from fusion_cli.kernels.attention_stage import FEW_QUERIES, AttentionStage, Fitting
+from fusion_cli.kernels.attention_stage import AttentionStage
 from fusion_cli.kernels.attention_work import (
     SHALLOW,
-    TILE_ROWS,
     check_room,
     efficiency,
-    goes_round,
     has_small_scores,
     is_bare,
     multiplied,

@@ -6,46 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fusion_cli.codegen.cuda_parts import Body, CudaStage, Load, Out
-from fusion_cli.kernels.attention_work import DEEP, SHALLOW
-
-FEW_QUERIES = 16
-"""Up to so many, as in attention_decode.cuh, keys and values are read once for all heads that share them, by a kernel
-that is bound by that; more may have one that has all keys at once, as in attention_short.cuh."""
-_LEAST_MANY = 65
-"""Queries from which on there are those of attention_ring.cuh and attention_walk.cuh."""
-_TILE, _RING_TILES = 128, {True: 8, False: 4}
-"""Keys of a tile, and tiles that go through a ring, if what the score reads is the same for all queries or not."""
-
-
-@dataclass(frozen=True)
-class Fitting:
-    """Which kernels fit the numbers of queries and keys: those that these never have launched are not compiled."""
-
-    few: bool
-    """That of few queries."""
-    shorts: tuple[int, ...]
-    """Those that have all keys at once: how many tiles of them."""
-    rings: tuple[bool, ...]
-    """Those with two places for keys, for operands of the score that are the same for all queries, or not."""
-    many: bool
-    """That whose blocks go from tile to tile."""
-    is_certain: bool
-    """Whether the numbers are known: what fits is launched, before those that follow here."""
-
-    @classmethod
-    def to(cls, queries: int | None, keys: int | None) -> Fitting:
-        """Those that fit so many, None being any number."""
-
-        def fits(least: int, over: int, most: int | None = None) -> bool:
-            are_there = keys is None or over < keys <= (keys if most is None else most)
-            return are_there and (queries is None or queries >= least)
-
-        is_certain = queries is not None and keys is not None
-        shorts = tuple(t for t in (1, 2) if fits(FEW_QUERIES + 1, (t - 1) * _TILE, t * _TILE))
-        taken = is_certain and bool(shorts)
-        rings = tuple(alike for alike, t in _RING_TILES.items() if not taken and fits(_LEAST_MANY, 0, t * _TILE))
-        few = queries is None or queries <= FEW_QUERIES
-        return cls(few, shorts, rings, not taken and fits(_LEAST_MANY, 0), is_certain)
+from fusion_cli.kernels.attention_fitting import Fitting
+from fusion_cli.kernels.attention_work import DEEP
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,12 +54,7 @@ class AttentionStage(CudaStage):
     def rings(self, panel: tuple[int, int]) -> tuple[bool, ...]:
         """For operands of the score that are the same for all queries, or not: of which there is a kernel with two
         places for keys."""
-        kinds = self.fitting.rings if max(panel) <= SHALLOW else ()
-        return tuple(alike for alike in kinds if self.by_key or not alike)
-
-    def walks(self, panel: tuple[int, int]) -> bool:
-        """Whether there is a kernel whose blocks go from tile to tile."""
-        return self.fitting.many and not (self.fitting.is_certain and False in self.rings(panel))
+        return tuple(alike for alike in self.fitting.rings_of(panel) if self.by_key or not alike)
 
     @property
     def own_kinds(self) -> frozenset[str]:
@@ -106,7 +63,7 @@ class AttentionStage(CudaStage):
         there = {
             "short": self.fitting.shorts and panels,
             "ring": any(map(self.rings, panels)),
-            "warpgroups": any(map(self.walks, panels)),
+            "warpgroups": any(map(self.fitting.walks, panels)),
         }
         return frozenset(kind for kind, are in there.items() if are)
 

@@ -16,7 +16,7 @@ PANELS = (64, 128)
 """Head dimensions of Hopper's own kernels: whole panels of shared memory, and results that fit in registers."""
 _LEAST_IN_PANELS = 33
 """Less deep heads would leave half of a panel empty; those of 65 to 96, of the other kernel 96 deep too, a quarter."""
-_ARCH = "sm_90a"
+ARCH = "sm_90a"
 
 DEEP, _DEEP_SHARE = 128, 0.16
 """Deeper heads have smaller tiles, of a kernel that is not Hopper's own; the share of the others' efficiency. Measured
@@ -24,10 +24,6 @@ on an H100: four heads of 256 at 1,024 tokens, half as many blocks as multiproce
 _SCORES_SHARE = 0.39
 """Of the time of Hopper's own kernel at heads of `DEEP`, what scores take, which is as much at less deep ones, and not
 products. Measured on an H200 without a mask: 0.81 ps a pair of query and key at 128, 0.57 at 64."""
-_SHORT_KEYS, _RING_KEYS = 256, 512
-"""So many, and so many of shallow heads, are all in shared memory, for blocks of which a multiprocessor has several."""
-TILE_ROWS = 128
-"""Of Hopper's kernel whose blocks go from tile to tile, one to a multiprocessor."""
 SHALLOW = 64
 """Heads of which a multiprocessor has the tiles of several blocks, and those larger tiles."""
 _CORE_SHARE = 0.8
@@ -79,16 +75,9 @@ def efficiency(profile: DeviceProfile, dtype: str, depth: int, masked: bool) -> 
     found = profile.masked_attention_efficiency if masked else profile.attention_efficiency
     if dtype == "float32":
         found = profile.float32_attention_efficiency
-    elif profile.target == _ARCH and depth <= DEEP:
+    elif profile.target == ARCH and depth <= DEEP:
         found *= depth / (depth + _SCORES_SHARE * (DEEP - depth))
     return found if depth <= DEEP else found * _DEEP_SHARE
-
-
-def goes_round(profile: DeviceProfile, dtype: str, queries: int, keys: int, depth: int, value_depth: int) -> bool:
-    """Whether Hopper's kernel walks them whose blocks go from tile to tile."""
-    most = _RING_KEYS if max(depth, value_depth) <= SHALLOW else _SHORT_KEYS
-    fits = profile.target == _ARCH and dtype != "float32" and panels_of(depth, value_depth) is not None
-    return fits and queries > ATTENTION_ROWS and keys > most
 
 
 def check_room(profile: DeviceProfile, stage: Attention, dtype: str, depth: int, value_depth: int) -> None:
@@ -125,7 +114,7 @@ def visible(stage: Attention, queries: int, keys: int, depth: int, profile: Devi
         return queries * keys
     # Where later keys might count all the same, Hopper's own kernel alone leaves them out, and tells that they do not.
     is_scaled = stage.scale > 0 and stage.sink < 0
-    tells = profile.target == _ARCH and panels_of(depth, depth) and queries > ATTENTION_ROWS and is_scaled
+    tells = profile.target == ARCH and panels_of(depth, depth) and queries > ATTENTION_ROWS and is_scaled
     if not (hides_later(kind) or tells):
         return queries * keys
     tiles = range(0, queries, ATTENTION_ROWS)

@@ -13,8 +13,9 @@ from fusion_cli.devices.profile import DeviceProfile
 from fusion_cli.emit import emit
 from fusion_cli.errors import Unsupported
 from fusion_cli.kernels.attention import AttentionFamily
-from fusion_cli.kernels.attention_stage import AttentionStage, Fitting
-from fusion_cli.kernels.attention_work import block_bytes, check_room, efficiency, goes_round, visible
+from fusion_cli.kernels.attention_fitting import Fitting, goes_round
+from fusion_cli.kernels.attention_stage import AttentionStage
+from fusion_cli.kernels.attention_work import block_bytes, check_room, efficiency, visible
 from fusion_cli.planir.stages import Attention
 from fusion_cli.score import load_profile
 from fusion_cli.types import Target
@@ -224,6 +225,7 @@ def test_scores_take_as_long_with_heads_half_as_deep(target: str, dtype: str, sh
         ("sm_90a", "float16", 2048, 2048, 128, True),
         ("sm_90a", "float32", 2048, 2048, 128, False),
         ("sm_90a", "float16", 2048, 256, 128, False),  # short
+        ("sm_90a", "float16", 2048, 257, 128, True),
         ("sm_90a", "float16", 2048, 512, 64, False),  # a ring
         ("sm_90a", "float16", 2048, 513, 64, True),
         ("sm_90a", "float16", 64, 2048, 128, False),  # keys are shared
